@@ -1,0 +1,57 @@
+# Every target sets up what it needs on a fresh clone and skips what is up to date.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+BENCH := .venv-bench
+PIP_FLAGS := --quiet --disable-pip-version-check --constraint constraints.txt
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test slow check format bench clean
+
+help:  ## this list
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## /  make \1\t/' | expand -t 16
+
+setup: $(VENV)/.dev  ## everything for development into .venv
+
+demo: $(VENV)/.core  ## the main job, with the core alone installed
+	$(BIN)/nearfar check
+
+test: $(VENV)/.dev  ## the tests, doctests included
+	$(BIN)/pytest -q
+
+slow: $(VENV)/.dev  ## the long tests too
+	$(BIN)/pytest -q -m ""
+
+check: $(VENV)/.dev  ## lint, format and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(VENV)/.dev  ## put the code into its format
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(BENCH)/.done  ## losses side by side with peers, into benchmarks/results
+	$(BENCH)/bin/python benchmarks/losses.py
+
+clean:  ## remove the environments
+	rm -rf $(VENV) $(BENCH)
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.core: pyproject.toml constraints.txt | $(VENV)/bin/python
+	@echo "installing nearfar and what it needs into $(VENV) (a few minutes the first time)"
+	@$(BIN)/pip install $(PIP_FLAGS) -e .
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/python
+	@echo "installing nearfar with all extras and tools into $(VENV) (a few minutes the first time)"
+	@$(BIN)/pip install $(PIP_FLAGS) -e '.[dev]'
+	@touch $@ $(VENV)/.core
+
+$(BENCH)/.done: pyproject.toml constraints.txt benchmarks/requirements.txt
+	$(PYTHON) -m venv $(BENCH)
+	@echo "installing nearfar and its peers into $(BENCH)"
+	@$(BENCH)/bin/pip install $(PIP_FLAGS) -e . -r benchmarks/requirements.txt
+	@touch $@

@@ -1,0 +1,5 @@
+import sys
+
+from nearfar.cli import main
+
+sys.exit(main())

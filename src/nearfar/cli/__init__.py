@@ -1,0 +1,70 @@
+"""The command `nearfar`: one file for each sub-command, imported only when it is called."""
+
+import sys
+from importlib import import_module
+
+from nearfar import __version__
+
+COMMANDS = {
+    "check": "is the machine right, and are loss and gradient exact here?",
+}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run `nearfar COMMAND ...`; returns the exit status."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    match arguments:
+        case [] | ["-h" | "--help", *_]:
+            print(usage())
+            return 0
+        case ["-V" | "--version", *_]:
+            print(f"nearfar {__version__}")
+            return 0
+        case [command, *rest] if command in COMMANDS:
+            return run(command, rest)
+        case [command, *_]:
+            print(f"nearfar: there is no command {command!r}; {nearest(command)}", file=sys.stderr)
+    return 2
+
+
+def run(command: str, arguments: list[str]) -> int:
+    """Run one command; what a user can mend is one line, a traceback only with --debug."""
+    debug = "--debug" in arguments
+    arguments = [a for a in arguments if a != "--debug"]
+    try:
+        status: int = import_module(f"nearfar.cli.{command}").main(arguments)
+    except KeyboardInterrupt:
+        print("nearfar: interrupted", file=sys.stderr)
+        return 130
+    except Exception as error:
+        if debug:
+            raise
+        print(f"nearfar {command}: {' '.join(str(error).split()) or type(error).__name__}", file=sys.stderr)
+        return 1
+    return status
+
+
+def usage() -> str:
+    """The top-level help."""
+    width = max(map(len, COMMANDS))
+    lines = [f"  {name:<{width}}  {what}" for name, what in COMMANDS.items()]
+    return "\n".join(
+        [
+            "usage: nearfar COMMAND [options]",
+            "",
+            "Contrastive representation learning: pull what belongs together near, push the rest far.",
+            "",
+            "commands:",
+            *lines,
+            "",
+            "nearfar COMMAND --help says more; --debug shows a traceback where something fails.",
+        ]
+    )
+
+
+def nearest(command: str) -> str:
+    """A hint at the command that was meant."""
+    from difflib import get_close_matches
+
+    close = get_close_matches(command, COMMANDS, n=1)
+    return f"did you mean {close[0]!r}?" if close else "nearfar --help lists them"

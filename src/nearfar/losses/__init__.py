@@ -1,0 +1,40 @@
+"""Every contrastive loss as a pure function of tensors: no state, no collectives, torch alone.
+
+The softmax losses, SigLIP and SupCon never hold the similarity matrix: their memory is linear in the batch.
+"""
+
+from nearfar.losses.info_nce import decoupled, info_nce, nt_xent, symmetric_info_nce
+from nearfar.losses.margin import batch_triplet, triplet
+from nearfar.losses.negatives import debiased, hard_negative, top_k_info_nce
+from nearfar.losses.noise import estimate_log_normalizer, nce
+from nearfar.losses.redundancy import barlow_twins, vicreg
+from nearfar.losses.regression import cosine_regression
+from nearfar.losses.sigmoid import sigmoid_pairs, similarity_softplus_sum
+from nearfar.losses.similarity import similarity_logsumexp, similarity_logsumexp_two_way
+from nearfar.losses.supervised import sup_con
+from nearfar.losses.tiles import tile_size
+from nearfar.losses.top_k import top_k_similarity
+
+__all__ = [
+    "barlow_twins",
+    "batch_triplet",
+    "cosine_regression",
+    "debiased",
+    "decoupled",
+    "estimate_log_normalizer",
+    "hard_negative",
+    "info_nce",
+    "nce",
+    "nt_xent",
+    "sigmoid_pairs",
+    "similarity_logsumexp",
+    "similarity_logsumexp_two_way",
+    "similarity_softplus_sum",
+    "sup_con",
+    "symmetric_info_nce",
+    "tile_size",
+    "top_k_info_nce",
+    "top_k_similarity",
+    "triplet",
+    "vicreg",
+]

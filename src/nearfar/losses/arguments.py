@@ -1,0 +1,128 @@
+"""What the losses ask of their arguments, and the words they use when they do not get it."""
+
+import math
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+Reduction = Literal["mean", "sum", "none"]
+
+
+def check_rows(name: str, x: Tensor, rank: int = 2) -> None:
+    """A non-empty floating-point tensor of the given rank."""
+    if not isinstance(x, Tensor):
+        raise TypeError(f"{name} is a {type(x).__name__}, expected a torch.Tensor")
+    if not x.is_floating_point():
+        raise TypeError(f"{name} has type {x.dtype}, expected a floating-point type: embeddings, not labels or indices")
+    if x.ndim != rank:
+        layout = {2: "(rows, features)", 3: "(rows, noise, features)"}[rank]
+        raise ValueError(f"{name} has shape {tuple(x.shape)}, expected {layout}")
+    if x.numel() == 0:
+        raise ValueError(f"{name} has shape {tuple(x.shape)}, expected at least one row and one feature")
+
+
+def check_alike(name: str, x: Tensor, other_name: str, other: Tensor, *, features_only: bool = False) -> None:
+    """Two tensors of the same shape (or number of features), type and device."""
+    wrong = x.shape[-1] != other.shape[-1] if features_only else x.shape != other.shape
+    if wrong:
+        what = "number of features" if features_only else "shape"
+        raise ValueError(
+            f"{name} has shape {tuple(x.shape)} and {other_name} {tuple(other.shape)}, expected the same {what}"
+        )
+    if x.dtype != other.dtype:
+        raise TypeError(f"{name} has type {x.dtype} and {other_name} {other.dtype}, expected the same; convert one")
+    if x.device != other.device:
+        raise ValueError(f"{name} is on {x.device} and {other_name} on {other.device}, expected one device")
+
+
+def check_pair(name: str, x: Tensor, other_name: str, other: Tensor) -> None:
+    """Two (B, D) tensors whose rows belong together."""
+    check_rows(name, x)
+    check_rows(other_name, other)
+    check_alike(name, x, other_name, other)
+
+
+def check_ids(name: str, ids: Tensor, rows: int, like: Tensor) -> None:
+    """(rows,) integers on the device of `like`."""
+    if not isinstance(ids, Tensor):
+        raise TypeError(f"{name} is a {type(ids).__name__}, expected a torch.Tensor of integers")
+    if ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
+        raise TypeError(f"{name} has type {ids.dtype}, expected an integer type")
+    if ids.shape != (rows,):
+        raise ValueError(f"{name} has shape {tuple(ids.shape)}, expected ({rows},): one for each row")
+    if ids.device != like.device:
+        raise ValueError(f"{name} is on {ids.device}, expected {like.device}, where the embeddings are")
+
+
+def check_positive(name: str, value: float | Tensor) -> None:
+    """A finite number above zero, or a tensor that holds one."""
+    number = scalar(name, value)
+    if not (0 < number < math.inf):
+        raise ValueError(f"{name} is {number:g}, expected a finite number above 0")
+
+
+def check_finite(name: str, value: float | Tensor) -> None:
+    number = scalar(name, value)
+    if not math.isfinite(number):
+        raise ValueError(f"{name} is {number:g}, expected a finite number")
+
+
+def check_at_least(name: str, value: float, least: float, below: float = math.inf) -> None:
+    """A plain number in [least, below)."""
+    number = scalar(name, value)
+    if not (least <= number < below):
+        bounds = f"at least {least:g}" + (f" and below {below:g}" if below < math.inf else "")
+        raise ValueError(f"{name} is {number:g}, expected {bounds}")
+
+
+def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
+    if value not in choices:
+        raise ValueError(f"{name} is {value!r}, expected one of {', '.join(repr(c) for c in choices)}")
+
+
+def check_reduction(reduction: str) -> None:
+    check_choice("reduction", reduction, ("mean", "sum", "none"))
+
+
+def scalar(name: str, value: float | Tensor) -> float:
+    """The number in `value`."""
+    if isinstance(value, Tensor):
+        if value.numel() != 1 or value.is_complex():
+            raise ValueError(f"{name} has shape {tuple(value.shape)}, expected a single real number")
+        return float(value.detach())
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{name} is {value!r} ({type(value).__name__}), expected a number or a tensor that holds one")
+    return float(value)
+
+
+def as_scalar(value: float | Tensor, like: Tensor) -> Tensor:
+    """`value` as a 0-dimensional tensor of the type and device of `like`, with its gradient."""
+    if isinstance(value, Tensor):
+        return value.reshape(()).to(like)
+    return like.new_tensor(value)
+
+
+def inverse_temperature(temperature: float | Tensor, like: Tensor) -> Tensor:
+    """The scale 1 / temperature as a 0-dimensional tensor like `like`; positives and negatives share it."""
+    check_positive("temperature", temperature)
+    return 1 / as_scalar(temperature, like)
+
+
+def accumulable(x: Tensor) -> Tensor:
+    """`x` in the type its sums are kept in: float32 for half precision, else its own."""
+    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+
+
+def unit(x: Tensor) -> Tensor:
+    """Rows of length one, in the type sums are kept in: in float16 the guard against zero would itself be zero."""
+    return F.normalize(accumulable(x), dim=-1)
+
+
+def reduced(loss: Tensor, reduction: Reduction) -> Tensor:
+    """Row losses as their mean, their sum, or as they are."""
+    if reduction == "mean":
+        return loss.mean()
+    return loss.sum() if reduction == "sum" else loss

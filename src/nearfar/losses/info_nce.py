@@ -1,0 +1,185 @@
+"""InfoNCE and its closest kin: each is a function of one positive similarity and one log-sum-exp of negatives."""
+
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from nearfar.losses.arguments import (
+    Reduction,
+    accumulable,
+    check_alike,
+    check_choice,
+    check_ids,
+    check_pair,
+    check_reduction,
+    check_rows,
+    inverse_temperature,
+    reduced,
+    unit,
+)
+from nearfar.losses.similarity import (
+    paired_similarity,
+    sample_ids,
+    similarity_logsumexp,
+    similarity_logsumexp_two_way,
+    stack_views,
+    twin_similarity,
+)
+
+Similarity = Literal["cosine", "dot", "euclidean"]
+
+
+def info_nce(
+    query: Tensor,
+    positive: Tensor,
+    negatives: Tensor | None = None,
+    *,
+    temperature: float | Tensor,
+    ids: Tensor | None = None,
+    negative_ids: Tensor | None = None,
+    similarity: Similarity = "cosine",
+    reduction: Reduction = "mean",
+) -> Tensor:
+    """Each query must find its positive among negatives: `-log e^{s⁺/τ} / (e^{s⁺/τ} + Σ e^{s⁻/τ})`.
+
+    Args:
+        query, positive: (B, D), row by row what belongs together.
+        negatives: (M, D), shared by all queries, as MoCo's queue is; None: the positives of the other rows.
+        temperature: divides the similarities; a tensor is learned.
+        ids: (B,), rows with equal ids are never negatives of each other.
+        negative_ids: (M,), with `negatives` and `ids`: a negative with the query's id does not count.
+        similarity: "cosine" (normalised here), "dot", or "euclidean": minus the squared distance.
+        reduction: "mean", "sum" or "none" over the B queries.
+
+    Returns:
+        In nats: a scalar, or (B,) for "none". A query without negatives costs 0.
+
+    Reference: van den Oord et al. 2018, eq. 4, https://arxiv.org/abs/1807.03748; with a queue He et al. 2020,
+    eq. 1, https://arxiv.org/abs/1911.05722
+
+    >>> import math
+    >>> z = torch.eye(4)  # each positive at similarity 1, each of three negatives at 0
+    >>> math.isclose(info_nce(z, z, temperature=0.5), math.log(1 + 3 * math.exp(-2)), rel_tol=1e-6)
+    True
+    """
+    check_pair("query", query, "positive", positive)
+    check_choice("similarity", similarity, ("cosine", "dot", "euclidean"))
+    check_reduction(reduction)
+    query_ids, key_ids = _ids_of_queries_and_keys(query, negatives, ids, negative_ids)
+    prepared = unit if similarity == "cosine" else accumulable
+    query, positive = prepared(query), prepared(positive)
+    keys = positive if negatives is None else prepared(negatives)
+    scale = inverse_temperature(temperature, query)
+
+    if similarity == "euclidean":
+        near = -(query - positive).square().sum(-1)  # (B,)
+        query, keys = _distance_as_inner_product(query, keys)
+    else:
+        near = paired_similarity(query, positive)  # (B,)
+    far = similarity_logsumexp(query, keys, scale=scale, query_ids=query_ids, key_ids=key_ids)  # (B,)
+    return reduced(F.softplus(far - scale * near), reduction)
+
+
+def nt_xent(
+    z1: Tensor, z2: Tensor, *, temperature: float | Tensor, ids: Tensor | None = None, reduction: Reduction = "mean"
+) -> Tensor:
+    """SimCLR's loss: each view must find its twin among the other 2B - 1.
+
+    Args:
+        z1, z2: (B, D), two views of the same B samples; normalised here.
+        temperature: divides the cosine similarities; a tensor is learned.
+        ids: (B,), rows with equal ids are never negatives of each other.
+        reduction: "mean", "sum" or "none" over the 2B views.
+
+    Returns:
+        In nats: a scalar, or (2B,) for "none", the views of z1 first. Collapsed embeddings give log(2B - 1).
+
+    Reference: Chen et al. 2020, eq. 1, https://arxiv.org/abs/2002.05709
+
+    >>> import math
+    >>> same = torch.ones(8, 16)
+    >>> math.isclose(nt_xent(same, same, temperature=0.1), math.log(15), rel_tol=1e-6)
+    True
+    """
+    check_reduction(reduction)
+    z, ids = stack_views(z1, z2, ids)  # (2B, D), (2B,)
+    scale = inverse_temperature(temperature, z)
+    near = scale * twin_similarity(z)  # (2B,)
+    far = similarity_logsumexp(z, z, scale=scale, query_ids=ids, key_ids=ids)  # (2B,)
+    return reduced(F.softplus(far - near), reduction)
+
+
+def decoupled(
+    z1: Tensor, z2: Tensor, *, temperature: float | Tensor, ids: Tensor | None = None, reduction: Reduction = "mean"
+) -> Tensor:
+    """NT-Xent with the positive out of the denominator: an easy positive no longer mutes the negatives.
+
+    Args:
+        z1, z2, temperature, ids, reduction: as for `nt_xent`.
+
+    Returns:
+        In nats, possibly below zero: a scalar, or (2B,) for "none". A view without negatives costs 0.
+
+    Reference: Yeh et al. 2022, eq. 6, https://arxiv.org/abs/2110.06848
+    """
+    check_reduction(reduction)
+    z, ids = stack_views(z1, z2, ids)  # (2B, D), (2B,)
+    scale = inverse_temperature(temperature, z)
+    near = scale * twin_similarity(z)  # (2B,)
+    far = similarity_logsumexp(z, z, scale=scale, query_ids=ids, key_ids=ids)  # (2B,)
+    return reduced(torch.where(far.isneginf(), 0.0, far - near), reduction)
+
+
+def symmetric_info_nce(
+    z1: Tensor, z2: Tensor, *, temperature: float | Tensor, ids: Tensor | None = None, reduction: Reduction = "mean"
+) -> Tensor:
+    """CLIP's loss: each row of z1 must find its partner among z2, and the other way round.
+
+    Args:
+        z1, z2: (B, D), for instance images and their captions; normalised here.
+        temperature: divides the cosine similarities (1 / CLIP's logit scale); a tensor is learned.
+        ids: (B,), rows with equal ids (the same caption, the same image) are never negatives of each other.
+        reduction: "mean", "sum" or "none" over the B pairs.
+
+    Returns:
+        In nats, the mean of both directions: a scalar, or (B,) for "none".
+
+    Reference: Radford et al. 2021, fig. 3, https://arxiv.org/abs/2103.00020
+    """
+    check_pair("z1", z1, "z2", z2)
+    check_reduction(reduction)
+    ids = sample_ids(z1, ids)
+    z1, z2 = unit(z1), unit(z2)
+    scale = inverse_temperature(temperature, z1)
+    near = scale * paired_similarity(z1, z2)  # (B,)
+    far1, far2 = similarity_logsumexp_two_way(z1, z2, scale=scale, query_ids=ids, key_ids=ids)  # (B,), (B,)
+    return reduced((F.softplus(far1 - near) + F.softplus(far2 - near)) / 2, reduction)
+
+
+def _ids_of_queries_and_keys(
+    query: Tensor, negatives: Tensor | None, ids: Tensor | None, negative_ids: Tensor | None
+) -> tuple[Tensor | None, Tensor | None]:
+    if negatives is None:
+        if negative_ids is not None:
+            raise ValueError("negative_ids is given without negatives, expected both or neither")
+        ids = sample_ids(query, ids)
+        return ids, ids
+    check_rows("negatives", negatives)
+    check_alike("negatives", negatives, "query", query, features_only=True)
+    if (ids is None) != (negative_ids is None):
+        raise ValueError("with negatives, expected both ids and negative_ids or neither: one alone excludes nothing")
+    if ids is not None and negative_ids is not None:
+        check_ids("ids", ids, len(query), query)
+        check_ids("negative_ids", negative_ids, len(negatives), query)
+    return ids, negative_ids
+
+
+def _distance_as_inner_product(query: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows two features wider, whose inner products are `-|query_i - keys_j|²`."""
+    centre = keys.detach().mean(0)  # moves all, changes no distance, and keeps the squares small
+    q, k = query - centre, keys - centre
+    q_squared, k_squared = q.square().sum(1, keepdim=True), k.square().sum(1, keepdim=True)
+    one_q, one_k = torch.ones_like(q_squared), torch.ones_like(k_squared)
+    return torch.cat([2 * q, -q_squared, -one_q], 1), torch.cat([k, one_k, k_squared], 1)

@@ -1,0 +1,129 @@
+"""Triplets: the negative must lie farther than the positive by a margin."""
+
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from nearfar.losses.arguments import (
+    Reduction,
+    accumulable,
+    check_at_least,
+    check_choice,
+    check_ids,
+    check_pair,
+    check_reduction,
+    check_rows,
+    reduced,
+    unit,
+)
+from nearfar.losses.similarity import paired_similarity
+
+Distance = Literal["euclidean", "cosine"]
+Mining = Literal["hard", "semi-hard", "all"]
+
+
+def triplet(
+    anchor: Tensor,
+    positive: Tensor,
+    negative: Tensor,
+    *,
+    margin: float,
+    distance: Distance = "euclidean",
+    reduction: Reduction = "mean",
+) -> Tensor:
+    """`max(0, d(a, p) - d(a, n) + margin)`.
+
+    Args:
+        anchor, positive, negative: (B, D), one triplet a row.
+        margin: by how much the negative must be farther.
+        distance: "euclidean" (not squared, not normalised) or "cosine" (1 - cos).
+        reduction: "mean", "sum" or "none" over the B triplets.
+
+    Returns:
+        A scalar, or (B,) for "none".
+
+    Reference: Schroff et al. 2015, eq. 1 (there squared), https://arxiv.org/abs/1503.03832
+
+    >>> x = torch.tensor([[0.0], [0.0]])
+    >>> triplet(x, x + 1, x + 3, margin=1.5).item(), triplet(x, x + 1, x + 3, margin=3.0).item()
+    (0.0, 1.0)
+    """
+    check_pair("anchor", anchor, "positive", positive)
+    check_pair("anchor", anchor, "negative", negative)
+    check_at_least("margin", margin, 0.0)
+    check_choice("distance", distance, ("euclidean", "cosine"))
+    check_reduction(reduction)
+    if distance == "cosine":
+        anchor, positive, negative = unit(anchor), unit(positive), unit(negative)
+        near, far = 1 - paired_similarity(anchor, positive), 1 - paired_similarity(anchor, negative)
+    else:
+        anchor, positive, negative = accumulable(anchor), accumulable(positive), accumulable(negative)
+        near = torch.linalg.vector_norm(anchor - positive, dim=1)
+        far = torch.linalg.vector_norm(anchor - negative, dim=1)
+    return reduced(F.relu(near - far + margin), reduction)
+
+
+def batch_triplet(
+    z: Tensor,
+    labels: Tensor,
+    *,
+    margin: float,
+    mining: Mining = "hard",
+    distance: Distance = "euclidean",
+) -> Tensor:
+    """Triplet loss over the triplets that a labelled batch contains.
+
+    Args:
+        z: (N, D).
+        labels: (N,) integers.
+        margin: by how much the negative must be farther.
+        mining: "hard": for each anchor its farthest positive and nearest negative, mean over the anchors;
+            "semi-hard": for each anchor and positive the nearest negative beyond the positive or, where there is
+            none, the farthest negative, mean over these pairs; "all": every triplet, mean over those that cost
+            anything. By sorting, "all" takes N² log N steps, not N³.
+        distance: "euclidean" or "cosine", as for `triplet`. Its N × N matrix is held.
+
+    Returns:
+        A scalar; 0 where the batch holds no triplet.
+
+    Reference: Hermans et al. 2017, eqs. 5 and 7 ("hard", "all"), https://arxiv.org/abs/1703.07737; Schroff et al.
+    2015, section 3.2 ("semi-hard"), https://arxiv.org/abs/1503.03832
+    """
+    check_rows("z", z)
+    check_ids("labels", labels, len(z), z)
+    check_at_least("margin", margin, 0.0)
+    check_choice("mining", mining, ("hard", "semi-hard", "all"))
+    check_choice("distance", distance, ("euclidean", "cosine"))
+    apart = _distances(z, distance)  # (N, N)
+    negative = labels[:, None] != labels  # (N, N)
+    positive = ~negative & ~torch.eye(len(z), dtype=torch.bool, device=z.device)
+    keep = positive.any(1) & negative.any(1)  # anchors of some triplet
+    apart, positive, negative = apart[keep], positive[keep], negative[keep]
+    if len(apart) == 0:
+        return apart.sum()  # 0, and part of the graph
+    if mining == "hard":
+        farthest = apart.masked_fill(~positive, -torch.inf).amax(1)
+        nearest = apart.masked_fill(~negative, torch.inf).amin(1)
+        return F.relu(farthest - nearest + margin).mean()
+
+    far = apart.masked_fill(~negative, torch.inf).sort(1).values  # the negatives of each anchor, nearest first
+    count = negative.sum(1, keepdim=True)
+    if mining == "semi-hard":
+        beyond = torch.searchsorted(far.detach(), apart.detach().contiguous(), right=True)
+        chosen = far.gather(1, torch.minimum(beyond, count - 1))
+        return F.relu(apart - chosen + margin)[positive].mean()
+    # The triplets of (a, p) that cost something are a prefix of the sorted negatives: count them, and sum by prefix.
+    active = torch.searchsorted(far.detach(), (apart + margin).detach().contiguous())  # (A, N)
+    active = torch.minimum(active, count)
+    prefix = F.pad(far.masked_fill(far.isinf(), 0.0).cumsum(1), (1, 0))  # (A, N + 1)
+    cost = active * (apart + margin) - prefix.gather(1, active)
+    return cost[positive].sum() / active[positive].sum().clamp(min=1)
+
+
+def _distances(z: Tensor, distance: Distance) -> Tensor:
+    if distance == "cosine":
+        z = unit(z)
+        return 1 - z @ z.T
+    return torch.cdist(accumulable(z), accumulable(z), compute_mode="donot_use_mm_for_euclid_dist")

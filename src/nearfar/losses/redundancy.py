@@ -1,0 +1,83 @@
+"""Losses on the features' statistics: they must vary, agree between views, and not repeat each other."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from nearfar.losses.arguments import accumulable, check_at_least, check_pair
+
+
+def barlow_twins(z1: Tensor, z2: Tensor, *, redundancy_weight: float = 0.0051) -> Tensor:
+    """The cross-correlation matrix of the two views' features must be the identity.
+
+    Args:
+        z1, z2: (B, D), two views of the same B samples, B at least 2; each feature is standardised here over the
+            batch, by its biased deviation with 1e-5 added to the variance, as the authors' batch-norm does.
+        redundancy_weight: the paper's λ, on the squared entries off the diagonal.
+
+    Returns:
+        A scalar: sums over the D × D matrix, not means.
+
+    Reference: Zbontar et al. 2021, eq. 1, https://arxiv.org/abs/2103.03230
+    """
+    z1, z2 = _two_batches(z1, z2)
+    check_at_least("redundancy_weight", redundancy_weight, 0.0)
+    correlation = _standardised(z1).T @ _standardised(z2) / len(z1)  # (D, D)
+    on_diagonal = correlation.diagonal()
+    return (1 - on_diagonal).square().sum() + redundancy_weight * _off_diagonal(correlation)
+
+
+def vicreg(
+    z1: Tensor,
+    z2: Tensor,
+    *,
+    invariance_weight: float = 25.0,
+    variance_weight: float = 25.0,
+    covariance_weight: float = 1.0,
+) -> Tensor:
+    """Views agree, each feature keeps a deviation of 1, and no two features covary.
+
+    Args:
+        z1, z2: (B, D), two views of the same B samples, B at least 2; not normalised.
+        invariance_weight, variance_weight, covariance_weight: the paper's λ, μ, ν.
+
+    Returns:
+        A scalar. As in the authors' code, and unlike eq. 6, the squared distance is a mean over the features and
+        the variance term the mean of the two views: the published weights belong to that.
+
+    Reference: Bardes et al. 2022, eqs. 1 to 6, https://arxiv.org/abs/2105.04906
+    """
+    z1, z2 = _two_batches(z1, z2)
+    check_at_least("invariance_weight", invariance_weight, 0.0)
+    check_at_least("variance_weight", variance_weight, 0.0)
+    check_at_least("covariance_weight", covariance_weight, 0.0)
+    invariance = F.mse_loss(z1, z2)
+    variance = (_shortfall(z1) + _shortfall(z2)) / 2
+    covariance = _covariance(z1) + _covariance(z2)
+    return invariance_weight * invariance + variance_weight * variance + covariance_weight * covariance
+
+
+def _two_batches(z1: Tensor, z2: Tensor) -> tuple[Tensor, Tensor]:
+    check_pair("z1", z1, "z2", z2)
+    if len(z1) < 2:
+        raise ValueError(f"z1 has shape {tuple(z1.shape)}, expected at least 2 rows: one has no deviation")
+    return accumulable(z1), accumulable(z2)
+
+
+def _standardised(z: Tensor) -> Tensor:
+    return (z - z.mean(0)) / (z.var(0, correction=0) + 1e-5).sqrt()
+
+
+def _shortfall(z: Tensor) -> Tensor:
+    """How far the features' deviations fall short of 1, on average."""
+    return F.relu(1 - (z.var(0) + 1e-4).sqrt()).mean()
+
+
+def _covariance(z: Tensor) -> Tensor:
+    z = z - z.mean(0)
+    return _off_diagonal(z.T @ z / (len(z) - 1)) / z.shape[1]
+
+
+def _off_diagonal(matrix: Tensor) -> Tensor:
+    """Sum of the squares off the diagonal."""
+    return (matrix - torch.diag(matrix.diagonal())).square().sum()

@@ -1,0 +1,25 @@
+"""Losses without negatives: one network's output must predict another's."""
+
+from torch import Tensor
+
+from nearfar.losses.arguments import Reduction, check_pair, check_reduction, reduced, unit
+from nearfar.losses.similarity import paired_similarity
+
+
+def cosine_regression(prediction: Tensor, target: Tensor, *, reduction: Reduction = "mean") -> Tensor:
+    """BYOL's and SimSiam's loss: `|p̄ - z̄|² = 2 - 2 cos(p, z)`, the target held fixed.
+
+    Args:
+        prediction: (B, D), the predictor's output; normalised here.
+        target: (B, D), the other network's projection; normalised and detached here.
+        reduction: "mean", "sum" or "none" over the B rows.
+
+    Returns:
+        Between 0 and 4: a scalar, or (B,) for "none". SimSiam's `-cos` is half of it, less 1.
+
+    Reference: Grill et al. 2020, eq. 2, https://arxiv.org/abs/2006.07733; Chen & He 2021, eq. 1,
+    https://arxiv.org/abs/2011.10566
+    """
+    check_pair("prediction", prediction, "target", target)
+    check_reduction(reduction)
+    return reduced(2 - 2 * paired_similarity(unit(prediction), unit(target.detach())), reduction)

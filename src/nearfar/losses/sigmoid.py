@@ -1,0 +1,129 @@
+"""Pairs judged one by one, with a sigmoid in place of the softmax: SigLIP, and the sum under it."""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from nearfar.losses.arguments import (
+    Reduction,
+    accumulable,
+    as_scalar,
+    check_alike,
+    check_finite,
+    check_ids,
+    check_pair,
+    check_positive,
+    check_reduction,
+    check_rows,
+    reduced,
+    unit,
+)
+from nearfar.losses.similarity import exact, paired_similarity, sample_ids
+from nearfar.losses.tiles import Grid, strips
+
+
+def sigmoid_pairs(
+    z1: Tensor,
+    z2: Tensor,
+    *,
+    logit_scale: float | Tensor,
+    logit_bias: float | Tensor,
+    ids: Tensor | None = None,
+    reduction: Reduction = "mean",
+) -> Tensor:
+    """SigLIP's loss: is this pair a pair? One yes and B - 1 no's for each row, each its own logistic regression.
+
+    Args:
+        z1, z2: (B, D), for instance images and their captions; normalised here.
+        logit_scale: multiplies the cosine similarities (10 at the paper's start); a tensor is learned.
+        logit_bias: is added (-10 at the paper's start); a tensor is learned.
+        ids: (B,), rows with equal ids are never negatives of each other.
+        reduction: "mean", "sum" or "none" over the B rows.
+
+    Returns:
+        In nats: a scalar, or (B,) for "none": the sum over row i of z1 against all of z2.
+
+    Reference: Zhai et al. 2023, eq. 2 and algorithm 1, https://arxiv.org/abs/2303.15343
+    """
+    check_pair("z1", z1, "z2", z2)
+    check_positive("logit_scale", logit_scale)
+    check_finite("logit_bias", logit_bias)
+    check_reduction(reduction)
+    ids = sample_ids(z1, ids)
+    z1, z2 = unit(z1), unit(z2)
+    scale, bias = as_scalar(logit_scale, z1), as_scalar(logit_bias, z1)
+    yes = F.softplus(-(scale * paired_similarity(z1, z2) + bias))  # (B,)
+    no = similarity_softplus_sum(z1, z2, scale=scale, bias=bias, query_ids=ids, key_ids=ids)  # (B,)
+    return reduced(yes + no, reduction)
+
+
+def similarity_softplus_sum(
+    query: Tensor,
+    keys: Tensor,
+    *,
+    scale: float | Tensor,
+    bias: float | Tensor,
+    query_ids: Tensor | None = None,
+    key_ids: Tensor | None = None,
+) -> Tensor:
+    """`Σ_{j: key_ids[j] != query_ids[i]} log(1 + exp(scale · <query_i, keys_j> + bias))`, in memory linear in B + M.
+
+    Args:
+        query: (B, D); not normalised here.
+        keys: (M, D).
+        scale, bias: numbers; tensors are learned.
+        query_ids, key_ids: (B,), (M,) integers; equal ids are left out of the sum. None: nothing is.
+
+    Returns:
+        (B,), float32 for half-precision input.
+    """
+    check_rows("query", query)
+    check_rows("keys", keys)
+    check_alike("query", query, "keys", keys, features_only=True)
+    if query_ids is not None and key_ids is not None:
+        check_ids("query_ids", query_ids, len(query), query)
+        check_ids("key_ids", key_ids, len(keys), keys)
+    q, k = accumulable(query), accumulable(keys)
+    grid = Grid(len(q), len(k), query_ids, key_ids, like=q)
+    total: Tensor = _SoftplusSum.apply(q, k, as_scalar(scale, q), as_scalar(bias, q), grid)
+    return total
+
+
+class _SoftplusSum(torch.autograd.Function):
+    """The gradient is W = grad ∘ sigmoid(scale · S + bias) times the keys, and its transpose times the queries."""
+
+    @staticmethod
+    def forward(ctx: Any, query: Tensor, keys: Tensor, scale: Tensor, bias: Tensor, grid: Grid) -> Tensor:
+        with exact(query):
+            q, k = grid.sort_rows(query), grid.sort_columns(keys)
+            total = q.new_zeros(len(q))
+            for tile, s in grid.similarities(q * scale, k):
+                for strip, part in strips(s):
+                    total[tile.rows][strip].add_(F.softplus(part.add_(bias)).sum(1))
+        ctx.grid = grid
+        ctx.save_for_backward(query, keys, scale, bias)
+        return grid.restore_rows(total)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        query, keys, scale, bias = ctx.saved_tensors
+        grid: Grid = ctx.grid
+        with exact(query):
+            q, k, g = grid.sort_rows(query), grid.sort_columns(keys), grid.sort_rows(grad)
+            grad_bias = torch.zeros_like(bias)
+
+            def weighted(tile_rows: slice, s: Tensor) -> Tensor:
+                w = s.add_(bias).sigmoid_().mul_(g[tile_rows, None])
+                grad_bias.add_(w.sum())
+                return w
+
+            weights = ((tile, weighted(tile.rows, s)) for tile, s in grid.similarities(q * scale, k))
+            for_query, for_keys = grid.weighted_sums(q, k, weights, for_keys=ctx.needs_input_grad[1])
+            grad_scale = (q * for_query).sum()
+            grad_query = grid.restore_rows(for_query.mul_(scale))
+            grad_keys = None if for_keys is None else grid.restore_columns(for_keys.mul_(scale))
+        return grad_query, grad_keys, grad_scale, grad_bias, None

@@ -1,0 +1,251 @@
+"""The primitive under every softmax loss: the log-sum-exp of similarities, without their matrix.
+
+Each function equals the plain line in its docstring, value and gradient, in memory linear in the number of rows.
+"""
+
+import math
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from nearfar.losses.arguments import (
+    accumulable,
+    as_scalar,
+    check_alike,
+    check_finite,
+    check_ids,
+    check_pair,
+    check_rows,
+    unit,
+)
+from nearfar.losses.tiles import Grid, Tile, strips
+
+
+def similarity_logsumexp(
+    query: Tensor,
+    keys: Tensor,
+    *,
+    scale: float | Tensor,
+    query_ids: Tensor | None = None,
+    key_ids: Tensor | None = None,
+) -> Tensor:
+    """`log Σ_{j: key_ids[j] != query_ids[i]} exp(scale · <query_i, keys_j>)`, exact, in memory linear in B + M.
+
+    Equals `(scale * query @ keys.T).masked_fill(query_ids[:, None] == key_ids, -inf).logsumexp(1)`.
+    When `keys` is the very tensor `query`, half the tiles serve both triangles.
+
+    Args:
+        query: (B, D); not normalised here.
+        keys: (M, D).
+        scale: multiplies the inner products; a tensor is learned.
+        query_ids, key_ids: (B,), (M,) integers; equal ids are left out of the sum. None: nothing is.
+
+    Returns:
+        (B,), float32 for half-precision input; -inf, with a zero gradient, where every key is left out.
+
+    >>> _ = torch.manual_seed(0)
+    >>> z, ids = torch.randn(5, 3), torch.tensor([0, 0, 1, 2, 2])
+    >>> dense = (2 * z @ z.T).masked_fill(ids[:, None] == ids, -torch.inf).logsumexp(1)
+    >>> torch.allclose(similarity_logsumexp(z, z, scale=2, query_ids=ids, key_ids=ids), dense)
+    True
+    """
+    rows, _ = _logsumexp(query, keys, scale, query_ids, key_ids, columns=False)
+    return rows
+
+
+def similarity_logsumexp_two_way(
+    query: Tensor,
+    keys: Tensor,
+    *,
+    scale: float | Tensor,
+    query_ids: Tensor | None = None,
+    key_ids: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """`similarity_logsumexp` of the queries over the keys and of the keys over the queries, from one pass.
+
+    Returns:
+        (B,) and (M,): the log-sum-exp along the rows and along the columns of the same matrix.
+    """
+    rows, columns = _logsumexp(query, keys, scale, query_ids, key_ids, columns=True)
+    return rows, rows if columns is None else columns
+
+
+def paired_similarity(x: Tensor, y: Tensor) -> Tensor:
+    """(B,), the inner product of each row of `x` with the same row of `y`, in the type sums are kept in."""
+    return (accumulable(x) * accumulable(y)).sum(-1)
+
+
+def twin_similarity(z: Tensor) -> Tensor:
+    """(2B,), the inner product of each of 2B stacked views with the other view of its sample."""
+    z1, z2 = z.unflatten(0, (2, -1)).unbind()
+    return paired_similarity(z1, z2).repeat(2)
+
+
+def sample_ids(z: Tensor, ids: Tensor | None) -> Tensor:
+    """(B,), the ids given, or one of its own for each row of `z`."""
+    if ids is None:
+        return torch.arange(len(z), device=z.device)
+    check_ids("ids", ids, len(z), z)
+    return ids
+
+
+def stack_views(z1: Tensor, z2: Tensor, ids: Tensor | None) -> tuple[Tensor, Tensor]:
+    """(2B, D) normalised rows, all of z1 before all of z2, and their (2B,) ids: both views of a sample share one."""
+    check_pair("z1", z1, "z2", z2)
+    ids = sample_ids(z1, ids)
+    return unit(torch.cat([z1, z2])), torch.cat([ids, ids])
+
+
+def count_negatives(query_ids: Tensor, key_ids: Tensor) -> Tensor:
+    """(B,), how many keys have an id other than the query's."""
+    ordered = key_ids.sort().values
+    query_ids = query_ids.to(ordered)
+    equal = torch.searchsorted(ordered, query_ids, right=True) - torch.searchsorted(ordered, query_ids)
+    return len(key_ids) - equal
+
+
+def _logsumexp(
+    query: Tensor,
+    keys: Tensor,
+    scale: float | Tensor,
+    query_ids: Tensor | None,
+    key_ids: Tensor | None,
+    *,
+    columns: bool,
+) -> tuple[Tensor, Tensor | None]:
+    check_rows("query", query)
+    check_rows("keys", keys)
+    check_alike("query", query, "keys", keys, features_only=True)
+    check_finite("scale", scale)
+    if (query_ids is None) != (key_ids is None):
+        given, missing = ("key_ids", "query_ids") if query_ids is None else ("query_ids", "key_ids")
+        raise ValueError(f"{given} is given and {missing} is None, expected both or neither")
+    if query_ids is not None and key_ids is not None:
+        check_ids("query_ids", query_ids, len(query), query)
+        check_ids("key_ids", key_ids, len(keys), keys)
+    symmetric = keys is query and key_ids is query_ids
+    q = accumulable(query)
+    k = None if symmetric else accumulable(keys)
+    grid = Grid(len(q), None if k is None else len(k), query_ids, key_ids, like=q)
+    rows, of_columns = _LogSumExp.apply(q, k, as_scalar(scale, q), grid, columns)
+    return rows, of_columns
+
+
+class _LogSumExp(torch.autograd.Function):
+    """Log-sum-exp along the rows, and along the columns if wanted, of the matrix scale · query @ keys.T.
+
+    With E = exp(scale · S), a_i = grad_i / Σ_j E_ij and b_j likewise for columns, the gradient is W = E ∘ (a ⊕ b)
+    times the keys, and its transpose times the queries. Backward computes the tiles of E anew and keeps none,
+    unless there is only one.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, query: Tensor, keys: Tensor | None, scale: Tensor, grid: Grid, columns: bool
+    ) -> tuple[Tensor, Tensor | None]:
+        ctx.grid, ctx.two_way, ctx.kept = grid, columns and not grid.symmetric, None
+        with exact(query):
+            q = grid.sort_rows(query)
+            k = q if keys is None else grid.sort_columns(keys)
+            ctx.bounded = _exp_is_safe(q, k, scale)
+            start = 0.0 if ctx.bounded else -torch.inf
+            of_rows = q.new_full((len(q),), start)
+            of_columns = k.new_full((len(k),), start) if ctx.two_way else None
+            for tile, s in grid.similarities(q * scale, k):
+                below = of_rows if tile.mirrored else of_columns
+                if ctx.bounded:
+                    s.exp_()
+                    of_rows[tile.rows].add_(s.sum(1))
+                    if below is not None:
+                        below[tile.columns].add_(s.sum(0))
+                    ctx.kept = (tile, s) if grid.single else None
+                else:
+                    of_rows[tile.rows] = of_rows[tile.rows].logaddexp(s.logsumexp(1))
+                    if below is not None:
+                        below[tile.columns] = below[tile.columns].logaddexp(s.logsumexp(0))
+            if ctx.bounded:
+                of_rows = of_rows.log_()
+                of_columns = None if of_columns is None else of_columns.log_()
+        ctx.save_for_backward(query, keys, scale, of_rows, of_columns)
+        return grid.restore_rows(of_rows), None if of_columns is None else grid.restore_columns(of_columns)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_rows: Tensor, grad_columns: Tensor | None) -> tuple[Tensor | None, ...]:
+        query, keys, scale, of_rows, of_columns = ctx.saved_tensors
+        grid: Grid = ctx.grid
+        kept, ctx.kept = ctx.kept, None  # used up below: a second backward computes it anew
+        with exact(query):
+            q = grid.sort_rows(query)
+            k = q if keys is None else grid.sort_columns(keys)
+            rows = grid.sort_rows(grad_rows), of_rows
+            columns = rows if grid.symmetric else None
+            if ctx.two_way and grad_columns is not None:
+                columns = grid.sort_columns(grad_columns), of_columns
+            tiles = grid.similarities(q * scale, k) if kept is None else [kept]
+            if ctx.bounded:
+                exponentials = tiles if kept else ((tile, s.exp_()) for tile, s in tiles)
+                weights = _weights_of_exponentials(exponentials, rows, columns)
+            else:
+                weights = _weights_of_similarities(tiles, rows, columns)
+            for_query, for_keys = grid.weighted_sums(q, k, weights, for_keys=ctx.needs_input_grad[1])
+            grad_scale = None
+            if ctx.needs_input_grad[2]:
+                grad_scale = (q * for_query).sum() * (0.5 if grid.symmetric else 1.0)  # symmetric: each pair came twice
+            grad_query = grid.restore_rows(for_query.mul_(scale))
+            grad_keys = None if for_keys is None else grid.restore_columns(for_keys.mul_(scale))
+        return grad_query, grad_keys, grad_scale, None, None
+
+
+def exact(like: Tensor) -> AbstractContextManager[Any]:
+    """Autocast off: what follows is computed in the type its tensors have."""
+    kind = like.device.type
+    return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
+
+
+def _exp_is_safe(query: Tensor, keys: Tensor, scale: Tensor) -> bool:
+    """Whether no similarity, by Cauchy-Schwarz, nears the range of exp: then no maximum need be subtracted."""
+    longest_query = torch.linalg.vector_norm(query, dim=1).max()
+    longest_key = longest_query if keys is query else torch.linalg.vector_norm(keys, dim=1).max()
+    return float(scale.abs() * longest_query * longest_key) < math.log(torch.finfo(query.dtype).max) / 2
+
+
+_Side = tuple[Tensor, Tensor]  # gradient and log-sum-exp of each row, or of each column
+
+
+def _weights_of_exponentials(
+    tiles: Iterable[tuple[Tile, Tensor]], rows: _Side, columns: _Side | None
+) -> Iterator[tuple[Tile, Tensor]]:
+    """Each tile of E ∘ (a ⊕ b), written over the tile of E."""
+    a = _share(*rows)
+    b = None if columns is None else a if columns is rows else _share(*columns)
+    for tile, e in tiles:
+        for strip, part in strips(e):
+            share = a[tile.rows][strip, None]
+            part.mul_(share if b is None else share + b[tile.columns])
+        yield tile, e
+
+
+def _share(grad: Tensor, logsumexp: Tensor) -> Tensor:
+    """grad / Σ exp, zero where the sum is empty."""
+    return torch.where(logsumexp.isneginf(), 0.0, grad * (-logsumexp).exp())
+
+
+def _weights_of_similarities(
+    tiles: Iterable[tuple[Tile, Tensor]], rows: _Side, columns: _Side | None
+) -> Iterator[tuple[Tile, Tensor]]:
+    """The same, written over the tile of scale · S, each exponential relative to its own sum: none overflows."""
+    (grad, total), (grad_columns, total_columns) = rows, columns or rows
+    total = total.masked_fill(total.isneginf(), torch.inf)  # an empty sum: exp(s - inf) is 0
+    total_columns = total_columns.masked_fill(total_columns.isneginf(), torch.inf)
+    for tile, s in tiles:
+        for strip, part in strips(s):
+            across = (part - total_columns[tile.columns]).exp_() if columns else None
+            part.sub_(total[tile.rows][strip, None]).exp_().mul_(grad[tile.rows][strip, None])
+            if across is not None:
+                part.addcmul_(across, grad_columns[tile.columns])
+        yield tile, s

@@ -1,0 +1,72 @@
+"""Learned temperatures and logit scales that stay positive and within bounds."""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from nearfar.losses.arguments import check_positive
+
+
+class _Positive(nn.Module):
+    """A learned number above zero, kept as its logarithm and within [low, high].
+
+    At a bound the gradient that would push further out is dropped, the one that leads back is kept.
+    """
+
+    def __init__(self, initial: float, low: float, high: float) -> None:
+        super().__init__()
+        for name, value in (("initial", initial), ("low", low), ("high", high)):
+            check_positive(name, value)
+        if not low <= initial <= high:
+            raise ValueError(f"initial is {initial:g}, expected a number from low={low:g} to high={high:g}")
+        self.low, self.high = low, high
+        self.log = nn.Parameter(torch.tensor(math.log(initial)))
+
+    def forward(self) -> Tensor:
+        bounded: Tensor = _Bounded.apply(self.log, math.log(self.low), math.log(self.high))
+        return bounded.exp()
+
+    def extra_repr(self) -> str:
+        return f"{self.log.detach().exp().item():.4g}, low={self.low:g}, high={self.high:g}"
+
+
+class LogTemperature(_Positive):
+    """A learned temperature, never below `low`; call it for the value.
+
+    >>> temperature = LogTemperature(0.07)
+    >>> round(temperature().item(), 4)
+    0.07
+    """
+
+    def __init__(self, initial: float, *, low: float = 0.01, high: float = 100.0) -> None:
+        super().__init__(initial, low, high)
+
+
+class LogitScale(_Positive):
+    """A learned factor of the logits, CLIP's: starts at 1 / 0.07 and never exceeds 100; call it for the value.
+
+    Reference: Radford et al. 2021, section 2.5, https://arxiv.org/abs/2103.00020
+
+    >>> round(LogitScale()().item(), 2)
+    14.29
+    """
+
+    def __init__(self, initial: float = 1 / 0.07, *, low: float = 0.01, high: float = 100.0) -> None:
+        super().__init__(initial, low, high)
+
+
+class _Bounded(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, low: float, high: float) -> Tensor:
+        ctx.save_for_backward(x)
+        ctx.bounds = low, high
+        return x.clamp(low, high)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        (x,) = ctx.saved_tensors
+        low, high = ctx.bounds
+        outward = ((x >= high) & (grad < 0)) | ((x <= low) & (grad > 0))  # descent moves against the gradient
+        return grad.masked_fill(outward, 0.0), None, None
