@@ -88,7 +88,7 @@ def similarity_softplus_sum(
         check_ids("key_ids", key_ids, len(keys), keys)
     q, k = accumulable(query), accumulable(keys)
     grid = Grid(len(q), len(k), query_ids, key_ids, like=q)
-    total: Tensor = _SoftplusSum.apply(q, k, as_scalar(scale, q), as_scalar(bias, q), grid)
+    total: Tensor = _SoftplusSum.apply(q, k, as_scalar(scale, q), as_scalar(bias, q), grid)  # type: ignore[no-untyped-call]
     return total
 
 

@@ -131,7 +131,7 @@ def _logsumexp(
     q = accumulable(query)
     k = None if symmetric else accumulable(keys)
     grid = Grid(len(q), None if k is None else len(k), query_ids, key_ids, like=q)
-    rows, of_columns = _LogSumExp.apply(q, k, as_scalar(scale, q), grid, columns)
+    rows, of_columns = _LogSumExp.apply(q, k, as_scalar(scale, q), grid, columns)  # type: ignore[no-untyped-call]
     return rows, of_columns
 
 

@@ -44,7 +44,7 @@ def top_k_similarity(
         fewest = int(count_negatives(query_ids, key_ids).min())
     if not isinstance(k, int) or isinstance(k, bool) or not 1 <= k <= fewest:
         raise ValueError(f"k is {k!r}, expected a whole number from 1 to {fewest}, the negatives of the poorest row")
-    values, index = _TopK.apply(accumulable(query), accumulable(keys), k, query_ids, key_ids)
+    values, index = _TopK.apply(accumulable(query), accumulable(keys), k, query_ids, key_ids)  # type: ignore[no-untyped-call]
     return values, index
 
 

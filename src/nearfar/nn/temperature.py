@@ -25,7 +25,7 @@ class _Positive(nn.Module):
         self.log = nn.Parameter(torch.tensor(math.log(initial)))
 
     def forward(self) -> Tensor:
-        bounded: Tensor = _Bounded.apply(self.log, math.log(self.low), math.log(self.high))
+        bounded: Tensor = _Bounded.apply(self.log, math.log(self.low), math.log(self.high))  # type: ignore[no-untyped-call]
         return bounded.exp()
 
     def extra_repr(self) -> str:
