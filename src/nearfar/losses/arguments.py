@@ -2,12 +2,13 @@
 
 import math
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
+_ZERO_LENGTH = 1e-12
 Reduction = Literal["mean", "sum", "none"]
 
 
@@ -117,8 +118,30 @@ def accumulable(x: Tensor) -> Tensor:
 
 
 def unit(x: Tensor) -> Tensor:
-    """Rows of length one, in the type sums are kept in: in float16 the guard against zero would itself be zero."""
-    return F.normalize(accumulable(x), dim=-1)
+    """Rows of length one, in the type sums are kept in: in float16 the guard against zero would itself be zero.
+
+    A row of zeros stays one and gets no gradient; `F.normalize` would multiply its gradient by 1e12.
+    """
+    normalised: Tensor = _Unit.apply(accumulable(x))  # type: ignore[no-untyped-call]
+    return normalised
+
+
+class _Unit(torch.autograd.Function):
+    """x / |x|, its gradient in the four operations that it takes."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+        inverse = torch.where(length > _ZERO_LENGTH, 1 / length, 0.0)
+        z = x * inverse
+        ctx.save_for_backward(z, inverse)
+        return z
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        z, inverse = ctx.saved_tensors
+        return torch.addcmul(grad, z, (grad * z).sum(-1, keepdim=True), value=-1).mul(inverse)
 
 
 def reduced(loss: Tensor, reduction: Reduction) -> Tensor:

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from nearfar.losses.arguments import Reduction, check_ids, check_reduction, check_rows, inverse_temperature, unit
-from nearfar.losses.similarity import paired_similarity, similarity_logsumexp
+from nearfar.losses.similarity import paired_similarity, sample_ids, similarity_logsumexp
 
 
 def sup_con(z: Tensor, labels: Tensor, *, temperature: float | Tensor, reduction: Reduction = "mean") -> Tensor:
@@ -34,7 +34,7 @@ def sup_con(z: Tensor, labels: Tensor, *, temperature: float | Tensor, reduction
     class_sum = z.new_zeros(len(sizes), z.shape[1]).index_add(0, classes, z)  # (C, D)
     positives = (sizes[classes] - 1).to(z)  # (N,)
     near = paired_similarity(z, class_sum[classes] - z) / positives.clamp(min=1)  # (N,), mean over the positives
-    itself = torch.arange(len(z), device=z.device)
+    itself = sample_ids(z, None)  # (N,)
     everything = similarity_logsumexp(z, z, scale=scale, query_ids=itself, key_ids=itself)  # (N,)
     loss = torch.where(positives > 0, everything - scale * near, 0.0)
     if reduction == "none":

@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -18,7 +19,6 @@ from torch import Tensor
 _TILE: ContextVar[int | None] = ContextVar("nearfar_tile", default=None)
 _SMALLEST, _LARGEST = 256, 4096  # sides of the automatic tile
 _STRIP = 1 << 16  # entries of a strip
-_NO_SPAN = [(1, 0)]  # of ids: overlaps with none
 
 
 @contextmanager
@@ -29,41 +29,12 @@ def tile_size(side: int) -> Iterator[None]:
     ...     pass
     """
     if not isinstance(side, int) or isinstance(side, bool) or side < 1:
-        raise ValueError(f"tile_size: side is {side!r}, expected a whole number of at least 1")
+        raise ValueError(f"side is {side!r}, expected a whole number of at least 1")
     token = _TILE.set(side)
     try:
         yield
     finally:
         _TILE.reset(token)
-
-
-def _cache_bytes() -> int:
-    """The second-level cache of one core, where a tile is still hot when it is read again."""
-    try:
-        found = os.sysconf("SC_LEVEL2_CACHE_SIZE")
-    except (AttributeError, OSError, ValueError):
-        found = 0
-    return found if found > 0 else 1 << 20
-
-
-def _tile_shape(rows: int, columns: int, like: Tensor) -> tuple[int, int]:
-    """Height and width of a tile: square, unless the matrix is too flat to fill a square."""
-    if (side := _TILE.get()) is not None:
-        return min(side, rows), min(side, columns)
-    if like.device.type == "cpu":
-        entries = _cache_bytes() * torch.get_num_threads() // like.element_size()
-    else:
-        entries = _LARGEST**2  # few launches, each large enough to fill the device
-    side = min(max(int(entries**0.5), _SMALLEST), _LARGEST)
-    height, width = min(rows, side), min(columns, side)
-    return min(rows, max(height, side * side // width)), min(columns, max(width, side * side // height))
-
-
-def _blocks(length: int, most: int) -> list[slice]:
-    """Cut `length` into equal blocks of at most `most`, so that no sliver is left at the end."""
-    count = -(-length // most)
-    edges = [length * i // count for i in range(count + 1)]
-    return [slice(a, b) for a, b in pairwise(edges)]
 
 
 Excluded = Tensor | tuple[Tensor, Tensor]  # a mask of the tile, or the row and column numbers of a few entries
@@ -97,84 +68,51 @@ class Grid:
         height, width = _tile_shape(rows, columns, like)
         if self.symmetric:
             height = width = min(height, width)
-        self._row_blocks, self._column_blocks = _blocks(rows, height), _blocks(columns, width)
-        self._row_ids: Tensor | None = None
-        self._column_ids: Tensor | None = None
-        self._row_order: Tensor | None = None
-        self._column_order: Tensor | None = None
-        self._pairs: tuple[Tensor, Tensor, list[int]] | None = None
-        self._row_spans = self._column_spans = _NO_SPAN * max(len(self._row_blocks), len(self._column_blocks))
+        self._rows, self._columns = _blocks(rows, height), _blocks(columns, width)
+        self.single = len(self._rows) == len(self._columns) == 1
+        self._layout: _Layout | None = None
         if row_ids is not None and column_ids is not None:
-            self._exclude(row_ids, column_ids)
-
-    def _exclude(self, row_ids: Tensor, column_ids: Tensor) -> None:
-        """Bring equal ids side by side, and list the pairs of them if they are few."""
-        ids, order = torch.sort(row_ids.long())
-        of_columns, column_order = (ids, order) if column_ids is row_ids else torch.sort(column_ids.long())
-        pairs = _equal_pairs(ids, of_columns, [b.stop for b in self._row_blocks])
-        if self.single and pairs is not None:  # a few known entries of a single tile need no order
-            row, column, edges = pairs
-            self._pairs = order[row], column_order[column], edges
-            self._row_spans = self._column_spans = [(0, 1)]
-        else:
-            self._pairs = pairs
-            self._row_ids, self._row_order, self._column_ids, self._column_order = ids, order, of_columns, column_order
-            self._row_spans = _id_spans(ids, self._row_blocks)
-            self._column_spans = _id_spans(of_columns, self._column_blocks)
+            versions = _version(row_ids), _version(column_ids)
+            arrange = _arrange if None in versions else _arrange_once
+            self._layout = arrange(row_ids, column_ids, height, width, versions)
 
     def sort_rows(self, x: Tensor) -> Tensor:
         """Rows of `x` from the caller's order into id order."""
-        return x if self._row_order is None else x.index_select(0, self._row_order)
+        return _permuted(x, self._layout and self._layout.row_order)
 
     def sort_columns(self, x: Tensor) -> Tensor:
-        return x if self._column_order is None else x.index_select(0, self._column_order)
+        return _permuted(x, self._layout and self._layout.column_order)
 
     def restore_rows(self, x: Tensor) -> Tensor:
         """Rows of `x` from id order back into the caller's order."""
-        return x if self._row_order is None else torch.empty_like(x).index_copy_(0, self._row_order, x)
+        return _restored(x, self._layout and self._layout.row_order)
 
     def restore_columns(self, x: Tensor) -> Tensor:
-        return x if self._column_order is None else torch.empty_like(x).index_copy_(0, self._column_order, x)
+        return _restored(x, self._layout and self._layout.column_order)
 
     def original_columns(self, index: Tensor) -> Tensor:
         """Column numbers in id order as the caller's column numbers."""
-        return index if self._column_order is None else self._column_order[index]
-
-    @property
-    def single(self) -> bool:
-        """Whether one tile is the whole matrix."""
-        return len(self._row_blocks) == len(self._column_blocks) == 1
+        order = self._layout and self._layout.column_order
+        return index if order is None else order[index]
 
     def tiles(self) -> Iterator[Tile]:
         """Every tile with something in it, row by row."""
-        for i, rows in enumerate(self._row_blocks):
-            for j, columns in enumerate(self._column_blocks):
+        for i, rows in enumerate(self._rows):
+            for j, columns in enumerate(self._columns):
                 if self.symmetric and j < i:
                     continue
-                (row_low, row_high), (low, high) = self._row_spans[i], self._column_spans[j]
                 excluded = None
-                if row_low <= high and low <= row_high:
-                    if row_low == row_high == low == high:
+                if self._layout is not None:
+                    (low, high), (least, most) = self._layout.row_spans[i], self._layout.column_spans[j]
+                    if low == high == least == most:
                         continue  # one id throughout: nothing in it counts
-                    excluded = self._excluded(i, j)
+                    if low <= most and least <= high:
+                        excluded = self._layout.excluded(i, rows, columns)
                 yield Tile(rows, columns, excluded, self.symmetric and j > i)
-
-    def _excluded(self, i: int, j: int) -> Excluded:
-        """Where the ids are equal in the tile of row block i and column block j."""
-        rows, columns = self._row_blocks[i], self._column_blocks[j]
-        if self._pairs is None:
-            assert self._row_ids is not None and self._column_ids is not None
-            return self._row_ids[rows, None] == self._column_ids[None, columns]
-        row, column, edges = self._pairs
-        row, column = row[edges[i] : edges[i + 1]], column[edges[i] : edges[i + 1]]
-        if len(self._column_blocks) > 1:
-            inside = (column >= columns.start) & (column < columns.stop)
-            row, column = row[inside], column[inside]
-        return row - rows.start, column - columns.start
 
     def similarities(self, query: Tensor, keys: Tensor) -> Iterator[tuple[Tile, Tensor]]:
         """Each tile with its inner products, -inf where excluded. The tensor is reused: read it before the next."""
-        tallest, widest = (max(b.stop - b.start for b in x) for x in (self._row_blocks, self._column_blocks))
+        tallest, widest = (max(b.stop - b.start for b in blocks) for blocks in (self._rows, self._columns))
         room = query.new_empty(tallest * widest)
         for tile in self.tiles():
             q, k = query[tile.rows], keys[tile.columns]
@@ -208,6 +146,83 @@ def strips(tile: Tensor) -> Iterator[tuple[slice, Tensor]]:
         yield strip, tile[strip]
 
 
+def _cache_bytes() -> int:
+    """The second-level cache of one core, where a tile is still hot when it is read again."""
+    try:
+        found = os.sysconf("SC_LEVEL2_CACHE_SIZE")
+    except (AttributeError, OSError, ValueError):
+        found = 0
+    return found if found > 0 else 1 << 20
+
+
+def _tile_shape(rows: int, columns: int, like: Tensor) -> tuple[int, int]:
+    """Height and width of a tile: square, unless the matrix is too flat to fill a square."""
+    if (side := _TILE.get()) is not None:
+        return min(side, rows), min(side, columns)
+    if like.device.type == "cpu":
+        entries = _cache_bytes() * torch.get_num_threads() // like.element_size()
+    else:
+        entries = _LARGEST**2  # few launches, each large enough to fill the device
+    side = min(max(int(entries**0.5), _SMALLEST), _LARGEST)
+    height, width = min(rows, side), min(columns, side)
+    return min(rows, max(height, side * side // width)), min(columns, max(width, side * side // height))
+
+
+def _blocks(length: int, most: int) -> tuple[slice, ...]:
+    """Cut `length` into equal blocks of at most `most`, so that no sliver is left at the end."""
+    count = -(-length // most)
+    edges = [length * i // count for i in range(count + 1)]
+    return tuple(slice(a, b) for a, b in pairwise(edges))
+
+
+class _Layout(NamedTuple):
+    """The order of rows and columns by id, and where equal ids meet."""
+
+    row_order: Tensor | None  # (rows,), None: as they are
+    column_order: Tensor | None
+    row_spans: list[tuple[int, int]]  # lowest and highest id of each block
+    column_spans: list[tuple[int, int]]
+    row_ids: Tensor  # (rows,), in order
+    column_ids: Tensor
+    pairs: tuple[Tensor, Tensor, list[int]] | None  # row and column of equal ids, and where each row block's begin
+
+    def excluded(self, i: int, rows: slice, columns: slice) -> Excluded:
+        """Where the ids are equal in the tile of the i-th row block and these columns."""
+        if self.pairs is None:
+            return self.row_ids[rows, None] == self.column_ids[None, columns]
+        row, column, edges = self.pairs
+        row, column = row[edges[i] : edges[i + 1]] - rows.start, column[edges[i] : edges[i + 1]] - columns.start
+        if len(self.column_spans) > 1:
+            inside = (column >= 0) & (column < columns.stop - columns.start)
+            row, column = row[inside], column[inside]
+        return row, column
+
+
+def _arrange(
+    row_ids: Tensor,
+    column_ids: Tensor,
+    height: int,
+    width: int,
+    versions: tuple[int | None, int | None],  # of the two tensors: part of the key under which this is remembered
+) -> _Layout:
+    rows, columns = _blocks(len(row_ids), height), _blocks(len(column_ids), width)
+    ids, order = torch.sort(row_ids.long())
+    others, other_order = (ids, order) if column_ids is row_ids else torch.sort(column_ids.long())
+    pairs = _equal_pairs(ids, others, [block.stop for block in rows])
+    if pairs is not None and len(rows) == len(columns) == 1:  # a few known entries of a single tile need no order
+        row, column, edges = pairs
+        return _Layout(None, None, [(0, 1)], [(0, 1)], ids, others, (order[row], other_order[column], edges))
+    return _Layout(order, other_order, _spans(ids, rows), _spans(others, columns), ids, others, pairs)
+
+
+_arrange_once = lru_cache(maxsize=4)(_arrange)  # a loss's own ids are the same tensor at every step
+
+
+def _version(ids: Tensor) -> int | None:
+    """Counts the changes of a tensor in place; None where torch does not count them."""
+    return None if ids.is_inference() else ids._version
+
+
 def _equal_pairs(row_ids: Tensor, column_ids: Tensor, block_ends: list[int]) -> tuple[Tensor, Tensor, list[int]] | None:
     """Row and column of every pair of equal sorted ids, and where each row block's begin; None if they are many.
 
@@ -225,7 +240,15 @@ def _equal_pairs(row_ids: Tensor, column_ids: Tensor, block_ends: list[int]) -> 
     return row, column, edges
 
 
-def _id_spans(ids: Tensor, blocks: list[slice]) -> list[tuple[int, int]]:
+def _spans(ids: Tensor, blocks: tuple[slice, ...]) -> list[tuple[int, int]]:
     """Lowest and highest id of each block of sorted ids."""
     edges = torch.tensor([[b.start, b.stop - 1] for b in blocks], device=ids.device)
     return [(low, high) for low, high in ids[edges].tolist()]
+
+
+def _permuted(x: Tensor, order: Tensor | None) -> Tensor:
+    return x if order is None else x.index_select(0, order)
+
+
+def _restored(x: Tensor, order: Tensor | None) -> Tensor:
+    return x if order is None else torch.empty_like(x).index_copy_(0, order, x)
