@@ -141,7 +141,7 @@ class _Unit(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> Tensor:
         z, inverse = ctx.saved_tensors
-        return torch.addcmul(grad, z, (grad * z).sum(-1, keepdim=True), value=-1).mul(inverse)
+        return torch.addcmul(grad, z, (grad * z).sum(-1, keepdim=True), value=-1).mul_(inverse)
 
 
 def reduced(loss: Tensor, reduction: Reduction) -> Tensor:

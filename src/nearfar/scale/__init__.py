@@ -1,0 +1,1 @@
+"""Exactness beyond one pass: what proves that loss and gradient are right."""

@@ -1,0 +1,99 @@
+"""Imports point one way, and the losses need torch alone."""
+
+import ast
+import importlib.metadata
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[1] / "src" / "nearfar"
+
+# What each room of the package may import of the others.
+MAY_IMPORT = {
+    "losses": set(),
+    "nn": {"losses"},
+    "scale": {"losses", "nn"},
+    "views": set(),
+    "data": set(),
+    "methods": {"losses", "nn", "scale"},
+    "evaluate": {"losses", "nn", "data", "views"},
+    "report": {"evaluate", "data", "views"},
+    "train": {"losses", "nn", "scale", "methods", "data", "views", "evaluate", "report", "config"},
+    "cli": None,  # all
+}
+
+
+def imported_rooms(file: Path) -> set[str]:
+    """The rooms of nearfar that a file imports, anywhere in it."""
+    rooms = set()
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module == "nearfar":
+            rooms |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("nearfar."):
+            rooms.add(str(node.module).split(".")[1])
+        elif isinstance(node, ast.Import):
+            rooms |= {a.name.split(".")[1] for a in node.names if a.name.startswith("nearfar.")}
+    return rooms - {"__version__", "_torchvision"}
+
+
+@pytest.mark.parametrize("room", sorted(p.name for p in PACKAGE.iterdir() if (p / "__init__.py").exists()))
+def test_imports_point_one_way(room: str) -> None:
+    allowed = MAY_IMPORT[room]
+    if allowed is None:
+        return
+    for file in (PACKAGE / room).rglob("*.py"):
+        foreign = imported_rooms(file) - allowed - {room}
+        assert not foreign, f"{file.relative_to(PACKAGE)} imports {sorted(foreign)}"
+
+
+def test_the_direction_test_sees_an_import(tmp_path: Path) -> None:
+    file = tmp_path / "wrong.py"
+    file.write_text(
+        "def f():\n    from nearfar.train import run\n    import nearfar.cli.check\n    from nearfar import methods\n"
+    )
+    assert imported_rooms(file) == {"train", "cli", "methods"}
+
+
+def requirements_of_torch() -> set[str]:
+    """torch and what it needs, by distribution name."""
+    found, waiting = set(), ["torch"]
+    while waiting:
+        name = waiting.pop()
+        if name in found:
+            continue
+        try:
+            requires = importlib.metadata.requires(name) or []
+        except importlib.metadata.PackageNotFoundError:
+            continue  # for another platform
+        found.add(name)
+        waiting += [re.split(r"[ ;<>=!~\[(]", r)[0] for r in requires if "extra ==" not in r]
+    return found
+
+
+def test_losses_need_torch_alone(tmp_path: Path) -> None:
+    for name in requirements_of_torch():
+        for file in importlib.metadata.files(name) or []:
+            top = Path(file.parts[0])
+            place = tmp_path / top
+            if file.parts[0] not in ("..", "__pycache__") and not place.exists():
+                place.symlink_to(file.locate().parents[len(file.parts) - 1] / top)
+    (tmp_path / "nearfar").symlink_to(PACKAGE)
+    program = (
+        "import importlib.util as u\n"
+        "absent = [m for m in ('numpy', 'torchvision', 'lightning', 'rich', 'timm') if u.find_spec(m)]\n"
+        "assert not absent, absent\n"
+        "import torch, nearfar.losses as losses\n"
+        "z = torch.randn(2, 4, 3, requires_grad=True)\n"
+        "losses.nt_xent(z[0], z[1], temperature=0.1).backward()\n"
+        "assert z.grad.isfinite().all()\n"
+        "print('works')\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path), "PYTHONNOUSERSITE": "1"}
+    run = subprocess.run(
+        [sys.executable, "-S", "-W", "ignore", "-c", program], env=environment, capture_output=True, text=True
+    )
+    assert run.stdout.strip() == "works", run.stderr
