@@ -1,0 +1,1 @@
+"""One small file per paper, and METHODS, a plain dict of them."""

@@ -1,0 +1,60 @@
+"""What a method is: work on each sample, work across samples, and what happens after the optimiser's step."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+Encoded = dict[str, Tensor]  # each (B, ...): rows of samples, so that it can be chunked and gathered
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One training batch, as the views left it."""
+
+    views: Sequence[Tensor]  # each (B, ...), already on the device
+    index: Tensor  # (B,) the samples' numbers in the data set
+    ids: Tensor  # (B,) samples with equal ids are never negatives of each other; the index, where nothing else is known
+    labels: Tensor | None = None  # (B,) for supervised methods alone
+
+
+@dataclass(frozen=True)
+class Step:
+    """The loss of one batch, and what the health report looks at."""
+
+    loss: Tensor
+    z1: Tensor  # (B, D) two views as the loss compared them
+    z2: Tensor  # (B, D)
+    candidates: int = 0  # the N of log N: positive and negatives of a query; 0 where there are no negatives
+    log: dict[str, Tensor] = field(default_factory=dict)  # further scalars
+
+
+class Method(nn.Module):
+    """A method is `encode`, `contrast` and `after_step`. State that must survive a checkpoint is in buffers."""
+
+    encoder: nn.Module  # what the user keeps: x (B, ...) to h (B, F)
+
+    def encode(self, batch: Batch) -> Encoded:
+        """Per-sample work, which may be run in chunks: everything of a sample that `contrast` needs, by name."""
+        raise NotImplementedError(f"{type(self).__name__} has no encode")
+
+    def contrast(self, encoded: Encoded) -> Step:
+        """Cross-sample work: sees every row, of every process."""
+        raise NotImplementedError(f"{type(self).__name__} has no contrast")
+
+    def after_step(self, progress: float) -> None:
+        """Momentum networks, queues and banks move here. The trainer calls it after every optimiser step.
+
+        Args:
+            progress: the part of the run that is done, from 0 to 1.
+        """
+
+    def forward(self, batch: Batch) -> Step:
+        return self.contrast(self.encode(batch))
+
+    @torch.no_grad()
+    def embed(self, x: Tensor) -> Tensor:
+        """(B, F), what the encoder makes of x."""
+        h: Tensor = self.encoder(x)
+        return h
