@@ -6,7 +6,6 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 _ZERO_LENGTH = 1e-12
 Reduction = Literal["mean", "sum", "none"]
@@ -127,21 +126,27 @@ def unit(x: Tensor) -> Tensor:
 
 
 class _Unit(torch.autograd.Function):
-    """x / |x|, its gradient in the four operations that it takes."""
+    """x / |x|, its gradient in the few operations that it takes."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
-        length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
-        inverse = torch.where(length > _ZERO_LENGTH, 1 / length, 0.0)
-        z = x * inverse
-        ctx.save_for_backward(z, inverse)
+        z, inverse = _unit_and_inverse_length(x)
+        ctx.save_for_backward(x, z, inverse)
         return z
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> Tensor:
-        z, inverse = ctx.saved_tensors
-        return torch.addcmul(grad, z, (grad * z).sum(-1, keepdim=True), value=-1).mul_(inverse)
+        x, z, inverse = ctx.saved_tensors
+        if torch.is_grad_enabled():  # to be differentiated again: as functions of x
+            z, inverse = _unit_and_inverse_length(x)
+        return torch.addcmul(grad, z, (grad * z).sum(-1, keepdim=True), value=-1) * inverse
+
+
+def _unit_and_inverse_length(x: Tensor) -> tuple[Tensor, Tensor]:
+    length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+    zero = length <= _ZERO_LENGTH
+    inverse = (1 / length.masked_fill(zero, 1.0)).masked_fill(zero, 0.0)
+    return x * inverse, inverse
 
 
 def reduced(loss: Tensor, reduction: Reduction) -> Tensor:
