@@ -139,7 +139,8 @@ class _Unit(torch.autograd.Function):
         x, z, inverse = ctx.saved_tensors
         if torch.is_grad_enabled():  # to be differentiated again: as functions of x
             z, inverse = _unit_and_inverse_length(x)
-        return torch.addcmul(grad, z, (grad * z).sum(-1, keepdim=True), value=-1) * inverse
+        along: Tensor = (grad * z).sum(-1, keepdim=True)
+        return torch.addcmul(grad, z, along, value=-1) * inverse
 
 
 def _unit_and_inverse_length(x: Tensor) -> tuple[Tensor, Tensor]:
