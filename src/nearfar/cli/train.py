@@ -1,0 +1,70 @@
+"""`nearfar train`: from data to a trained encoder, evaluated, with a report."""
+
+import sys
+from pathlib import Path
+
+from jsonargparse import ArgumentParser, Namespace
+from jsonargparse import ArgumentError as BadArgument
+
+from nearfar.config import TrainConfig, build, nearest
+
+
+def main(arguments: list[str]) -> int:
+    parser = ArgumentParser(
+        prog="nearfar train",
+        description="Pretrain an encoder, evaluate it and write a report. Without arguments: SimCLR on glyphs.",
+        exit_on_error=False,
+        default_env=False,
+    )
+    parser.add_argument("--config", action="config", help="YAML with any of the keys below; flags override it")
+    parser.add_argument("--out", type=str | None, help="the run folder (default: the next free one under runs/)")
+    parser.add_argument("--resume", type=str | None, help="go on with the run in this folder")
+    parser.add_class_arguments(TrainConfig, as_group=False)
+    known = {action.dest for action in parser._actions}
+    try:
+        options = parser.parse_args([underscored(a) for a in arguments])
+    except BadArgument as error:
+        print(f"nearfar train: {explained(str(error), known)}", file=sys.stderr)
+        return 2
+
+    from rich.console import Console
+
+    from nearfar.train import free_folder, resumed, run
+
+    console = Console()
+    if options.resume is not None:
+        results = resumed(Path(options.resume), console=console)
+        folder = Path(options.resume)
+    else:
+        config = configured(options)
+        folder = free_folder(config) if options.out is None else Path(options.out)
+        if (folder / "checkpoints").exists():
+            print(f"nearfar train: {folder} holds a run already; --resume {folder} goes on with it", file=sys.stderr)
+            return 2
+        results = run(config, folder, console=console)
+    console.print(f"run: {folder}")
+    return 0 if results is not None else 130
+
+
+def configured(options: Namespace) -> TrainConfig:
+    values = options.clone()
+    for name in ("config", "out", "resume"):
+        values.pop(name, None)
+    config: TrainConfig = build(TrainConfig, values.as_dict(), "train")
+    return config
+
+
+def underscored(argument: str) -> str:
+    """--batch-size as --batch_size; values stay as they are."""
+    name, equals, value = argument.partition("=")
+    return name.replace("-", "_").replace("__", "--", 1) + equals + value if argument.startswith("--") else argument
+
+
+def explained(message: str, known: set[str]) -> str:
+    """jsonargparse's message in one line, with the nearest known key where a key is not known."""
+    import re
+
+    line = " ".join(message.split())
+    if found := re.search(r"(?:Unrecognized arguments: --|Key ['\"]|unrecognized arguments: --)([\w.]+)", line):
+        return f"there is no key {found[1]!r}{nearest(found[1], known)}"
+    return line

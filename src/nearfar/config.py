@@ -1,0 +1,110 @@
+"""What a run is a function of: frozen dataclasses, as YAML in the run folder and as flags of the command."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Literal, get_type_hints
+
+import yaml
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """Where samples come from beyond the name or path itself."""
+
+    size: int | None = None  # side of the stored image; None: a little more than the views need
+    labels: bool | None = None  # whether sub-folders are labels; None: where there are some
+    path_column: str | None = None  # of a table
+    label_column: str | None = None
+    group_column: str | None = None  # samples of one group are never negatives of each other
+    stream: bool = False  # decode at every look instead of packing
+    strict: bool = False  # stop at a broken file instead of skipping it
+    validation: float = 0.1  # part of the training data held out, at most 2,000 samples
+    test: str | None = None  # data the final evaluation is on; None: the source's own test split, or the validation
+
+
+@dataclass(frozen=True)
+class OptimizerConfig:
+    """How the weights move."""
+
+    name: Literal["sgd", "adamw", "lars"] = "sgd"
+    lr: float | None = None  # at batch 256, scaled linearly with the batch; None: 0.06, 1e-3 or 0.3 by name
+    weight_decay: float | None = None  # never on norms, biases and scalars; None: 5e-4, 0.05 or 1e-6 by name
+    momentum: float = 0.9
+    warmup: float = 0.05  # part of the run in which the rate rises linearly
+    final: float = 0.0  # part of the rate left at the end of the cosine
+    clip: float | None = None  # largest gradient norm
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """One pretraining run."""
+
+    data: str = "glyphs"  # built-in data, a folder, a table, arrays, or a torchvision data set by name
+    method: str = "simclr"
+    backbone: str = "tiny"
+    image_size: int = 32  # side of the views
+    epochs: int = 20
+    batch_size: int = 256
+    seed: int = 0
+    device: str = "auto"
+    precision: Literal["32", "bf16", "fp16"] = "32"
+    accumulate: int = 1  # batches to one optimiser step
+    channels_last: bool = True
+    views: str | None = None  # preset; None: the method's own
+    options: dict[str, Any] = field(default_factory=dict)  # the method's hyperparameters, such as temperature
+    health_every: int = 100  # steps between looks at the health
+    checkpoint_every: int = 500  # steps between checkpoints; one is written at the end of each epoch, too
+    tensorboard: bool = False
+    sources: DataConfig = field(default_factory=DataConfig)
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+
+    def __post_init__(self) -> None:
+        for name in ("image_size", "epochs", "batch_size", "accumulate", "health_every", "checkpoint_every"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}, expected at least 1")
+        if self.seed < 0:
+            raise ValueError(f"seed is {self.seed}, expected at least 0")
+        if self.batch_size < 2:
+            raise ValueError("batch_size is 1, expected at least 2: a batch of one has no negatives")
+        if not 0 <= self.sources.validation < 1:
+            raise ValueError(f"sources.validation is {self.sources.validation}, expected a part from 0 to below 1")
+
+    def to_yaml(self) -> str:
+        return str(yaml.safe_dump(asdict(self), sort_keys=False, allow_unicode=True))
+
+    @classmethod
+    def from_yaml(cls, path: Path) -> "TrainConfig":
+        """The configuration in a file; an unknown key is an error that names the nearest known one."""
+        try:
+            found = yaml.safe_load(path.read_text(encoding="utf-8"))
+        except (yaml.YAMLError, UnicodeDecodeError) as error:
+            raise ValueError(f"{path} is no YAML: {' '.join(str(error).split())}") from None
+        if not isinstance(found, Mapping):
+            raise ValueError(f"{path} holds a {type(found).__name__}, expected keys and values")
+        config: TrainConfig = build(cls, found, str(path))
+        return config
+
+
+def build(kind: type[Any], values: Mapping[str, Any], where: str) -> Any:
+    """A configuration dataclass from plain values, refusing keys it does not have."""
+    hints = get_type_hints(kind)
+    known = {f.name for f in fields(kind)}
+    given = {}
+    for key, value in values.items():
+        if key not in known:
+            raise ValueError(f"{where}: there is no key {key!r}{nearest(str(key), known)}")
+        inner = hints[key]
+        given[key] = build(inner, value or {}, f"{where}: {key}") if _is_config(inner) else value
+    return kind(**given)
+
+
+def _is_config(kind: Any) -> bool:
+    return isinstance(kind, type) and is_dataclass(kind)
+
+
+def nearest(name: str, known: set[str]) -> str:
+    """A hint at the known name that was meant."""
+    close = get_close_matches(name, sorted(known), n=1, cutoff=0.5)
+    return f"; did you mean {close[0]!r}?" if close else f"; known are {', '.join(sorted(known))}"

@@ -1,0 +1,67 @@
+"""Training: the only room that imports Lightning."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from nearfar import _torchvision  # noqa: F401  before lightning, which imports torchvision
+from rich.console import Console
+
+from nearfar.config import DataConfig, OptimizerConfig, TrainConfig, build
+from nearfar.evaluate import Results
+from nearfar.train.model import Encoder, load
+from nearfar.train.run import Run
+
+__all__ = ["DataConfig", "Encoder", "OptimizerConfig", "Results", "Run", "TrainConfig", "load", "run", "train"]
+
+
+def train(data: str | Path = "glyphs", *, out: str | Path | None = None, **settings: Any) -> Encoder:
+    """Pretrain an encoder: train, evaluate, report, as `nearfar train` does.
+
+    Args:
+        data: built-in data, a folder, a table, arrays, or a torchvision data set by name.
+        out: the run folder; None: the next free one under `runs/`.
+        settings: the fields of `TrainConfig`, such as method="moco", epochs=100, optimizer={"lr": 0.03}.
+
+    Returns:
+        The trained encoder, as `nearfar.load` would.
+    """
+    config: TrainConfig = build(TrainConfig, {"data": str(data), **settings}, "train")
+    folder = free_folder(config) if out is None else Path(out)
+    run(config, folder)
+    return load(folder)
+
+
+def run(config: TrainConfig, folder: Path, *, resume: bool = False, console: Console | None = None) -> Results | None:
+    """One run in a folder; None where it was stopped before its end."""
+    return Run(config, folder, resume=resume, console=console or Console()).go()
+
+
+def resumed(folder: Path, *, epochs: int | None = None, console: Console | None = None) -> Results | None:
+    """Go on with the run in a folder."""
+    if not (folder / "config.yaml").is_file():
+        raise FileNotFoundError(f"{folder} is no run folder: it has no config.yaml")
+    config = TrainConfig.from_yaml(folder / "config.yaml")
+    return run(replace(config, epochs=epochs or config.epochs), folder, resume=True, console=console)
+
+
+class _Callable(ModuleType):
+    """So that `nearfar.train(...)` trains, though `nearfar.train` is also the room where that is written."""
+
+    def __call__(self, *arguments: Any, **settings: Any) -> Encoder:
+        return train(*arguments, **settings)
+
+
+sys.modules[__name__].__class__ = _Callable
+
+
+def free_folder(config: TrainConfig) -> Path:
+    """runs/<data>-<method>, numbered where that is taken."""
+    name = f"{Path(config.data).stem or 'data'}-{config.method}"
+    number, folder = 1, Path("runs") / name
+    while folder.exists():
+        number += 1
+        folder = Path("runs") / f"{name}-{number}"
+    return folder

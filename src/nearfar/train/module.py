@@ -1,0 +1,128 @@
+"""A method as Lightning runs it: views, rate, step counter, and what must happen after every step."""
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import lightning
+import torch
+from torch import Tensor
+
+from nearfar import data, methods
+from nearfar.config import TrainConfig
+from nearfar.methods.method import Method, Step
+from nearfar.train.health import not_finite
+from nearfar.train.optimisers import make_optimiser, rate_factor
+from nearfar.views import ImageView, make_views
+
+
+class NotFiniteError(RuntimeError):
+    """The loss or its gradient is NaN or infinite; the weights are still those of the step before."""
+
+
+class Steps:
+    """The batches of a whole run as one sequence, from any of them on: batch n is the same wherever one starts."""
+
+    def __init__(self, source: data.Dataset, loader: data.Loader, start: int, stop: int) -> None:
+        self.source, self.loader, self.start, self.stop = source, loader, start, stop
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+    def __iter__(self) -> Iterator[tuple[int, Tensor, Tensor]]:
+        """Batch number, (B,) sample numbers, (B, 3, S, S) uint8 images."""
+        number = self.start
+        while number < self.stop:
+            epoch, first = divmod(number, len(self.loader))
+            for batch in self.loader.fetched(self.source, epoch, first):
+                if number >= self.stop:
+                    return
+                yield number, batch.indices, batch.x
+                number += 1
+
+
+class Pretraining(lightning.LightningModule):
+    """Calls the method; everything random is drawn anew from (seed, batch number)."""
+
+    def __init__(
+        self,
+        method: Method,
+        config: TrainConfig,
+        views: Sequence[ImageView],
+        *,
+        total: int,
+        ids: Tensor,
+        labels: Tensor | None,
+        checkpoint: Callable[[], str],
+    ) -> None:
+        """
+        Args:
+            method: what is trained.
+            views: one for each view of an image.
+            total: optimiser steps of the whole run.
+            ids: (N,) of every training sample; equal ids are never negatives of each other.
+            labels: (N,), for methods that learn from them; None otherwise.
+            checkpoint: names the last good checkpoint.
+        """
+        super().__init__()
+        self.method, self.config, self.views, self.total = method, config, views, total
+        self.ids, self.labels, self._checkpoint = ids, labels, checkpoint
+        self.done = 0  # optimiser steps
+        self.last: Step | None = None
+        self.gradient_norm = float("nan")
+        self.optimiser_state: dict[str, Any] | None = None  # to begin with, where the run is resumed
+        self.optimiser: torch.optim.Optimizer | None = None
+
+    def training_step(self, batch: tuple[int, Tensor, Tensor], _: int) -> Tensor:
+        number, index, images = batch
+        torch.manual_seed(mixed(self.config.seed, number))  # dropout and the like
+        with torch.autocast(images.device.type, enabled=False):
+            views = make_views(images, self.views, seed=self.config.seed, step=number)
+        if self.config.channels_last:
+            views = [v.contiguous(memory_format=torch.channels_last) for v in views]
+        labels = None if self.labels is None else self.labels[index.cpu()].to(images.device)
+        ids = self.ids[index.cpu()].to(images.device)
+        step = self.method(methods.Batch(views=views, index=index, ids=ids, labels=labels))
+        if not torch.isfinite(step.loss):
+            raise NotFiniteError(not_finite(self.done, self._checkpoint()))
+        self.last = step
+        loss: Tensor = step.loss
+        return loss
+
+    def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
+        gradients = [p.grad for p in self.method.parameters() if p.grad is not None]
+        self.gradient_norm = float(torch.nn.utils.get_total_norm(gradients))
+        if self.config.precision != "fp16" and not self.gradient_norm < float("inf"):
+            raise NotFiniteError(not_finite(self.done, self._checkpoint()))
+
+    def optimizer_step(
+        self,
+        epoch: int,
+        batch_idx: int,
+        optimizer: Any,
+        optimizer_closure: Callable[[], Any] | None = None,
+    ) -> None:
+        for group in optimizer.param_groups:
+            group["lr"] = group["initial_lr"] * rate_factor(self.done, self.total, self.config.optimizer)
+        super().optimizer_step(epoch, batch_idx, optimizer, optimizer_closure)
+        self.done += 1
+        self.method.after_step(self.done / self.total)
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        batch = self.config.batch_size * self.config.accumulate
+        self.optimiser = make_optimiser(self.method, self.config.optimizer, batch)
+        for group in self.optimiser.param_groups:
+            group.setdefault("initial_lr", group["lr"])
+        if self.optimiser_state is not None:
+            self.optimiser.load_state_dict(self.optimiser_state)
+        return self.optimiser
+
+    @property
+    def rate(self) -> float:
+        return float(self.optimiser.param_groups[0]["lr"]) if self.optimiser is not None else 0.0
+
+
+def mixed(seed: int, number: int) -> int:
+    """One seed from two numbers, with nothing in common between neighbours."""
+    digest = hashlib.blake2b(f"{seed}/{number}/step".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little") >> 1

@@ -1,0 +1,82 @@
+"""A look at held-out samples while training: which checkpoint is best, with labels or without."""
+
+import torch
+from torch import Tensor
+
+from nearfar.data import Dataset
+from nearfar.evaluate.embeddings import embed
+from nearfar.evaluate.geometry import effective_rank
+from nearfar.evaluate.knn import knn_predict
+from nearfar.losses import nt_xent
+from nearfar.methods.method import Method
+from nearfar.views import ImageView, make_views, resize_eval
+
+_TEMPERATURE = 0.1  # of the validation InfoNCE; any, as long as it stays
+
+
+class Readout:
+    """Validation InfoNCE and RankMe of the encoder's output and, where there are labels, k-NN accuracy.
+
+    Args:
+        validation: samples that are not trained on.
+        bank: some training samples, the neighbours of the k-NN; None without labels.
+        views: as in training, drawn with a seed of their own, the same at every look.
+        size: of the views.
+        looks: how often in a run, at most.
+    """
+
+    def __init__(
+        self, validation: Dataset, bank: Dataset | None, views: tuple[ImageView, ...], size: int, looks: int = 10
+    ) -> None:
+        self.validation, self.bank, self.size, self.looks = validation, bank, size, looks
+        self.views = views[:2] if len(views) > 1 else (views[0], views[0])
+        self._last = 0
+
+    def due(self, step: int, total: int) -> bool:
+        """Whether another look is worth its time now."""
+        if step < total and step - self._last < total / self.looks:
+            return False
+        self._last = step
+        return True
+
+    @torch.no_grad()
+    def measure(self, method: Method) -> dict[str, float]:
+        encoder, device = method.encoder, next(method.parameters()).device
+        training = encoder.training
+        encoder.eval()
+        try:
+            found = {"validation_loss": self._info_nce(method, device)}
+            h = self._embed(method, self.validation, device)
+            found["validation_rank"] = float(effective_rank(h))
+            found["validation_rank_limit"] = float(min(h.shape))
+            if self.bank is not None and self.bank.labels is not None and self.validation.labels is not None:
+                classes = int(max(self.bank.labels.max(), self.validation.labels.max())) + 1
+                scores = knn_predict(self._embed(method, self.bank, device), self.bank.labels, h, k=20, classes=classes)
+                found["knn"] = float((scores.argmax(1) == self.validation.labels).float().mean())
+        finally:
+            encoder.train(training)
+        return found
+
+    @staticmethod
+    def score(found: dict[str, float | list[float]]) -> float | None:
+        """Higher is better: k-NN where there are labels; else minus the validation loss, unless the rank is gone."""
+        if isinstance(knn := found.get("knn"), float):
+            return knn
+        loss, rank, limit = (found.get(k) for k in ("validation_loss", "validation_rank", "validation_rank_limit"))
+        if isinstance(loss, float) and isinstance(rank, float) and isinstance(limit, float) and rank > 0.02 * limit:
+            return -loss
+        return None
+
+    def _embed(self, method: Method, data: Dataset, device: torch.device) -> Tensor:
+        return embed(method.encoder, data, prepare=lambda x: resize_eval(x, self.size), device=device)
+
+    def _info_nce(self, method: Method, device: torch.device) -> float:
+        total, count = 0.0, 0
+        for number, part in enumerate(torch.arange(len(self.validation)).split(256)):
+            if len(part) < 2:
+                continue
+            images = self.validation.fetch(part).to(device)
+            v1, v2 = make_views(images, self.views, seed=0, step=number)
+            total += float(nt_xent(method.embed(v1), method.embed(v2), temperature=_TEMPERATURE, reduction="sum"))
+            count += 2 * len(part)
+        return total / count if count else float("nan")

@@ -1,0 +1,277 @@
+"""One run from configuration to verdict: data, method, training, evaluation, report, all in one folder."""
+
+import json
+import logging
+import platform
+import time
+import warnings
+from dataclasses import replace
+from pathlib import Path
+
+import lightning
+import torch
+from rich.console import Console
+from torch import Tensor, nn
+
+import nearfar
+from nearfar.config import TrainConfig
+from nearfar.data import Dataset, Loader, open_data
+from nearfar.data.dataset import ArrayDataset
+from nearfar.evaluate import Results, evaluate
+from nearfar.methods import METHODS, VIEWS, Method
+from nearfar.nn.backbones import backbone
+from nearfar.report import find_neighbours, write_report
+from nearfar.train import checkpoint
+from nearfar.train.health import Verdict
+from nearfar.train.model import save_model
+from nearfar.train.module import NotFiniteError, Pretraining, Steps
+from nearfar.train.readout import Readout
+from nearfar.train.watch import Watch, stopping
+from nearfar.views import PRESETS, ImageView, resize_eval, view_grid
+
+_VALIDATION = 2000  # samples held out, at most
+_BANK = 4000  # training samples the online k-NN looks among
+_PRECISION = {"32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed"}
+
+
+class Run:
+    """A run folder in the making.
+
+    Args:
+        config: what the run is a function of.
+        folder: where it writes.
+        resume: go on from the newest checkpoint in the folder.
+        console: where it speaks.
+    """
+
+    def __init__(self, config: TrainConfig, folder: Path, *, resume: bool, console: Console) -> None:
+        self.config, self.folder, self.console = config, folder, console
+        self.device = _device(config.device)
+        self.views = _views(config)
+        self.train, self.validation, self.test = self._open()
+        self.loader = Loader(len(self.train), config.batch_size, config.seed)
+        self.steps_per_epoch = max(1, len(self.loader) // config.accumulate)
+        self.total = config.epochs * len(self.loader) // config.accumulate
+        if self.total < 1:
+            raise ValueError(
+                f"{config.epochs} epochs of {len(self.loader)} batches make no optimiser step of "
+                f"{config.accumulate} batches; lower --accumulate"
+            )
+        self.method = build_method(config, len(self.train))
+        self.state = self._restore() if resume else None
+
+    # What a run is made of
+
+    def _open(self) -> tuple[Dataset, Dataset | None, Dataset | None]:
+        """Training samples, the validation samples held out of them, and the test samples."""
+        config, sources = self.config, self.config.sources
+        size = sources.size or (None if config.data.startswith("glyphs") else round(config.image_size * 1.15))
+
+        def open_one(spec: str, split: str | None) -> Dataset:
+            return open_data(
+                spec,
+                size=size,
+                split=split,
+                labels=sources.labels,
+                path_column=sources.path_column,
+                label_column=sources.label_column,
+                group_column=sources.group_column,
+                stream=sources.stream,
+                strict=sources.strict,
+            )
+
+        everything = open_one(config.data, None)
+        test = open_one(sources.test, "test" if sources.test.startswith("glyphs") else None) if sources.test else None
+        if sources.test is None and config.data.startswith("glyphs"):
+            test = open_one(config.data, "test")
+        held = min(_VALIDATION, int(sources.validation * len(everything)))
+        if held < 8 or not isinstance(everything, ArrayDataset):
+            return everything, None, test
+        order = torch.randperm(len(everything), generator=torch.Generator().manual_seed(config.seed))
+        return everything.subset(order[held:].sort().values), everything.subset(order[:held].sort().values), test
+
+    def _readout(self) -> Readout | None:
+        if self.validation is None:
+            return None
+        bank = None
+        if self.train.labels is not None and isinstance(self.train, ArrayDataset):
+            bank = self.train.subset(torch.linspace(0, len(self.train) - 1, min(_BANK, len(self.train))).long())
+        return Readout(self.validation, bank, self.views, self.config.image_size)
+
+    def _restore(self) -> dict[str, object]:
+        state, path, broken = checkpoint.load_newest(self.folder / "checkpoints")
+        for file in broken:
+            self.console.print(f"[yellow]{file.name} cannot be read; going on from {path.name}[/]")
+        self.method.load_state_dict(state["method"])
+        self.console.print(f"resuming at step {state['step']} of {self.total}, from {path.name}")
+        return state
+
+    # What it does
+
+    def go(self) -> Results | None:
+        """Train, evaluate, report. Returns the evaluation; None where the run was stopped before its end."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        (self.folder / "config.yaml").write_text(self.config.to_yaml(), encoding="utf-8")
+        (self.folder / "environment.json").write_text(json.dumps(environment(self.device), indent=1))
+        self._list_skipped()
+        sample = self.train.fetch(torch.arange(min(12, len(self.train))))
+        view_grid(sample, self.views, seed=self.config.seed, path=self.folder / "views.png")
+        if not self._fit():
+            return None
+        save_model(self.method.encoder, self.config, self.folder)
+        results = self._evaluate()
+        report = write_report(self.folder)
+        self.console.print(f"report: {report}")
+        return results
+
+    def _fit(self) -> bool:
+        """Returns whether the run came to its end."""
+        watch = Watch(self.folder, self._readout(), self.steps_per_epoch, self.console)
+        ids = self.train.groups if self.train.groups is not None else torch.arange(len(self.train))
+        labels = self.train.labels if getattr(self.method, "needs_labels", False) else None
+        module = Pretraining(
+            self.method, self.config, self.views, total=self.total, ids=ids, labels=labels, checkpoint=self._newest
+        )
+        if self.state is not None:
+            watch.resume(self.state, module)
+        if self.config.channels_last:
+            self.method.encoder.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        if module.done >= self.total:
+            return True
+        first = module.done * self.config.accumulate
+        steps = Steps(self.train, self.loader, first, self.total * self.config.accumulate)
+        trainer = self._trainer(watch, self.total - module.done)
+
+        def stop() -> None:
+            watch.stopped = True
+            self.console.print("stopping after this step")
+
+        try:
+            with stopping(stop):
+                trainer.fit(module, train_dataloaders=steps)
+        except NotFiniteError as error:
+            watch.say(Verdict("error", "not_finite", str(error)), module.done)
+            raise
+        if module.done < self.total:
+            self.console.print(
+                f"stopped at step {module.done} of {self.total}; go on with: nearfar train --resume {self.folder}"
+            )
+            return False
+        return True
+
+    def _trainer(self, watch: Watch, steps: int) -> lightning.Trainer:
+        logger = None
+        if self.config.tensorboard:
+            from lightning.pytorch.loggers import TensorBoardLogger
+
+            logger = TensorBoardLogger(self.folder, name="", version="tensorboard")
+        logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+        warnings.filterwarnings("ignore", module="lightning.*")
+        return lightning.Trainer(
+            accelerator="gpu" if self.device.type == "cuda" else self.device.type,
+            devices=1,
+            precision=_PRECISION[self.config.precision],  # type: ignore[arg-type]
+            max_steps=steps,
+            accumulate_grad_batches=self.config.accumulate,
+            gradient_clip_val=self.config.optimizer.clip,
+            callbacks=[watch],
+            logger=logger or False,
+            default_root_dir=self.folder,
+            enable_checkpointing=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+            use_distributed_sampler=False,
+        )
+
+    def _evaluate(self) -> Results:
+        test, split = (self.test, "test") if self.test is not None else (self.validation, "validation")
+        size = self.config.image_size
+
+        def prepare(x: Tensor) -> Tensor:
+            return resize_eval(x, size)
+
+        encoder = self.method.encoder.to(self.device).eval()
+        untrained = calibrated(build_method(self.config, len(self.train)).encoder.to(self.device), self.train, prepare)
+        if test is None:
+            test, split = self.train, "train"
+        start = time.perf_counter()
+        results = evaluate(
+            {"trained": encoder, "untrained": untrained},
+            self.train,
+            test,
+            prepare=prepare,
+            seed=self.config.seed,
+            data=self.config.data,
+            split=split,
+        )
+        results.save(self.folder / "evaluation.json")
+        self.console.print(results.table())
+        self.console.print(f"evaluated in {time.perf_counter() - start:.0f} s on {len(test):,} {split} samples")
+        find_neighbours(encoder, test, prepare=prepare, path=self.folder / "neighbours.npz", seed=self.config.seed)
+        return results
+
+    def _newest(self) -> str:
+        found = checkpoint.numbered(self.folder / "checkpoints")
+        return str(found[-1]) if found else "none yet"
+
+    def _list_skipped(self) -> None:
+        """Name the files that could not be read, in the run folder."""
+        skipped = list(self.train.skipped) + list(self.test.skipped if self.test is not None else [])
+        if skipped:
+            path = self.folder / "skipped.txt"
+            path.write_text("".join(f"{s.path}\t{s.reason}\n" for s in skipped), encoding="utf-8")
+            self.console.print(f"[yellow]{len(skipped)} files could not be read and are left out: {path}[/]")
+
+
+def build_method(config: TrainConfig, samples: int) -> Method:
+    """The untrained method of a configuration; the same weights every time."""
+    if config.method not in METHODS:
+        raise ValueError(f"there is no method {config.method!r}; known are {', '.join(METHODS)}")
+    torch.manual_seed(config.seed)
+    encoder = backbone(config.backbone, size=config.image_size)
+    features: int = encoder.num_features  # type: ignore[assignment]
+    try:
+        return METHODS[config.method](encoder, features=features, samples=samples, **config.options)
+    except TypeError as error:
+        raise ValueError(f"{config.method} does not take these options: {error}") from None
+
+
+@torch.no_grad()
+def calibrated(encoder: nn.Module, train: Dataset, prepare: object) -> nn.Module:
+    """An untrained encoder with the batch statistics of the data: without them it would be a baseline made weak."""
+    encoder.train()
+    device = next(encoder.parameters()).device
+    for part in torch.arange(len(train)).split(256)[:20]:
+        encoder(prepare(train.fetch(part).to(device)))  # type: ignore[operator]
+    return encoder.eval()
+
+
+def environment(device: torch.device) -> dict[str, object]:
+    """What a result also depends on."""
+    return {
+        "nearfar": nearfar.__version__,
+        "torch": torch.__version__,
+        "lightning": lightning.__version__,
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "device": str(device),
+        "threads": torch.get_num_threads(),
+    }
+
+
+def _views(config: TrainConfig) -> tuple[ImageView, ...]:
+    preset = config.views or VIEWS.get(config.method, "simclr")
+    if preset not in PRESETS:
+        raise ValueError(f"there are no views {preset!r}; known are {', '.join(sorted(PRESETS))}")
+    return PRESETS[preset](config.image_size)
+
+
+def _device(name: str) -> torch.device:
+    if name != "auto":
+        torch.zeros(1, device=name)  # says so now where it is not there
+        return torch.device(name)
+    accelerator = torch.accelerator.current_accelerator(check_available=True)
+    return accelerator or torch.device("cpu")
+
+
+__all__ = ["Run", "replace"]

@@ -1,0 +1,181 @@
+"""What happens beside the steps: the progress bar, the log, the health, the checkpoints, and stopping in order."""
+
+import json
+import math
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import lightning
+import torch
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from nearfar.train import checkpoint
+from nearfar.train.health import Verdict, judge, measure
+from nearfar.train.module import Pretraining
+from nearfar.train.readout import Readout
+
+_MARK = {"good": "[green]✓[/]", "note": "[cyan]·[/]", "warning": "[yellow]![/]", "error": "[red]✗[/]"}
+
+
+class Watch(lightning.Callback):
+    """Looks after every step and acts on a few of them."""
+
+    def __init__(self, folder: Path, readout: Readout | None, steps_per_epoch: int, console: Console) -> None:
+        self.folder, self.readout, self.steps_per_epoch, self.console = folder, readout, steps_per_epoch, console
+        self.stopped = False
+        self.best: float | None = None
+        self.verdicts: list[dict[str, Any]] = []
+        self._said: dict[str, str] = {}
+        self._bar = Progress(
+            TextColumn("[bold]training"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[state]}"),
+            TimeElapsedColumn(),
+            TextColumn("ETA"),
+            TimeRemainingColumn(),
+            console=console,
+        )
+        self._since = (0, time.perf_counter())
+        self._scaler: dict[str, Any] = {}
+
+    # Lightning's hooks
+
+    def on_train_start(self, trainer: lightning.Trainer, module: lightning.LightningModule) -> None:
+        assert isinstance(module, Pretraining)
+        if self._scaler:
+            trainer.precision_plugin.load_state_dict(self._scaler)
+        self._bar.start()
+        self._task = self._bar.add_task("", total=module.total, completed=module.done, state="")
+        self._since = (module.done, time.perf_counter())
+
+    def on_train_batch_end(
+        self, trainer: lightning.Trainer, module: lightning.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        assert isinstance(module, Pretraining) and module.last is not None
+        if (batch_idx + 1) % module.config.accumulate:
+            return
+        done, last = module.done, module.done == module.total
+        loss = float(module.last.loss.detach())
+        self._bar.update(self._task, completed=done, state=f"loss {loss:.3f}  lr {module.rate:.2g}  {self._speed(module):.0f}/s")
+        epoch_ends = done % self.steps_per_epoch == 0
+        if done % module.config.health_every == 0 or last or done == 1:
+            self._look(module, loss, knn=epoch_ends or last)
+        elif epoch_ends and self.readout is not None and self.readout.due(done, module.total):
+            self._look(module, loss, knn=True)
+        if done % module.config.checkpoint_every == 0 or epoch_ends or last or self.stopped:
+            self.save(module)
+        if self.stopped:
+            trainer.should_stop = True
+
+    def on_train_end(self, trainer: lightning.Trainer, module: lightning.LightningModule) -> None:
+        self._bar.stop()
+
+    def on_exception(
+        self, trainer: lightning.Trainer, module: lightning.LightningModule, exception: BaseException
+    ) -> None:
+        self._bar.stop()
+
+    # Its own work
+
+    def resume(self, state: dict[str, Any], module: Pretraining) -> None:
+        """Take up a run where a checkpoint left it; what was logged after that is forgotten."""
+        module.done, module.optimiser_state, self.best = state["step"], state["optimizer"], state["best"]
+        self._scaler = state["scaler"]
+        log, said = self.folder / "metrics.jsonl", self.folder / "verdicts.json"
+        if log.exists():
+            lines = [line for line in log.read_text(encoding="utf-8").splitlines() if _step_of(line) <= module.done]
+            log.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+        if said.exists():
+            self.verdicts = [v for v in json.loads(said.read_text(encoding="utf-8")) if v["step"] <= module.done]
+
+    def save(self, module: Pretraining) -> Path:
+        """Write everything that the rest of the run depends on."""
+        state = {
+            "step": module.done,
+            "method": module.method.state_dict(),
+            "optimizer": module.optimiser.state_dict() if module.optimiser is not None else {},
+            "scaler": module.trainer.precision_plugin.state_dict(),
+            "best": self.best,
+        }
+        return checkpoint.save_step(state, self.folder / "checkpoints", module.done)
+
+    def say(self, verdict: Verdict, step: int) -> None:
+        """Tell a verdict once, and again only when its level changes."""
+        if self._said.get(verdict.name) == verdict.level:
+            return
+        self._said[verdict.name] = verdict.level
+        self.verdicts.append({"step": step, "level": verdict.level, "text": verdict.text})
+        (self.folder / "verdicts.json").write_text(json.dumps(self.verdicts, indent=1, ensure_ascii=False))
+        self._bar.console.print(f"{_MARK[verdict.level]} step {step}: {verdict.text}", highlight=False)
+
+    def _look(self, module: Pretraining, loss: float, *, knn: bool) -> None:
+        assert module.last is not None
+        found = measure(module.last)
+        found |= {"loss": loss, "lr": module.rate, "gradient_norm": module.gradient_norm}
+        found |= {"samples_per_second": self._speed(module), "epoch": module.done / self.steps_per_epoch}
+        if knn and self.readout is not None:
+            found |= self.readout.measure(module.method)
+            self._keep_best(module, found)
+        for verdict in judge(found, module.done, module.total):
+            self.say(verdict, module.done)
+        line = {"step": module.done} | {name: _plain(value) for name, value in found.items()}
+        with (self.folder / "metrics.jsonl").open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+        for logger in module.trainer.loggers:
+            logger.log_metrics({k: v for k, v in found.items() if isinstance(v, float)}, step=module.done)
+
+    def _keep_best(self, module: Pretraining, found: dict[str, float | list[float]]) -> None:
+        score = Readout.score(found)
+        if score is not None and (self.best is None or score > self.best):
+            self.best = score
+            state = {"step": module.done, "method": module.method.state_dict(), "score": score}
+            checkpoint.save(state, self.folder / "checkpoints" / "best.pt")
+
+    def _speed(self, module: Pretraining) -> float:
+        step, start = self._since
+        samples = (module.done - step) * module.config.batch_size * module.config.accumulate
+        return samples / max(time.perf_counter() - start, 1e-9)
+
+
+def _step_of(line: str) -> float:
+    """The step of a line of the log; a line cut short by a crash belongs to no step."""
+    try:
+        return float(json.loads(line)["step"])
+    except (ValueError, KeyError, TypeError):
+        return math.inf
+
+
+def _plain(value: float | list[float]) -> float | list[float] | None:
+    """JSON has no NaN."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+@contextmanager
+def stopping(on_stop: Callable[[], None]) -> Iterator[None]:
+    """Ctrl-C and SIGTERM ask to stop after the step; a second Ctrl-C stops at once."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    asked = False
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        nonlocal asked
+        if asked and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        asked = True
+        on_stop()
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
