@@ -1,14 +1,17 @@
 """Built-in data made by code: letters in many fonts, colours, sizes and places, with labels, captions and boxes."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
+import PIL
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
+from nearfar.data.cache import cached_array
 from nearfar.data.dataset import ArrayDataset
 from nearfar.data.letters import CANVAS, CAP_HEIGHT, LETTERS, TEST_FONTS, TRAIN_FONTS, masks, palette
 
@@ -18,10 +21,14 @@ Floats = NDArray[np.float64]
 SIZE = 32
 BLOCK = 1024  # samples drawn from one generator; row i of a block is the same however many rows follow it
 CLUTTER = 6  # strokes and specks behind the letter
-BASE_DRAWS, CLUTTER_DRAWS = 17, 6  # uniform numbers a sample, and each of its strokes, is made of
+BASE_DRAWS, CLUTTER_DRAWS = 16, 6  # uniform numbers a sample, and each of its strokes, is made of
+DRAWS = BASE_DRAWS + CLUTTER * CLUTTER_DRAWS
 HEIGHTS = (13.0, 21.0)  # of a capital, in pixels
 TURN = 15.0  # degrees, either way
 COLOUR_JITTER, SHADE, NOISE = 14.0, 16.0, 5.0  # of 255
+SCENE_BATCH, SCENE_BLOCKS = 64, 1 << 40  # far above any block of glyphs: scenes share no draws with them
+PATCH, TRIES = 48, 20  # room for the largest letter, and places tried before it is left out of a scene
+VERSION = 1  # part of the cache's key; raise it when the same seed gives other pictures
 
 
 @dataclass(frozen=True)
@@ -48,11 +55,14 @@ class Plan:
         ]
 
 
-def glyphs(n: int = 10_000, *, seed: int = 0, split: Split = "train") -> ArrayDataset:
+def glyphs(n: int = 10_000, *, seed: int = 0, split: Split = "train", cache: Path | None = None) -> ArrayDataset:
     """n letters A to Z, 32×32, in random fonts, colours, sizes, places and slight turns, over light clutter.
 
     Sample i depends on (seed, split, i) alone, not on n. The test split draws other samples in fonts the train split
     does not have. Raw pixels know little of the letters (k-NN about 12 % of 26), so what is learned shows.
+
+    Args:
+        cache: folder to keep the pictures in; drawn anew where None, at some 7,000 a second.
 
     Returns:
         n images with labels (0 to 25), classes ("A" to "Z") and captions ("a teal letter K on orange").
@@ -61,18 +71,93 @@ def glyphs(n: int = 10_000, *, seed: int = 0, split: Split = "train") -> ArrayDa
     >>> len(data), data.size, data.classes[:3]
     (3, 32, ['A', 'B', 'C'])
     """
-    images = np.empty((n, SIZE, SIZE, 3), np.uint8)
-    labels: list[NDArray[np.int64]] = []
-    captions: list[str] = []
-    for block, start in enumerate(range(0, n, BLOCK)):
-        rng = block_generator(seed, split, block)
-        plan = planned(rng.random((BLOCK, BASE_DRAWS + CLUTTER * CLUTTER_DRAWS))[: n - start], split)
-        labels.append(plan.letter)
-        captions += plan.captions()
-        images[start : start + BLOCK] = rendered(plan, split, rng)
+    if n < 1:
+        raise ValueError(f"n is {n}, expected at least 1 glyph")
+    blocks = [(block_generator(seed, split, i), min(BLOCK, n - start)) for i, start in enumerate(range(0, n, BLOCK))]
+    plans = [planned(rng.random((BLOCK, DRAWS))[:m], split) for rng, m in blocks]
+
+    def draw() -> NDArray[np.uint8]:
+        return np.concatenate([rendered(plan, split, rng) for plan, (rng, _) in zip(plans, blocks, strict=True)])
+
+    key = f"{split}-{n}-{seed}-{VERSION}-pillow{PIL.__version__}"
     return ArrayDataset(
-        images, labels=torch.from_numpy(np.concatenate(labels)), classes=list(LETTERS), captions=captions
+        draw() if cache is None else cached_array(cache / "glyphs" / key, draw),
+        labels=torch.from_numpy(np.concatenate([plan.letter for plan in plans])),
+        classes=list(LETTERS),
+        captions=[caption for plan in plans for caption in plan.captions()],
     )
+
+
+@dataclass(frozen=True, eq=False)
+class Scenes:
+    """Pictures with several letters, and where they are.
+
+    Attributes:
+        dataset: n images without labels.
+        boxes: n of (K, 4) float32, x1, y1, x2, y2 in pixels, tight around the ink; K differs between pictures.
+        labels: n of (K,) int64.
+        classes: names of the labels.
+    """
+
+    dataset: ArrayDataset
+    boxes: list[Tensor]
+    labels: list[Tensor]
+    classes: list[str]
+
+
+def glyph_scenes(n: int = 1000, *, seed: int = 0, split: Split = "train", size: int = 96, most: int = 5) -> Scenes:
+    """n pictures of 1 to `most` letters that do not overlap, on one cluttered ground, with their boxes.
+
+    Scene i depends on (seed, split, size, most, i) alone. Splits hold out fonts as those of `glyphs` do.
+    """
+    if n < 1 or most < 1 or size < PATCH:
+        raise ValueError(f"n, most and size are {n}, {most} and {size}, expected at least 1, 1 and {PATCH}")
+    generators = [block_generator(seed, split, SCENE_BLOCKS + i) for i in range(n)]
+    scenes = Scenes(ArrayDataset(np.empty((n, size, size, 3), np.uint8)), [], [], list(LETTERS))
+    for start in range(0, n, SCENE_BATCH):
+        rngs = generators[start : start + SCENE_BATCH]
+        u = np.stack([rng.random((most, DRAWS)) for rng in rngs])  # (m, most, DRAWS)
+        u[:, :, [2, 4, 5, 6]] = u[:, :1, [2, 4, 5, 6]]  # one ground under all letters of a scene
+        plan = planned(u.reshape(-1, DRAWS), split)
+        fonts = masks(TRAIN_FONTS if split == "train" else TEST_FONTS)[plan.font, plan.letter]
+        patches = letter_coverage(fonts, plan.height, plan.turn, np.full_like(plan.place, 0.5), PATCH)
+        clutter = plan.clutter.reshape(len(u), -1, CLUTTER_DRAWS)
+        canvas = background(plan.ground_rgb[::most], plan.shade[::most], clutter, size)  # (m, 3, size, size)
+        inks = single(plan.ink_rgb)
+        for i, rng in enumerate(rngs):
+            own = slice(i * most, (i + 1) * most)
+            boxes, placed = _place(canvas[i], patches[own], inks[own], rng)
+            scenes.boxes.append(torch.tensor(boxes, dtype=torch.float32))
+            scenes.labels.append(torch.from_numpy(plan.letter[own][placed]))
+            scenes.dataset.images[start + i] = finished(canvas[i : i + 1], rng)[0]
+    return scenes
+
+
+def _place(
+    canvas: Tensor, patches: Tensor, inks: Tensor, rng: np.random.Generator
+) -> tuple[list[list[int]], list[int]]:
+    """Put one or more of the letters (K, PATCH, PATCH) on the canvas (3, S, S) where they do not overlap.
+
+    Returns:
+        Boxes, and which letters they hold.
+    """
+    size = canvas.shape[-1]
+    boxes: list[list[int]] = []
+    placed: list[int] = []
+    for k in range(int(rng.integers(1, len(patches) + 1))):
+        ink = (patches[k] > 0.1).numpy()
+        rows, columns = np.flatnonzero(ink.any(1)), np.flatnonzero(ink.any(0))
+        patch = patches[k, rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1]
+        height, width = patch.shape
+        for x, y in (rng.random((TRIES, 2)) * (size - width + 1, size - height + 1)).astype(int).tolist():
+            box = [x, y, x + width, y + height]
+            if not any(x <= b[2] and b[0] <= box[2] and y <= b[3] and b[1] <= box[3] for b in boxes):
+                under = canvas[:, y : y + height, x : x + width]
+                under.copy_(torch.lerp(under, inks[k][:, None, None], patch))
+                boxes.append(box)
+                placed.append(k)
+                break
+    return boxes, placed
 
 
 def block_generator(seed: int, split: Split, block: int) -> np.random.Generator:
@@ -138,7 +223,7 @@ def background(rgb: Floats, shade: Floats, clutter: Floats, side: int) -> Tensor
     canvas = single(rgb)[:, :, None, None] + shading[:, None]
     for k in range(clutter.shape[1]):
         x, y, angle, length, width, colour = clutter[:, k].T
-        longest = side * (0.6 if k % 3 == 0 else 0.06)  # a stroke, then two specks
+        longest = SIZE * (0.6 if k % 3 == 0 else 0.06)  # a stroke, then two specks
         covered = stroke_coverage(side * x, side * y, np.pi * angle, longest * (0.5 + length / 2), 0.5 + width, side)
         chosen = single(colours[choice(colour, len(colours))])
         canvas = torch.lerp(canvas, chosen[:, :, None, None], covered[:, None])
