@@ -5,7 +5,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from nearfar.data import ArrayDataset, glyphs, open_data
+from nearfar.data import ArrayDataset, glyph_scenes, glyphs, open_data
 from nearfar.data.letters import COLOURS, LETTERS, TEST_FONTS, TRAIN_FONTS, masks
 
 
@@ -93,3 +93,20 @@ def test_open_data_by_name() -> None:
 def test_refuses_in_one_line(split: str, seed: int, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         glyphs(3, seed=seed, split=split)  # type: ignore[arg-type]
+
+
+def test_scenes_have_letters_where_the_boxes_are() -> None:
+    scenes, again = glyph_scenes(20, seed=0), glyph_scenes(12, seed=0)
+    assert np.array_equal(scenes.dataset.images[:12], again.dataset.images)
+    assert {len(boxes) for boxes in glyph_scenes(60, seed=1).boxes} == {1, 2, 3, 4, 5}
+    for image, boxes, labels in zip(scenes.dataset.images, scenes.boxes, scenes.labels, strict=True):
+        assert boxes.shape == (len(labels), 4) and labels.dtype == torch.int64
+        assert bool((boxes[:, :2] >= 0).all() and (boxes[:, 2:] <= 96).all() and (boxes[:, 2:] > boxes[:, :2]).all())
+        ground = np.median(image.reshape(-1, 3), axis=0)
+        off = np.abs(image.astype(float) - ground).max(-1) > 40  # ink, and a little clutter
+        inside = np.zeros((96, 96), bool)
+        for x1, y1, x2, y2 in boxes.int().tolist():
+            assert not inside[y1:y2, x1:x2].any()  # boxes do not overlap
+            assert off[y1:y2, x1:x2].mean() > 0.12
+            inside[y1:y2, x1:x2] = True
+        assert off[~inside].mean() < 0.1
