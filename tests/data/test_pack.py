@@ -107,6 +107,22 @@ def test_broken_files_are_skipped_and_listed(photos: Path, cache: Path) -> None:
     assert kept == {name: value for name, value in kept.items() if name not in ("a/text.jpg", "b/cut.png")}
 
 
+def test_a_reason_the_journal_does_not_know_is_dropped(photos: Path, cache: Path) -> None:
+    folder = pack(open_source(photos), size=8, cache=cache, progress=False).folder
+    (folder / "broken.json").write_text('{"3": "was broken"}')
+    assert pack(open_source(photos), size=8, cache=cache, progress=False).skipped == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only there may a name be any bytes")
+def test_names_that_are_no_text(tmp_path: Path, cache: Path) -> None:
+    folder = tmp_path / os.fsdecode(b"phot\xf6s")
+    folder.mkdir()
+    Image.new("L", (8, 8), 70).save(folder / os.fsdecode(b"\xe4.png"))
+    (folder / os.fsdecode(b"\xe5.png")).write_text("no image")
+    packed = pack(open_source(folder), size=8, cache=cache, progress=False)
+    assert len(packed.dataset) == len(packed.skipped) == 1
+
+
 def test_strict_names_the_file(photos: Path, cache: Path) -> None:
     pack(open_source(photos), size=8, cache=cache, strict=True, progress=False)
     spoil(photos)

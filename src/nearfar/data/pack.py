@@ -64,7 +64,7 @@ def pack(
     if size < 1:
         raise ValueError(f"size is {size}, expected at least 1 pixel")
     keys = source.keys()
-    family = _digest(f"{VERSION}\0{size}\0{source.description}".encode())
+    family = _digest(f"{VERSION}\0{size}\0{source.description}".encode(errors="surrogateescape"))
     folder = cache_folder(cache) / "packs" / family / _digest(keys.tobytes())
     with locked(folder):
         store = _Store.opened(folder, keys, size)
@@ -111,9 +111,7 @@ def _decode(
             for future in as_completed(futures):
                 done, errors = future.result()
                 failed |= {row: why(error) for row, error in errors.items()}
-                # What the system refused (not found, no permission) is tried again by the next run.
-                lasting = {row: why(e) for row, e in errors.items() if not (isinstance(e, OSError) and e.errno)}
-                store.note(done, lasting)
+                store.note(done, {row: why(error) for row, error in errors.items() if not passing(error)})
                 bar.update(task, advance=len(done) + len(errors), skipped=f"{len(failed)} skipped" if failed else "")
                 if strict and failed:
                     break
@@ -143,6 +141,11 @@ def _decode_chunk(
     return done, errors
 
 
+def passing(error: Exception) -> bool:
+    """Whether the system refused (not found, no permission, no memory): the next run tries again."""
+    return isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno is not None)
+
+
 class _Store:
     """A folder with the images, a journal of which rows are whole, and the reasons of those that never will be."""
 
@@ -160,11 +163,11 @@ class _Store:
             if images.shape != shape or images.dtype != np.uint8 or rows.dtype != ROW or len(rows) != len(keys):
                 raise ValueError("not what was written")
             store = cls(folder, size, images, rows)
-            store.reasons = {
-                int(row): reason for row, reason in json.loads((folder / "broken.json").read_text()).items()
-            }
+            reasons = json.loads((folder / "broken.json").read_text())
+            # Written before the journal: a kill between the two leaves reasons the journal does not know of.
+            store.reasons = {int(i): str(reason) for i, reason in reasons.items() if rows["state"][int(i)] == BROKEN}
             store._check()
-        except (OSError, ValueError, AttributeError, EOFError):
+        except (OSError, ValueError, AttributeError, EOFError, IndexError):
             _check_space(folder, int(np.prod(shape)))
             path.unlink(missing_ok=True)  # another run may still have the old file mapped
             rows = np.zeros(len(keys), ROW)

@@ -71,7 +71,8 @@ class Source:
     def keys(self) -> NDArray[np.void]:
         """(N,) of KEY bytes: a file's path, length and time of change, or the version and number of a picture."""
         if self.paths is None:
-            texts: Iterator[bytes] = (f"{self.description}\0{self.version}\0{i}".encode() for i in range(len(self)))
+            stem = f"{self.description}\0{self.version}\0".encode(errors="surrogateescape")
+            texts: Iterator[bytes] = (stem + str(i).encode() for i in range(len(self)))
         else:
             texts = map(_file_state, self.paths)
         digests = b"".join(hashlib.blake2b(text, digest_size=KEY).digest() for text in texts)
