@@ -1,0 +1,115 @@
+"""Images by number, from anywhere: `open_data` is the one door."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from nearfar.data.cache import cache_folder
+from nearfar.data.columns import nearest
+from nearfar.data.dataset import ArrayDataset, Dataset, Skipped
+from nearfar.data.glyphs import Scenes, glyph_scenes, glyphs
+from nearfar.data.loader import Batch, Loader
+from nearfar.data.pack import Packed, pack
+from nearfar.data.sources import Source, open_source
+from nearfar.data.stream import StreamDataset
+from nearfar.data.torchvision_sets import NAMES, known_name, torchvision_source
+
+__all__ = [
+    "ArrayDataset",
+    "Batch",
+    "Dataset",
+    "Loader",
+    "Packed",
+    "Scenes",
+    "Skipped",
+    "Source",
+    "StreamDataset",
+    "glyph_scenes",
+    "glyphs",
+    "open_data",
+    "open_source",
+    "pack",
+    "torchvision_source",
+]
+
+DEFAULT_SIZE = 128  # of files, whose own sizes differ
+
+
+def open_data(
+    spec: str | Path,
+    *,
+    size: int | None = None,
+    split: str | None = None,
+    labels: bool | None = None,
+    classes: Sequence[str] | None = None,
+    path_column: str | None = None,
+    label_column: str | None = None,
+    group_column: str | None = None,
+    root: Path | None = None,
+    seed: int = 0,
+    stream: bool = False,
+    cache: Path | None = None,
+    strict: bool = False,
+    workers: int | None = None,
+    progress: bool = True,
+) -> Dataset:
+    """The data set that `spec` names, ready to fetch from.
+
+    Args:
+        spec: "glyphs" or "glyphs:20000" (a fifth as many in the test split); a folder of images; a .csv, .tsv, .jsonl
+            or .parquet table; .npz or .npy arrays; or a data set of torchvision: "cifar10", "torchvision:STL10".
+        size: side of the stored square image; the source's own where None, or 128 for files.
+        split: "train", "test" or what the source knows; None is all of a folder, table or file, else "train".
+        labels, classes, path_column, label_column, group_column: as in `open_source`.
+        root: where torchvision's data sets are.
+        seed: of data made by code.
+        stream: decode at every look and store nothing.
+        cache, strict, workers, progress: as in `pack`.
+    """
+    text = str(spec)
+    if (made := re.fullmatch(r"glyphs(?::(\d+))?", text)) is not None:
+        return _open_glyphs(int(made[1] or 10_000), size, split, seed, cache_folder(cache))
+    named = text.removeprefix("torchvision:")
+    if named != text or (known_name(text) is not None and not Path(text).exists()):
+        source = torchvision_source(named, root=root, split=split)
+    elif isinstance(spec, Path) or Path(spec).expanduser().exists():
+        source = open_source(
+            spec,
+            labels=labels,
+            classes=classes,
+            path_column=path_column,
+            label_column=label_column,
+            group_column=group_column,
+            split=split,
+        )
+    else:
+        close = nearest(text, ["glyphs", *NAMES]) or "; expected 'glyphs', a name such as 'cifar10', or a path"
+        raise FileNotFoundError(f"{text!r} is neither a file or folder nor the name of a data set{close}")
+    if stream:
+        return StreamDataset(source, size or source.size or DEFAULT_SIZE, strict=strict, workers=workers)
+    if source.size is not None and size in (None, source.size):
+        return _in_memory(source)
+    chosen = size or source.size or DEFAULT_SIZE
+    return pack(source, size=chosen, cache=cache, strict=strict, workers=workers, progress=progress).dataset
+
+
+def _open_glyphs(n: int, size: int | None, split: str | None, seed: int, cache: Path) -> Dataset:
+    if size not in (None, 32):
+        raise ValueError(f"size is {size}, but glyphs are drawn at 32; leave it out, and let the views resize")
+    if split in (None, "train"):
+        return glyphs(n, seed=seed, cache=cache)
+    if split == "test":
+        return glyphs(max(n // 5, 1), seed=seed, split="test", cache=cache)
+    raise ValueError(f"glyphs have the splits 'train' and 'test', not {split!r}")
+
+
+def _in_memory(source: Source) -> ArrayDataset:
+    """Pictures that are an array of the right size already need no packing."""
+    images = np.asarray(source.images)  # (N, S, S) or (N, S, S, C)
+    if images.ndim == 3 or images.shape[3] == 1:
+        images = np.repeat(images.reshape(*images.shape[:3], 1), 3, axis=3)
+    elif images.shape[3] == 4:
+        images = np.stack([source.read(i, images.shape[1]) for i in range(len(images))])
+    return ArrayDataset(images, labels=source.labels, classes=source.classes, groups=source.groups, names=source.names)

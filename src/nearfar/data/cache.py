@@ -1,0 +1,85 @@
+"""Where finished work is kept between runs, and how it is written so that a kill leaves nothing half made."""
+
+import os
+import sys
+import tempfile
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+VARIABLE = "NEARFAR_CACHE"
+
+
+def cache_folder(cache: Path | None = None) -> Path:
+    """The folder given, else the one NEARFAR_CACHE names, else the platform's; made where it is not there."""
+    folder = cache or (Path(os.environ[VARIABLE]) if os.environ.get(VARIABLE) else platform_cache() / "nearfar")
+    folder = folder.expanduser().absolute()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OSError(
+            f"the cache folder {folder} cannot be made ({error.strerror}); set {VARIABLE} to another"
+        ) from None
+    return folder
+
+
+def platform_cache() -> Path:
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A file to write beside `path`, which takes its place in one step once it is whole and on the disk."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=path.suffix)
+    os.close(handle)
+    fresh = Path(name)
+    try:
+        yield fresh
+        with fresh.open("rb+") as file:
+            os.fsync(file.fileno())
+        fresh.replace(path)
+    finally:
+        fresh.unlink(missing_ok=True)
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """One process at a time; the lock goes with the process, however it ends."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("a+b") as file:
+        if sys.platform == "win32":
+            import msvcrt
+
+            file.seek(0)
+            msvcrt.locking(file.fileno(), msvcrt.LK_LOCK, 1)
+        else:
+            import fcntl
+
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def cached_array(path: Path, make: Callable[[], NDArray[np.uint8]]) -> NDArray[np.uint8]:
+    """The array stored at `path`.npy, mapped, where it is sound; else made, stored and returned."""
+    stored, proof = path.with_name(f"{path.name}.npy"), path.with_name(f"{path.name}.crc32")
+    try:
+        array: NDArray[np.uint8] = np.load(stored, mmap_mode="r", allow_pickle=False)
+        if zlib.crc32(array.tobytes()) == int(proof.read_text()):
+            return array
+    except (OSError, ValueError, EOFError):
+        pass
+    array = make()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(stored) as fresh:
+        np.save(fresh, array)
+    with replacing(proof) as fresh:
+        fresh.write_text(str(zlib.crc32(array.tobytes())))
+    return array

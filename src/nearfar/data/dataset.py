@@ -1,0 +1,135 @@
+"""What a run sees of its data: numbered square images, wherever they came from."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """A sample that could not be read, and why, in a line."""
+
+    path: str
+    reason: str
+
+
+@runtime_checkable
+class Dataset(Protocol):
+    """Samples by number. Packed and streamed data look the same.
+
+    Attributes:
+        labels: (N,) int64 with -1 where a sample has none, or None.
+        classes: names of the labels, or None.
+        groups: (N,) int64 or None; samples of one group are never negatives of each other.
+        captions: N texts, or None.
+        names: N texts that say where each sample came from: a relative path, or an index.
+        size: side of the stored square image.
+        skipped: samples that could not be read and are not among the N.
+    """
+
+    @property
+    def labels(self) -> Tensor | None: ...
+    @property
+    def classes(self) -> list[str] | None: ...
+    @property
+    def groups(self) -> Tensor | None: ...
+    @property
+    def captions(self) -> Sequence[str] | None: ...
+    @property
+    def names(self) -> Sequence[str]: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def skipped(self) -> Sequence[Skipped]: ...
+
+    def __len__(self) -> int: ...
+
+    def fetch(self, indices: Tensor) -> Tensor:
+        """(B,) int64 to (B, 3, size, size) uint8."""
+        ...
+
+
+class ArrayDataset:
+    """Images in one array, in memory or mapped from a file.
+
+    Args:
+        images: (R, S, S, 3) uint8.
+        rows: (N,) which of the R images are the samples, in order; all of them where None.
+        labels, groups: (N,) integers.
+        classes: names of the labels.
+        captions, names: N texts; names are the indices where None.
+        skipped: what was left out, for the record.
+
+    >>> data = ArrayDataset(np.zeros((5, 8, 8, 3), np.uint8), labels=[0, 1, 0, 1, 0], classes=["cat", "dog"])
+    >>> data.fetch(torch.tensor([4, 0])).shape, data.subset(torch.tensor([1, 3])).labels.tolist()
+    (torch.Size([2, 3, 8, 8]), [1, 1])
+    """
+
+    def __init__(
+        self,
+        images: NDArray[np.uint8],
+        *,
+        rows: NDArray[np.int64] | None = None,
+        labels: Tensor | Sequence[int] | None = None,
+        classes: Sequence[str] | None = None,
+        groups: Tensor | Sequence[int] | None = None,
+        captions: Sequence[str] | None = None,
+        names: Sequence[str] | None = None,
+        skipped: Sequence[Skipped] = (),
+    ) -> None:
+        if images.ndim != 4 or images.shape[1] != images.shape[2] or images.shape[3] != 3 or images.dtype != np.uint8:
+            raise ValueError(f"images are {images.dtype} of shape {images.shape}, expected uint8 of shape (N, S, S, 3)")
+        self.images = images
+        self.rows = np.arange(len(images)) if rows is None else rows
+        self.size = int(images.shape[1])
+        self.labels = _column("labels", labels, len(self.rows))
+        self.groups = _column("groups", groups, len(self.rows))
+        self.classes = None if classes is None else list(classes)
+        self.captions = captions
+        self.names: Sequence[str] = [str(row) for row in self.rows] if names is None else names
+        self.skipped = list(skipped)
+        for what, texts in (("captions", self.captions), ("names", self.names)):
+            if texts is not None and len(texts) != len(self.rows):
+                raise ValueError(f"{len(texts)} {what} for {len(self.rows)} images, expected one for each")
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __repr__(self) -> str:
+        labels = "no labels" if self.classes is None else f"{len(self.classes)} classes"
+        return f"ArrayDataset({len(self)} images of {self.size}×{self.size}, {labels})"
+
+    def fetch(self, indices: Tensor) -> Tensor:
+        """(B,) int64 to (B, 3, S, S) uint8."""
+        picked = np.asarray(self.images[self.rows[indices.cpu().numpy()]])  # (B, S, S, 3), a copy
+        return torch.from_numpy(picked).permute(0, 3, 1, 2).contiguous()
+
+    def subset(self, indices: Tensor) -> "ArrayDataset":
+        """The samples (K,) `indices` as a data set of their own, on the same stored images."""
+        chosen = indices.tolist()
+        return ArrayDataset(
+            self.images,
+            rows=self.rows[indices.cpu().numpy()],
+            labels=None if self.labels is None else self.labels[indices],
+            classes=self.classes,
+            groups=None if self.groups is None else self.groups[indices],
+            captions=None if self.captions is None else [self.captions[i] for i in chosen],
+            names=[self.names[i] for i in chosen],
+            skipped=self.skipped,
+        )
+
+
+def _column(name: str, values: Tensor | Sequence[int] | None, length: int) -> Tensor | None:
+    if values is None:
+        return None
+    column = torch.as_tensor(values)
+    if column.shape != (length,) or column.is_floating_point():
+        raise ValueError(
+            f"{name} are {column.dtype} of shape {tuple(column.shape)}, expected ({length},) integers: one per image"
+        )
+    return column.to(torch.int64)

@@ -1,0 +1,85 @@
+"""Any picture file as a square RGB array, or a line that says why not."""
+
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif"})
+PIXEL_LIMIT = 178_956_970  # where Pillow itself cries decompression bomb
+VERSION = 1  # part of every cache key; raise it when the same file comes out with other pixels
+
+
+def decode(file: Path | BinaryIO, size: int, *, pixel_limit: int = PIXEL_LIMIT) -> NDArray[np.uint8]:
+    """The file's (first) picture as (size, size, 3), upright; short side to `size`, then the middle.
+
+    Raises:
+        OSError, ValueError and whatever else Pillow raises: `why` turns it into a line.
+    """
+    with Image.open(file) as image:
+        width, height = image.size
+        if width * height > pixel_limit:
+            raise ValueError(f"{width}×{height} pixels are more than the limit of {pixel_limit:,}")
+        if image.format == "JPEG" and min(width, height) > 2 * size:
+            # The JPEG decoder can halve as it decodes; twice the size is left for the antialiasing below.
+            factor = 2 * size / min(width, height)
+            image.draft(None, (round(width * factor), round(height * factor)))
+        return squared(image, size)
+
+
+def squared(image: Image.Image, size: int) -> NDArray[np.uint8]:
+    """(size, size, 3): upright, in RGB, the middle square, resized with antialiasing."""
+    image = rgb(ImageOps.exif_transpose(image))
+    side = min(image.size)
+    left, top = (image.width - side) / 2, (image.height - side) / 2
+    if side != size:
+        box = (left, top, left + side, top + side)
+        image = image.resize((size, size), Image.Resampling.BICUBIC, box=box, reducing_gap=3.0)
+    elif image.width != image.height:
+        image = image.crop((int(left), int(top), int(left) + side, int(top) + side))
+    return np.asarray(image, np.uint8)
+
+
+def rgb(image: Image.Image) -> Image.Image:
+    """Any mode as RGB: wide numbers scaled to 8 bits, not clipped, and the transparent laid on white."""
+    if image.mode.startswith("I;16"):
+        image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+    elif image.mode in ("I", "F"):
+        image = Image.fromarray(eight_bits(np.asarray(image)))
+    if image.has_transparency_data:
+        colour = image.convert("RGBA")
+        white = Image.new("RGBA", colour.size, "white")
+        return Image.alpha_composite(white, colour).convert("RGB")
+    return image.convert("RGB")
+
+
+def eight_bits(values: NDArray[np.generic]) -> NDArray[np.uint8]:
+    """Whole or real numbers as bytes: [0, 255] is kept, [0, 65535] loses its low byte, real [0, 1] is stretched.
+
+    Anything else is stretched from its least to its greatest value, for want of a stated range.
+    """
+    wide = np.nan_to_num(values.astype(np.float64), posinf=0.0, neginf=0.0)
+    least, most = float(wide.min()), float(wide.max())
+    if values.dtype.kind == "f" and least >= 0 and most <= 1:
+        wide = np.round(wide * 255)
+    elif least < 0 or most > 65535:
+        wide = np.round((wide - least) * (255 / (most - least)))
+    elif most > 255:
+        wide = wide // 256
+    return wide.astype(np.uint8)
+
+
+def why(error: Exception) -> str:
+    """The reason a picture could not be read, in a line."""
+    if isinstance(error, UnidentifiedImageError):
+        return "not an image, or of an unknown kind"
+    if isinstance(error, FileNotFoundError):
+        return "file not found"
+    if isinstance(error, Image.DecompressionBombError):
+        return "more pixels than the limit: a decompression bomb?"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text}" if not isinstance(error, OSError | ValueError) else text

@@ -1,0 +1,99 @@
+"""The order in which samples are seen, as a pure function of (seed, epoch)."""
+
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from nearfar.data.dataset import Dataset
+
+
+class Batch(NamedTuple):
+    """One step's samples: `x` is (B, 3, S, S) uint8, the images of `indices` (B,)."""
+
+    step: int
+    indices: Tensor
+    x: Tensor
+
+
+class Loader:
+    """Batches of sample numbers; every sample once an epoch, in an order drawn from (seed, epoch).
+
+    The order depends on nothing else, so a run resumed at any step of any epoch sees what it would have seen.
+
+    Args:
+        n: number of samples.
+        batch_size: samples a step, over all processes.
+        seed: with the epoch, decides the order.
+        drop_last: leave out the last batch of an epoch where it is short.
+
+    >>> loader = Loader(10, 4, seed=0)
+    >>> whole = [indices.tolist() for _, indices in loader.batches(epoch=3)]
+    >>> resumed = [indices.tolist() for _, indices in loader.batches(epoch=3, start=1)]
+    >>> len(loader), whole[1:] == resumed
+    (2, True)
+    """
+
+    def __init__(self, n: int, batch_size: int, seed: int, drop_last: bool = True) -> None:
+        if batch_size < 1:
+            raise ValueError(f"batch_size is {batch_size}, expected at least 1")
+        if n < (batch_size if drop_last else 1):
+            raise ValueError(
+                f"{n} samples do not fill one batch of {batch_size}; lower the batch size or give more data"
+            )
+        if seed < 0:
+            raise ValueError(f"seed is {seed}, expected at least 0")
+        self.n, self.batch_size, self.seed, self.drop_last = n, batch_size, seed, drop_last
+
+    def __len__(self) -> int:
+        """Steps in an epoch."""
+        return self.n // self.batch_size if self.drop_last else -(-self.n // self.batch_size)
+
+    def order(self, epoch: int) -> Tensor:
+        """(n,) int64, the sample numbers in the order of the epoch."""
+        # SeedSequence mixes the two well; seed + epoch would give one run's epochs to the next run.
+        mixed = int(np.random.SeedSequence((self.seed, epoch)).generate_state(1, np.uint64)[0] >> 1)
+        return torch.randperm(self.n, generator=torch.Generator().manual_seed(mixed))
+
+    def batches(self, epoch: int, start: int = 0) -> Iterator[tuple[int, Tensor]]:
+        """(step within the epoch, its (B,) sample numbers), from step `start` on."""
+        order = self.order(epoch)
+        for step in range(start, len(self)):
+            yield step, order[step * self.batch_size : (step + 1) * self.batch_size]
+
+    def fetched(
+        self, data: Dataset, epoch: int, start: int = 0, *, rank: int = 0, world: int = 1, ahead: int = 2
+    ) -> Iterator[Batch]:
+        """The batches with their images, fetched in a background thread while the step before is computed.
+
+        Args:
+            data: where sample numbers are looked up.
+            epoch, start: as in `batches`.
+            rank, world: this process and how many there are; each takes its equal slice of the same global batch.
+            ahead: how many batches may wait in memory.
+        """
+        if len(data) != self.n:
+            raise ValueError(f"the data has {len(data)} samples, but this loader orders {self.n}")
+        if not 0 <= rank < world or self.batch_size % world:
+            raise ValueError(f"batch size {self.batch_size} cannot be shared as rank {rank} of {world} processes")
+
+        def fetch(step: int, indices: Tensor) -> Batch:
+            mine = indices.tensor_split(world)[rank]
+            return Batch(step, mine, data.fetch(mine))
+
+        waiting: deque[Future[Batch]] = deque()
+        with ThreadPoolExecutor(1, thread_name_prefix="fetch") as thread:
+            try:
+                for step, indices in self.batches(epoch, start):
+                    waiting.append(thread.submit(fetch, step, indices))
+                    if len(waiting) > ahead:
+                        yield waiting.popleft().result()
+                while waiting:
+                    yield waiting.popleft().result()
+            finally:
+                for future in waiting:
+                    future.cancel()

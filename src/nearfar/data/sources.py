@@ -1,0 +1,184 @@
+"""Where samples come from, before any of them is decoded."""
+
+import hashlib
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor
+
+from nearfar.data import tables
+from nearfar.data.columns import label_column, nearest
+from nearfar.data.decode import SUFFIXES, decode, squared
+
+SPLIT_FOLDERS = {"val": ("val", "valid", "validation"), "validation": ("validation", "valid", "val")}
+KEY = 16  # bytes that stand for one sample in the cache
+
+
+class Images(Protocol):
+    """Pictures by number: arrays (H, W) or (H, W, C) uint8, or Pillow's."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, index: int, /) -> NDArray[np.uint8] | Image.Image: ...
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """N samples: either files, or pictures that some loader holds.
+
+    Attributes:
+        description: what it is, for messages and for the cache.
+        names: N texts, where each sample came from.
+        paths: N files, or None.
+        load: gives the N pictures where there are no paths; called when the first is needed.
+        version: changes when the pictures behind `load` do.
+        labels, classes, groups: as in `Dataset`.
+        size: side of the pictures where all are squares of one size, else None.
+    """
+
+    description: str
+    names: Sequence[str]
+    paths: Sequence[Path] | None = None
+    load: Callable[[], Images] | None = None
+    version: str = ""
+    labels: Tensor | None = None
+    classes: list[str] | None = None
+    groups: Tensor | None = None
+    size: int | None = None
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @cached_property
+    def images(self) -> Images:
+        if self.load is None:
+            raise ValueError(f"{self.description} has files, not pictures in memory")
+        return self.load()
+
+    def read(self, index: int, size: int) -> NDArray[np.uint8]:
+        """Sample `index` as (size, size, 3); raises what `decode.why` can explain."""
+        if self.paths is not None:
+            return decode(self.paths[index], size)
+        image = self.images[index]
+        return squared(image if isinstance(image, Image.Image) else as_picture(image), size)
+
+    def keys(self) -> NDArray[np.void]:
+        """(N,) of KEY bytes: a file's path, length and time of change, or the version and number of a picture."""
+        if self.paths is None:
+            stem = f"{self.description}\0{self.version}\0".encode(errors="surrogateescape")
+            texts: Iterator[bytes] = (stem + str(i).encode() for i in range(len(self)))
+        else:
+            texts = map(_file_state, self.paths)
+        digests = b"".join(hashlib.blake2b(text, digest_size=KEY).digest() for text in texts)
+        return np.frombuffer(digests, f"V{KEY}")
+
+    def fingerprint(self) -> str:
+        """Changes when any sample does, or their order."""
+        return hashlib.blake2b(self.keys().tobytes(), digest_size=KEY).hexdigest()
+
+
+def _file_state(path: Path) -> bytes:
+    try:
+        state = path.stat()
+    except OSError:
+        return os.fsencode(path) + b"\0missing"
+    return os.fsencode(path) + f"\0{state.st_size}\0{state.st_mtime_ns}".encode()
+
+
+def as_picture(image: NDArray[np.uint8]) -> Image.Image:
+    """(H, W), (H, W, 1), (H, W, 3) or (H, W, 4)."""
+    return Image.fromarray(image[:, :, 0] if image.ndim == 3 and image.shape[2] == 1 else image)
+
+
+def open_source(
+    spec: str | Path,
+    *,
+    labels: bool | None = None,
+    classes: Sequence[str] | None = None,
+    path_column: str | None = None,
+    label_column: str | None = None,
+    group_column: str | None = None,
+    split: str | None = None,
+) -> Source:
+    """What is at a path: a folder of images, a table (.csv, .tsv, .jsonl, .parquet) or arrays (.npz, .npy).
+
+    Args:
+        spec: the path.
+        labels: whether to read labels; None reads them where the source states them, which a folder does not: there
+            True takes the first sub-folder's name.
+        classes: names of the labels in the order to number them, such as those of the training data.
+        path_column, label_column, group_column: of a table; None looks for the usual names.
+        split: a sub-folder, a value in the table's column "split", or arrays named after it; None takes all.
+    """
+    path = Path(spec).expanduser().absolute()
+    if path.is_dir():
+        return folder_source(path, labels=bool(labels), classes=classes, split=split)
+    if not path.exists():
+        raise FileNotFoundError(f"there is no file or folder {str(spec)!r}")
+    kind = path.suffix.lower()
+    if kind in tables.READERS:
+        table = tables.read(path, path_column, label_column, group_column, split=split, labels=labels, classes=classes)
+        return Source(
+            description=f"table {path}" + (f" ({split})" if split else ""),
+            names=table.names,
+            paths=[path.parent / name for name in table.names],
+            labels=table.labels,
+            classes=table.classes,
+            groups=table.groups,
+        )
+    if kind in (".npz", ".npy"):
+        from nearfar.data.arrays import array_source
+
+        return array_source(path, labels=labels, classes=classes, split=split)
+    if kind in SUFFIXES:
+        raise ValueError(f"{str(spec)!r} is one image, expected a folder of images: give its folder")
+    known = ", ".join([*tables.READERS, ".npz", ".npy"])
+    raise ValueError(f"{str(spec)!r} is a {kind or 'file without a suffix'}, expected a folder or one of {known}")
+
+
+def folder_source(
+    folder: Path, *, labels: bool = False, classes: Sequence[str] | None = None, split: str | None = None
+) -> Source:
+    """Every image below a folder, in sorted order; hidden files and folders are left alone."""
+    if split is not None:
+        folder = _split_folder(folder, split)
+    paths = sorted(_walk(folder, set()), key=lambda path: path.relative_to(folder).parts)
+    if not paths:
+        raise ValueError(f"there is no image in {folder}, expected {', '.join(sorted(SUFFIXES))} at any depth")
+    names = [path.relative_to(folder).as_posix() for path in paths]
+    numbers, found = None, None
+    if labels:
+        parents = [name.split("/")[0] if "/" in name else None for name in names]
+        if not any(parents):
+            raise ValueError(f"{folder} has no sub-folders with images to take labels from; leave labels off")
+        # A folder called "7" is a name, not the number 7: ["0", "2"] must not gain a class "1".
+        numbers, found = label_column(parents, classes or sorted({parent for parent in parents if parent}))
+    return Source(f"folder {folder}", names, paths, labels=numbers, classes=found)
+
+
+def _split_folder(folder: Path, split: str) -> Path:
+    for name in SPLIT_FOLDERS.get(split, (split,)):
+        if (folder / name).is_dir():
+            return folder / name
+    there = sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith("."))
+    raise ValueError(f"{folder} has no sub-folder for the split {split!r}{nearest(split, there)}")
+
+
+def _walk(folder: Path, seen: set[tuple[int, int]]) -> Iterator[Path]:
+    state = folder.stat()
+    if (state.st_dev, state.st_ino) in seen:  # a link that leads back, or to what was visited
+        return
+    seen.add((state.st_dev, state.st_ino))
+    for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
+        if entry.name.startswith("."):
+            continue
+        if entry.is_dir():
+            yield from _walk(Path(entry.path), seen)
+        elif Path(entry.name).suffix.lower() in SUFFIXES:
+            yield Path(entry.path)

@@ -1,0 +1,67 @@
+"""Data that must not be packed: decoded anew at every look, behind the same interface."""
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from threading import Lock
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from nearfar.data.dataset import Skipped
+from nearfar.data.decode import why
+from nearfar.data.pack import cores
+from nearfar.data.sources import Source
+
+GRAY = 128
+
+
+class StreamDataset:
+    """A source, decoded in threads as it is asked for.
+
+    Which files are broken shows only when they are read. To keep every sample's number what it is, such a sample is
+    an even gray, and is listed in `skipped` from then on; with `strict` it is an error.
+
+    Args:
+        source: what to decode.
+        size: side of the square image.
+        workers: threads; all cores where None.
+    """
+
+    captions: Sequence[str] | None = None
+
+    def __init__(self, source: Source, size: int, *, strict: bool = False, workers: int | None = None) -> None:
+        if size < 1:
+            raise ValueError(f"size is {size}, expected at least 1 pixel")
+        self.source, self.size, self.strict = source, size, strict
+        self.labels, self.classes, self.groups = source.labels, source.classes, source.groups
+        self.names: Sequence[str] = source.names
+        self._failed: dict[int, Skipped] = {}
+        self._lock = Lock()
+        self._pool = ThreadPoolExecutor(workers or cores(), thread_name_prefix="decode")
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    @property
+    def skipped(self) -> list[Skipped]:
+        """What was found unreadable so far."""
+        with self._lock:
+            return [self._failed[index] for index in sorted(self._failed)]
+
+    def fetch(self, indices: Tensor) -> Tensor:
+        """(B,) int64 to (B, 3, size, size) uint8."""
+        images = np.stack(list(self._pool.map(self._read, indices.tolist())))  # (B, size, size, 3)
+        return torch.from_numpy(images).permute(0, 3, 1, 2).contiguous()
+
+    def _read(self, index: int) -> NDArray[np.uint8]:
+        try:
+            return self.source.read(index, self.size)
+        except Exception as error:  # Pillow raises of every kind on broken files
+            name = self.names[index]
+            if self.strict:
+                raise ValueError(f"{name} in {self.source.description} cannot be read: {why(error)}") from None
+            with self._lock:
+                self._failed[index] = Skipped(name, why(error))
+            return np.full((self.size, self.size, 3), GRAY, np.uint8)

@@ -1,0 +1,227 @@
+"""Folders, tables and arrays: what is found, in which order, under which names and labels."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+
+from nearfar.data import open_data, open_source
+from nearfar.data.columns import group_column, label_column
+
+
+def paint(path: Path, value: int = 0, side: int = 4) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("L", (side, side), value).save(path)
+    return path
+
+
+def one_line(error: pytest.ExceptionInfo[Exception]) -> str:
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+def test_folder_is_recursive_sorted_and_skips_the_hidden(tmp_path: Path) -> None:
+    for name in ("b/x.PNG", "a/deep/er/y.jpeg", "a/z.gif", "top.bmp", ".hidden/n.png", "a/.n.png", "ünï cödé/k ä.webp"):
+        paint(tmp_path / name)
+    (tmp_path / "notes.txt").write_text("no image")
+    source = open_source(tmp_path)
+    assert source.names == ["a/deep/er/y.jpeg", "a/z.gif", "b/x.PNG", "top.bmp", "ünï cödé/k ä.webp"]
+    assert source.labels is None and source.classes is None
+    assert len(open_data(tmp_path, size=4, cache=tmp_path / "cache", progress=False)) == 5
+
+
+def test_sub_folders_are_labels_when_asked(tmp_path: Path) -> None:
+    for name in ("dog/1.png", "cat/1.png", "cat/deep/2.png", "loose.png"):
+        paint(tmp_path / name)
+    source = open_source(tmp_path, labels=True)
+    assert source.classes == ["cat", "dog"] and source.labels is not None
+    assert dict(zip(source.names, source.labels.tolist(), strict=True)) == {
+        "cat/1.png": 0, "cat/deep/2.png": 0, "dog/1.png": 1, "loose.png": -1,
+    }  # fmt: skip
+    given = open_source(tmp_path, labels=True, classes=["dog", "bird", "cat"])
+    assert given.labels is not None and given.labels.tolist() == [2, 2, 0, -1]
+
+
+def test_folders_named_by_numbers_are_names(tmp_path: Path) -> None:
+    for name in ("0/1.png", "7/1.png"):
+        paint(tmp_path / name)
+    assert open_source(tmp_path, labels=True).classes == ["0", "7"]
+
+
+def test_links_that_lead_back_end(tmp_path: Path) -> None:
+    paint(tmp_path / "a/x.png")
+    (tmp_path / "a/loop").symlink_to(tmp_path, target_is_directory=True)
+    (tmp_path / "a/self").symlink_to(tmp_path / "a", target_is_directory=True)
+    (tmp_path / "nowhere.png").symlink_to(tmp_path / "gone.png")
+    outside = paint(tmp_path.parent / f"{tmp_path.name}-outside/far.png").parent
+    (tmp_path / "linked").symlink_to(outside, target_is_directory=True)
+    assert open_source(tmp_path).names == ["a/x.png", "linked/far.png", "nowhere.png"]
+
+
+def test_folder_split(tmp_path: Path) -> None:
+    for name in ("train/a/1.png", "test/a/2.png", "validation/a/3.png"):
+        paint(tmp_path / name)
+    assert open_source(tmp_path, split="test").names == ["a/2.png"]
+    assert open_source(tmp_path, split="val").names == ["a/3.png"]
+    with pytest.raises(ValueError, match="no sub-folder for the split 'tset'; did you mean 'test'") as error:
+        open_source(tmp_path, split="tset")
+    one_line(error)
+
+
+def write_table(path: Path, rows: list[dict[str, object]]) -> Path:
+    if path.suffix == ".parquet":
+        import pyarrow
+        from pyarrow import parquet
+
+        parquet.write_table(pyarrow.Table.from_pylist(rows), path)
+    elif path.suffix == ".jsonl":
+        path.write_text("\n".join(json.dumps(row) for row in rows) + "\n\n")
+    else:
+        separator = "\t" if path.suffix == ".tsv" else ","
+        lines = [separator.join(rows[0]), *(separator.join(str(v) for v in row.values()) for row in rows)]
+        path.write_text("\ufeff" + "\r\n".join(lines) + "\r\n", encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl", ".parquet"])
+def test_tables(tmp_path: Path, suffix: str) -> None:
+    names = ["im/ä b.png", "im/c.png", str(tmp_path / "im/d.png")]
+    for i, name in enumerate(names):
+        paint(tmp_path / name, value=10 * i)
+    rows: list[dict[str, object]] = [
+        {"path": names[0], "label": "dog", "group": "g1", "split": "train"},
+        {"path": names[1], "label": "cat", "group": "g2", "split": "test"},
+        {"path": names[2], "label": "dog", "group": "g1", "split": "test"},
+    ]
+    table = write_table(tmp_path / f"t{suffix}", rows)
+    source = open_source(table)
+    assert source.names == names and source.classes == ["cat", "dog"]
+    assert source.labels is not None and source.labels.tolist() == [1, 0, 1]
+    assert source.groups is not None and source.groups.tolist() == [0, 1, 0]
+    data = open_data(table, size=4, cache=tmp_path / "cache", progress=False)
+    assert data.fetch(torch.arange(3))[:, 0, 0, 0].tolist() == [0, 10, 20]
+    part = open_source(table, split="test")
+    assert part.labels is not None and part.labels.tolist() == [0, 1]
+    assert open_source(table, labels=False).labels is None
+
+
+def test_table_with_named_columns_numbers_and_missing_files(tmp_path: Path) -> None:
+    paint(tmp_path / "a.png", 5)
+    rows: list[dict[str, object]] = [{"where": "a.png", "kind": 3}, {"where": "gone.png", "kind": 1}]
+    table = write_table(tmp_path / "t.csv", rows)
+    data = open_data(table, size=4, path_column="where", label_column="kind", cache=tmp_path / "cache", progress=False)
+    assert data.names == ["a.png"] and data.classes == ["0", "1", "2", "3"]
+    assert data.labels is not None and data.labels.tolist() == [3]
+    assert [(skip.path, skip.reason) for skip in data.skipped] == [("gone.png", "file not found")]
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments", "message"),
+    [
+        ("path,label\na.png\n", {}, "line 2, has 1 fields, expected 2"),
+        ("picture,label\na.png,1\n", {}, "no column of paths among 'picture', 'label'"),
+        ("path,label\na.png,1\n", {"label_column": "lable"}, "no column 'lable'.*did you mean 'label'"),
+        ("path\na.png\n", {"labels": True}, "no column of labels"),
+        ("path\n", {}, "no rows"),
+        ("", {}, "no columns at all"),
+        ("path,split\na.png,train\n", {"split": "test"}, "no row whose split is 'test', but 'train'"),
+        ("path,label\na.png,dgo\n", {"classes": ["cat", "dog"]}, "'dgo' is not among the 2.*did you mean 'dog'"),
+    ],
+)
+def test_tables_refuse_in_one_line(
+    tmp_path: Path, text: str, arguments: dict[str, str | bool | list[str]], message: str
+) -> None:
+    (tmp_path / "t.csv").write_text(text)
+    with pytest.raises(ValueError, match=message) as error:
+        open_source(tmp_path / "t.csv", **arguments)  # type: ignore[arg-type]
+    one_line(error)
+
+
+def test_broken_lines_are_named(tmp_path: Path) -> None:
+    (tmp_path / "t.jsonl").write_text('{"path": "a.png"}\n{"path": \n')
+    with pytest.raises(ValueError, match="line 2, is not JSON") as error:
+        open_source(tmp_path / "t.jsonl")
+    one_line(error)
+    (tmp_path / "t.parquet").write_bytes(b"nonsense")
+    with pytest.raises(ValueError, match="not a readable Parquet") as error:
+        open_source(tmp_path / "t.parquet")
+    one_line(error)
+
+
+def test_label_columns() -> None:
+    labels, classes = label_column(["10", "2", "", "2"])
+    assert labels.tolist() == [10, 2, -1, 2] and len(classes) == 11
+    assert label_column(["007", "7"])[1] == ["007", "7"]
+    assert label_column([1.0, float("nan")])[0].tolist() == [1, -1]
+    assert label_column(["1", "cat"])[1] == ["1", "cat"]
+    assert group_column([None, None, "", 3, "3"]).tolist() == [0, 1, 2, 3, 3]
+
+
+GRAY = np.arange(2 * 6 * 6, dtype=np.uint8).reshape(2, 6, 6)
+
+
+@pytest.mark.parametrize("form", ["N H W", "N H W 1", "N 1 H W", "N H W 3", "N 3 H W", "N H W 4"])
+def test_arrays_in_every_form(tmp_path: Path, form: str) -> None:
+    stacked = {
+        "N H W": GRAY,
+        "N H W 1": GRAY[..., None],
+        "N 1 H W": GRAY[:, None],
+        "N H W 3": np.stack([GRAY] * 3, -1),
+        "N 3 H W": np.stack([GRAY] * 3, 1),
+        "N H W 4": np.stack([GRAY] * 3 + [np.full_like(GRAY, 255)], -1),
+    }[form]
+    np.savez_compressed(tmp_path / "a.npz", x=stacked, y=np.array([[1], [0]]))
+    data = open_data(tmp_path / "a.npz")
+    assert data.size == 6 and data.labels is not None and data.labels.tolist() == [1, 0]
+    assert np.array_equal(data.fetch(torch.arange(2)).numpy(), np.stack([GRAY] * 3, 1))
+    small = open_data(tmp_path / "a.npz", size=3, cache=tmp_path / "cache", progress=False)
+    assert small.fetch(torch.arange(2)).shape == (2, 3, 3, 3)
+
+
+def test_arrays_by_split_and_alone(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", train_images=GRAY, train_labels=["b", "a"], x_test=GRAY[:1])
+    train, test = open_data(tmp_path / "a.npz", split="train"), open_data(tmp_path / "a.npz", split="test")
+    assert (len(train), train.classes, len(test), test.classes) == (2, ["a", "b"], 1, None)
+    np.save(tmp_path / "b.npy", GRAY)
+    assert len(open_data(tmp_path / "b.npy")) == 2
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"z": GRAY}, "has the arrays 'z', expected images called 'x' or 'images'"),
+        ({"x": GRAY.astype(np.float32)}, "images of type float32, expected uint8"),
+        ({"x": GRAY[0]}, r"shape \(6, 6\), expected \(N, H, W\)"),
+        ({"x": GRAY, "y": np.arange(3)}, r"2 images and labels of shape \(3,\)"),
+    ],
+)
+def test_arrays_refuse_in_one_line(tmp_path: Path, arrays: dict[str, NDArray[np.generic]], message: str) -> None:
+    np.savez(tmp_path / "a.npz", **arrays)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=message) as error:
+        open_source(tmp_path / "a.npz")
+    one_line(error)
+
+
+def test_what_is_no_source(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "a.doc").touch()
+    (tmp_path / "a.npz").write_text("nonsense")
+    paint(tmp_path / "one/a.png")
+    for path, message in [
+        (tmp_path / "empty", "there is no image in"),
+        (tmp_path / "a.doc", "is a .doc, expected a folder or one of .csv"),
+        (tmp_path / "a.npz", "not an .npz file"),
+        (tmp_path / "one/a.png", "is one image, expected a folder"),
+    ]:
+        with pytest.raises(ValueError, match=message) as error:
+            open_source(path)
+        one_line(error)
+    with pytest.raises(ValueError, match="no sub-folders") as error:
+        open_source(tmp_path / "one", labels=True)
+    one_line(error)
+    with pytest.raises(FileNotFoundError, match="no file or folder"):
+        open_source(tmp_path / "gone")
