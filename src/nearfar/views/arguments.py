@@ -1,5 +1,7 @@
 """What the views ask of their arguments, and the words they use when they do not get it."""
 
+import functools
+
 import torch
 from torch import Tensor
 
@@ -32,12 +34,20 @@ def check_float_images(images: Tensor) -> None:
 
 def per_sample(name: str, values: Tensor | float, images: Tensor) -> Tensor:
     """`values` as (B, 1, 1, 1) of the images' type and device; one number serves every sample."""
+    if isinstance(values, Tensor) and values.shape == (len(images), 1, 1, 1):
+        return values
     values = torch.as_tensor(values, dtype=images.dtype).to(images.device)
     if values.ndim == 0:
         values = values.expand(len(images))
     if values.shape != (len(images),):
         raise ValueError(f"{name} has shape {tuple(values.shape)}, expected ({len(images)},): one for each image")
     return values.view(-1, 1, 1, 1)
+
+
+@functools.lru_cache(maxsize=64)
+def constant(values: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """A small tensor made once: a new one for every chunk would cost more than its use."""
+    return torch.tensor(values, dtype=dtype, device=device)
 
 
 def check_probability(name: str, value: float) -> None:

@@ -7,9 +7,18 @@ from torch import Tensor
 
 from nearfar.views.arguments import check_float_images, per_sample
 from nearfar.views.crop import apply_separable
+from nearfar.views.scratch import Scratch, scratch_for
 
 
-def gaussian_blur(images: Tensor, sigma: Tensor | float, radius: int) -> Tensor:
+@torch.no_grad()
+def gaussian_blur(
+    images: Tensor,
+    sigma: Tensor | float,
+    radius: int,
+    *,
+    out: Tensor | None = None,
+    scratch: Scratch | None = None,
+) -> Tensor:
     """Blur with a Gaussian cut off at `radius`, edges mirrored: torchvision's, of kernel size 2·radius + 1.
 
     A blur of an axis is a banded matrix, so a batch is blurred by two batched matrix products.
@@ -28,7 +37,8 @@ def gaussian_blur(images: Tensor, sigma: Tensor | float, radius: int) -> Tensor:
     sigma = per_sample("sigma", sigma, images).view(-1, 1)  # (B, 1)
     rows = blur_matrix(sigma, images.shape[2], radius)
     columns = rows if images.shape[2] == images.shape[3] else blur_matrix(sigma, images.shape[3], radius)
-    return apply_separable(images, rows, columns)
+    out = torch.empty_like(images, memory_format=torch.contiguous_format) if out is None else out
+    return apply_separable(images, rows, columns, out=out, scratch=scratch or scratch_for(images))
 
 
 def blur_matrix(sigma: Tensor, side: int, radius: int) -> Tensor:

@@ -7,11 +7,13 @@ themselves, as torch's own functions do: a chain of them then runs in place.
 import torch
 from torch import Tensor
 
-from nearfar.views.arguments import check_float_images, per_sample
+from nearfar.views.arguments import check_float_images, constant, per_sample
+from nearfar.views.scratch import Scratch, scratch_for
 
 LUMA = (0.2989, 0.587, 0.114)  # ITU-R BT.601, as PIL and torchvision have it
 
 
+@torch.no_grad()
 def adjust_brightness(images: Tensor, factor: Tensor | float, *, out: Tensor | None = None) -> Tensor:
     """`clamp(factor · x)`: 0 is black, 1 the image itself.
 
@@ -23,6 +25,7 @@ def adjust_brightness(images: Tensor, factor: Tensor | float, *, out: Tensor | N
     return torch.mul(images, per_sample("factor", factor, images), out=out).clamp_(0, 1)
 
 
+@torch.no_grad()
 def adjust_contrast(images: Tensor, factor: Tensor | float, *, out: Tensor | None = None) -> Tensor:
     """`clamp(factor · x + (1 - factor) · mean gray of the image)`: 0 is flat gray, 1 the image itself.
 
@@ -32,11 +35,14 @@ def adjust_contrast(images: Tensor, factor: Tensor | float, *, out: Tensor | Non
     """
     check_float_images(images)
     factor = per_sample("factor", factor, images)
-    mean = images.mean((2, 3)) @ images.new_tensor(LUMA)  # (B,)
+    mean = images.mean((2, 3)) @ constant(LUMA, images.dtype, images.device)  # (B,)
     return torch.mul(images, factor, out=out).add_(mean.view(-1, 1, 1, 1) * (1 - factor)).clamp_(0, 1)
 
 
-def adjust_saturation(images: Tensor, factor: Tensor | float, *, out: Tensor | None = None) -> Tensor:
+@torch.no_grad()
+def adjust_saturation(
+    images: Tensor, factor: Tensor | float, *, out: Tensor | None = None, scratch: Scratch | None = None
+) -> Tensor:
     """`clamp(factor · x + (1 - factor) · gray of the pixel)`: 0 is grayscale, 1 the image itself.
 
     Args:
@@ -45,53 +51,60 @@ def adjust_saturation(images: Tensor, factor: Tensor | float, *, out: Tensor | N
     """
     check_float_images(images)
     factor = per_sample("factor", factor, images)
-    rest = luma(images).mul_(1 - factor)  # (B, 1, H, W)
-    return torch.mul(images, factor, out=out).add_(rest).clamp_(0, 1)
+    gray = luma(images, scratch or scratch_for(images))  # (B, 1, H, W)
+    return torch.lerp(gray, images, factor, out=out).clamp_(0, 1)
 
 
-def adjust_hue(images: Tensor, shift: Tensor | float, *, out: Tensor | None = None) -> Tensor:
-    """Turn the colour circle by `shift` of a full turn, lightness and saturation kept.
+@torch.no_grad()
+def adjust_hue(
+    images: Tensor, shift: Tensor | float, *, out: Tensor | None = None, scratch: Scratch | None = None
+) -> Tensor:
+    """Turn the colour circle by `shift` of a full turn, HSV's value and saturation kept.
 
-    HSV and back in one: with hue h in sixths of a turn, each channel lies at `min + (max - min) · clamp(c(h), 0, 1)`,
-    where c is `|h - 3| - 1` for red, `2 - |h - 2|` for green and `2 - |h - 4|` for blue.
+    HSV and back in one, without a branch. With m and M the smallest and largest channel and d = M - m, the hue in
+    sixths of a turn from cyan is `u = ±(2 - (G + B - R - m) / d)`, negative where G > B. With u turned and wrapped
+    into [-3, 3], red is `m - d + d · clamp(|u|, 1, 2)`, green `M + d - d · clamp(|u + 1|, 1, 2)`, and blue the same
+    with u - 1.
 
     Args:
         images: (B, 3, H, W) in [0, 1].
-        shift: (B,), or one number for all, in [-0.5, 0.5].
+        shift: (B,), or one number for all, in turns.
     """
     check_float_images(images)
-    shift = per_sample("shift", shift, images)[:, 0]  # (B, 1, 1)
+    scratch = scratch or scratch_for(images)
+    turns = per_sample("shift", shift, images)[:, 0]  # (B, 1, 1)
     red, green, blue = images.unbind(1)  # (B, H, W) each
-    low, high = torch.minimum(red, green), torch.maximum(red, green)
-    high_is_green = green > red
-    low, high = torch.minimum(low, blue, out=low), torch.maximum(high, blue, out=high)
-    chroma = high - low
-    turn = torch.where(high_is_green, blue - red, green - blue)  # over chroma, from the sector's primary colour
-    sector = high_is_green.to(images.dtype).mul_(2)
-    high_is_blue = blue == high
-    turn = torch.where(high_is_blue, red - green, turn)
-    sector.masked_fill_(high_is_blue, 4)
-    hue = turn.div_(chroma.clamp(min=1e-12)).add_(sector).add_(shift * 6)
-    hue = hue.sub_((hue / 6).floor_().mul_(6))  # in [0, 6]
+    low, high, chroma, u, part = (scratch.take(f"plane{i}", tuple(red.shape), images) for i in range(5))
+    torch.minimum(torch.minimum(green, blue, out=low), red, out=low)
+    torch.maximum(torch.maximum(green, blue, out=high), red, out=high)
+    torch.sub(high, low, out=chroma)
+    torch.add(green, blue, out=u).sub_(red).sub_(low).div_(torch.clamp(chroma, min=1e-12, out=part))
+    u.sub_(2).mul_(-1 / 6)  # in turns from here on, [-1/2, 1/2]
+    u.copysign_(torch.sub(blue, green, out=part)).add_(turns)
+    u.sub_(torch.round(u, out=part))
 
     out = torch.empty_like(images) if out is None else out
-    for channel, (centre, sign, offset) in enumerate(((3, 1, -1), (2, -1, 2), (4, -1, 2))):
-        part = (hue - centre).abs_().mul_(sign).add_(offset).clamp_(0, 1)
-        torch.addcmul(low, part, chroma, out=out[:, channel])
+    low.sub_(chroma)
+    high.add_(chroma)
+    torch.addcmul(low, torch.abs(u, out=part).clamp_(1 / 6, 1 / 3), chroma, value=6, out=out[:, 0])
+    torch.addcmul(high, torch.add(u, 1 / 6, out=part).abs_().clamp_(1 / 6, 1 / 3), chroma, value=-6, out=out[:, 1])
+    torch.addcmul(high, torch.sub(u, 1 / 6, out=part).abs_().clamp_(1 / 6, 1 / 3), chroma, value=-6, out=out[:, 2])
     return out
 
 
-def to_grayscale(images: Tensor, *, out: Tensor | None = None) -> Tensor:
+@torch.no_grad()
+def to_grayscale(images: Tensor, *, out: Tensor | None = None, scratch: Scratch | None = None) -> Tensor:
     """The luma of each pixel, in all three channels.
 
     Args:
         images: (B, 3, H, W) in [0, 1].
     """
     check_float_images(images)
-    gray = luma(images).expand_as(images)
+    gray = luma(images, scratch or scratch_for(images)).expand_as(images)
     return gray.contiguous() if out is None else out.copy_(gray)
 
 
+@torch.no_grad()
 def solarize(images: Tensor, threshold: Tensor | float, *, out: Tensor | None = None) -> Tensor:
     """Invert what is at or above the threshold.
 
@@ -101,9 +114,11 @@ def solarize(images: Tensor, threshold: Tensor | float, *, out: Tensor | None = 
     """
     check_float_images(images)
     threshold = per_sample("threshold", threshold, images)
-    return torch.where(images >= threshold, 1 - images, images, out=out)
+    above = torch.ge(images, threshold, out=torch.empty_like(images))  # 0 or 1: torch.where is far slower
+    return torch.addcmul(images, 1 - 2 * images, above, out=out)
 
 
+@torch.no_grad()
 def normalize(
     images: Tensor, mean: tuple[float, float, float], std: tuple[float, float, float], *, out: Tensor | None = None
 ) -> Tensor:
@@ -113,14 +128,15 @@ def normalize(
         images: (B, 3, H, W) in [0, 1].
     """
     check_float_images(images)
+    shift = constant(tuple(-m / s for m, s in zip(mean, std, strict=True)), images.dtype, images.device)
     out = torch.empty_like(images) if out is None else out
-    for channel, (m, s) in enumerate(zip(mean, std, strict=True)):
-        torch.add(images.new_tensor(-m / s), images[:, channel], alpha=1 / s, out=out[:, channel])
+    for channel in range(3):
+        torch.add(shift[channel], images[:, channel], alpha=1 / std[channel], out=out[:, channel])
     return out
 
 
-def luma(images: Tensor) -> Tensor:
+def luma(images: Tensor, scratch: Scratch) -> Tensor:
     """(B, 3, H, W) to (B, 1, H, W)."""
     red, green, blue = images.split(1, 1)
-    gray: Tensor = red.mul(LUMA[0]).add_(green, alpha=LUMA[1]).add_(blue, alpha=LUMA[2])
-    return gray
+    gray = torch.mul(red, LUMA[0], out=scratch.take("plane0", tuple(red.shape), images))
+    return gray.add_(green, alpha=LUMA[1]).add_(blue, alpha=LUMA[2])

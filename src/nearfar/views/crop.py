@@ -5,13 +5,16 @@ columns. So a crop, its resize and its flip are two small matrices per image and
 """
 
 import math
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from nearfar.views.arguments import check_images, check_size
+from nearfar.views.scratch import Scratch, scratch_for
 
 ATTEMPTS = 10
+CHUNK_VALUES = 400_000  # floats of a chunk on the CPU: it and its temporaries stay in a core's cache
 
 
 def random_crop_boxes(
@@ -68,6 +71,7 @@ def _central_box(height: int, width: int, ratio: tuple[float, float]) -> tuple[i
     return height, width
 
 
+@torch.no_grad()
 def crop_resize(images: Tensor, boxes: Tensor, size: int, flip: Tensor | None = None) -> Tensor:
     """Each image's box, resized to a square with an antialiasing triangle filter, mirrored where `flip` says so.
 
@@ -84,61 +88,106 @@ def crop_resize(images: Tensor, boxes: Tensor, size: int, flip: Tensor | None = 
     """
     check_images(images)
     check_size(size)
-    check_boxes(boxes, images)
-    boxes = boxes.to(images.device)
-    top, left, height, width = boxes.unbind(1)
-    rows = resize_matrix(top, height, images.shape[2], size)  # (B, size, H)
-    columns = resize_matrix(left, width, images.shape[3], size, flip=flip)  # (B, size, W)
-    if images.dtype == torch.uint8:
-        rows /= 255
-    return apply_separable(images.float(), rows, columns)
-
-
-def check_boxes(boxes: Tensor, images: Tensor) -> None:
     if boxes.shape != (len(images), 4):
         raise ValueError(f"boxes has shape {tuple(boxes.shape)}, expected ({len(images)}, 4): top, left, height, width")
+    if flip is not None and flip.shape != (len(images),):
+        raise ValueError(f"flip has shape {tuple(flip.shape)}, expected ({len(images)},): one for each image")
+    out = torch.empty(len(images), 3, size, size, device=images.device)
+    crops = Crops.of(images, boxes, size, flip)
+    scratch = scratch_for(images)
+    for start, stop in chunks(images, size):
+        crops.cut(images, start, stop, out=out[start:stop], scratch=scratch)
+    return out
 
 
-def resize_matrix(start: Tensor, length: Tensor, source: int, size: int, *, flip: Tensor | None = None) -> Tensor:
-    """The weights by which `size` output pixels average the `source` input pixels of one axis.
+def chunks(images: Tensor, size: int) -> list[tuple[int, int]]:
+    """Where to cut a batch that becomes views of this size: on the CPU into what fits the cache, else not at all."""
+    step = len(images)
+    if images.device.type == "cpu":
+        step = CHUNK_VALUES // (3 * max(images.shape[2] * images.shape[3], size**2))
+    return [(start, min(start + max(1, step), len(images))) for start in range(0, len(images), max(1, step))]
 
-    A triangle filter, as wide as an output pixel where that is wider than an input pixel, cut off at the interval's
-    ends and scaled to sum to one.
 
-    Args:
-        start, length: (B,), the interval taken from the axis.
-        flip: (B,) booleans; True reverses the output.
+@dataclass(frozen=True)
+class Axis:
+    """Where the pixels of B outputs lie among those of their inputs, on one axis.
 
-    Returns:
-        (B, size, source), float32; each row sums to one.
+    Positions are from the box's start, in half-widths of the filter: an output pixel if that is wider than an input
+    pixel, else an input pixel.
     """
-    device = start.device
-    begin, extent = start.float().view(-1, 1, 1), length.float().view(-1, 1, 1)
-    step = extent / size  # input pixels per output pixel, (B, 1, 1)
-    output = torch.arange(size, device=device, dtype=torch.float32).add_(0.5).view(1, -1, 1)
-    if flip is not None:
-        output = torch.where(flip.to(device).view(-1, 1, 1), size - output, output)
-    centre = output * step  # from the interval's start, (B, size, 1)
-    sharpness = 1 / step.clamp(min=1)
-    pixel = torch.arange(source, device=device, dtype=torch.float32).add_(0.5) - begin  # (B, 1, source)
-    inside = (pixel > 0) & (pixel < extent)
-    weights = (pixel * sharpness - centre * sharpness).abs_().neg_().add_(1).clamp_(min=0).mul_(inside)
-    return weights.div_(weights.sum(-1, keepdim=True))
+
+    pixel: Tensor  # (B, 1, inputs); infinite outside the box
+    centre: Tensor  # (B, outputs, 1)
+
+    @classmethod
+    def of(cls, start: Tensor, length: Tensor, source: int, size: int, flip: Tensor | None = None) -> "Axis":
+        """The axis of (B,) intervals of `source` pixels, resized to `size`, reversed where `flip` says so."""
+        begin, extent = start.float().view(-1, 1, 1), length.float().view(-1, 1, 1)
+        step = extent / size  # input pixels per output pixel, (B, 1, 1)
+        sharpness = 1 / step.clamp(min=1)
+        output = torch.arange(size, device=start.device).add(0.5).view(1, -1, 1)
+        if flip is not None:
+            output = torch.where(flip.view(-1, 1, 1), size - output, output)
+        pixel = torch.arange(source, device=start.device).add(0.5) - begin  # (B, 1, source)
+        outside = (pixel < 0) | (pixel > extent)
+        return cls((pixel * sharpness).masked_fill_(outside, math.inf), output * (step * sharpness))
+
+    def weights(self, start: int, stop: int, total: Tensor | float, out: Tensor) -> Tensor:
+        """(stop - start, outputs, inputs): a triangle filter cut off at the box's ends, each row scaled to `total`."""
+        torch.sub(self.pixel[start:stop], self.centre[start:stop], out=out)
+        out.abs_().sub_(1).clamp_(max=0)  # the triangle upside down, and so is its sum
+        return out.mul_(total / out.sum(-1, keepdim=True))
 
 
-def apply_separable(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
+@dataclass(frozen=True)
+class Crops:
+    """How B images are cropped, resized and flipped; made once for the batch, applied chunk by chunk."""
+
+    rows: Axis
+    columns: Axis
+
+    @classmethod
+    def of(cls, images: Tensor, boxes: Tensor, size: int, flip: Tensor | None = None) -> "Crops":
+        top, left, height, width = boxes.to(images.device).unbind(1)
+        flip = None if flip is None else flip.to(images.device)
+        return cls(
+            rows=Axis.of(top, height, images.shape[2], size),
+            columns=Axis.of(left, width, images.shape[3], size, flip),
+        )
+
+    def cut(
+        self,
+        images: Tensor,
+        start: int,
+        stop: int,
+        *,
+        gain: Tensor | float = 1.0,
+        out: Tensor,
+        scratch: Scratch,
+    ) -> Tensor:
+        """The crops of images start to stop, times `gain` ((stop - start, 1, 1) or one number)."""
+        x = images[start:stop]
+        if x.dtype != torch.float32:
+            x = scratch.take("source", tuple(x.shape), out).copy_(x)
+        (b, _, height, width), size = x.shape, out.shape[-1]
+        total = gain / 255 if images.dtype == torch.uint8 else gain
+        rows = self.rows.weights(start, stop, total, scratch.take("rows", (b, size, height), out))
+        columns = self.columns.weights(start, stop, 1.0, scratch.take("columns", (b, size, width), out))
+        return apply_separable(x, rows, columns, out=out, scratch=scratch)
+
+
+def apply_separable(images: Tensor, rows: Tensor, columns: Tensor, *, out: Tensor, scratch: Scratch) -> Tensor:
     """`rows @ image @ columnsᵀ` for every channel.
 
     Args:
         images: (B, C, H, W).
         rows: (B, P, H).
         columns: (B, Q, W).
-
-    Returns:
-        (B, C, P, Q).
+        out: (B, C, P, Q), contiguous; may be the images.
     """
-    b, c, h, w = images.shape
-    narrowed = torch.bmm(images.reshape(b, c * h, w), columns.transpose(1, 2)).view(
-        b, c, h, columns.shape[1]
-    )  # (B, C, H, Q)
-    return torch.matmul(rows[:, None], narrowed)
+    (b, c, h, w), p, q = images.shape, rows.shape[1], columns.shape[1]
+    narrow = scratch.take("narrow", (b, c * h, q), images)
+    torch.bmm(images.reshape(b, c * h, w), columns.transpose(1, 2), out=narrow)
+    repeated = scratch.take("repeated", (b, c, p, h), images).copy_(rows[:, None])
+    torch.bmm(repeated.view(b * c, p, h), narrow.view(b * c, h, q), out=out.view(b * c, p, q))
+    return out

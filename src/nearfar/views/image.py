@@ -8,7 +8,6 @@ from torch import Tensor
 from nearfar.views.arguments import check_images, check_probability, check_range, check_size
 from nearfar.views.blur import gaussian_blur
 from nearfar.views.colour import (
-    adjust_brightness,
     adjust_contrast,
     adjust_hue,
     adjust_saturation,
@@ -16,11 +15,11 @@ from nearfar.views.colour import (
     solarize,
     to_grayscale,
 )
-from nearfar.views.crop import crop_resize, random_crop_boxes
+from nearfar.views.crop import Crops, chunks, random_crop_boxes
+from nearfar.views.scratch import Scratch, scratch_for
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
-CHUNK_VALUES = 200_000  # floats of a chunk on the CPU: it and its temporaries stay in a core's cache
 
 
 @dataclass(frozen=True)
@@ -37,6 +36,9 @@ class Drawn:
     blur: Tensor  # (B,) booleans
     sigma: Tensor  # (B,) in pixels
     solarize: Tensor  # (B,) booleans
+
+    def to(self, device: torch.device) -> "Drawn":
+        return Drawn(**{field.name: getattr(self, field.name).to(device) for field in fields(self)})
 
     def rows(self, start: int, stop: int) -> "Drawn":
         """The parameters of samples start to stop."""
@@ -145,30 +147,38 @@ class ImageView:
         """The views that these parameters make of these images; see `__call__`."""
         check_images(images)
         views = torch.empty(len(images), 3, self.size, self.size, device=images.device)
-        step = len(images)
-        if images.device.type == "cpu":
-            step = max(1, CHUNK_VALUES // (3 * max(images.shape[2] * images.shape[3], self.size**2)))
-        for start in range(0, len(images), max(1, step)):
-            chunk = slice(start, start + step)
-            self._apply_chunk(images[chunk], drawn.rows(start, start + step), views[chunk])
+        drawn = drawn.to(images.device)
+        crops = Crops.of(images, drawn.boxes, self.size, drawn.flip)
+        scratch = scratch_for(images)
+        for start, stop in chunks(images, self.size):
+            x = scratch.take("view", (stop - start, 3, self.size, self.size), views)
+            gain = drawn.brightness[start:stop, None, None]
+            crops.cut(images, start, stop, gain=gain, out=x, scratch=scratch)
+            self._recolour(x, drawn, start, stop, scratch)
+            normalize(x, self.mean, self.std, out=views[start:stop])
         return views
 
-    def _apply_chunk(self, images: Tensor, drawn: Drawn, out: Tensor) -> None:
-        x = crop_resize(images, drawn.boxes, self.size, drawn.flip)
+    def _recolour(self, x: Tensor, drawn: Drawn, start: int, stop: int, scratch: Scratch) -> None:
+        """Change the crops start to stop, already multiplied by their brightness, in place."""
         if self.jitter > 0:
-            adjust_brightness(x, drawn.brightness, out=x)
-            adjust_contrast(x, drawn.contrast, out=x)
-            adjust_saturation(x, drawn.saturation, out=x)
-            adjust_hue(x, drawn.hue, out=x)
+            x.clamp_(max=1)  # with the crop's gain this is adjust_brightness
+            adjust_contrast(x, drawn.contrast[start:stop], out=x)
+            adjust_saturation(x, drawn.saturation[start:stop], out=x, scratch=scratch)
+            adjust_hue(x, drawn.hue[start:stop], out=x, scratch=scratch)
         if self.grayscale > 0:
-            chosen = drawn.grayscale.nonzero()[:, 0].to(x.device)
-            x[chosen] = to_grayscale(x[chosen])
+            chosen, some = select(x, drawn.grayscale[start:stop], scratch)
+            x.index_copy_(0, chosen, to_grayscale(some, out=some, scratch=scratch))
         if self.blur > 0 and self.blur_radius > 0:
-            chosen = drawn.blur.nonzero()[:, 0]
-            sigma = drawn.sigma[chosen].to(x.device)
-            chosen = chosen.to(x.device)
-            x[chosen] = gaussian_blur(x[chosen], sigma, self.blur_radius)
+            chosen, some = select(x, drawn.blur[start:stop], scratch)
+            sigma = drawn.sigma[start:stop][chosen]
+            x.index_copy_(0, chosen, gaussian_blur(some, sigma, self.blur_radius, out=some, scratch=scratch))
         if self.solarize > 0:
-            chosen = drawn.solarize.nonzero()[:, 0].to(x.device)
-            x[chosen] = solarize(x[chosen], self.solarize_threshold)
-        normalize(x, self.mean, self.std, out=out)
+            chosen, some = select(x, drawn.solarize[start:stop], scratch)
+            x.index_copy_(0, chosen, solarize(some, self.solarize_threshold, out=some))
+
+
+def select(x: Tensor, mask: Tensor, scratch: Scratch) -> tuple[Tensor, Tensor]:
+    """The indices where (B,) `mask` holds, and a copy of these images."""
+    chosen = mask.nonzero()[:, 0]
+    some = scratch.take("some", (len(chosen), *x.shape[1:]), x)
+    return chosen, torch.index_select(x, 0, chosen, out=some)

@@ -13,7 +13,7 @@ from torch import Tensor
 from nearfar.views.arguments import check_images, check_size
 from nearfar.views.colour import normalize
 from nearfar.views.crop import crop_resize
-from nearfar.views.image import CHUNK_VALUES, IMAGENET_MEAN, IMAGENET_STD, ImageView
+from nearfar.views.image import IMAGENET_MEAN, IMAGENET_STD, ImageView
 
 
 def simclr(size: int, *, strength: float | None = None, blur: float | None = None) -> tuple[ImageView, ...]:
@@ -161,10 +161,5 @@ def resize_eval(
     height, width = images.shape[2:]
     side = min(height, width)
     box = torch.tensor([(height - side) // 2, (width - side) // 2, side, side], device=images.device)
-    out = torch.empty(len(images), 3, size, size, device=images.device)
-    step = max(1, CHUNK_VALUES // (3 * max(height * width, size**2))) if images.device.type == "cpu" else len(images)
-    for start in range(0, len(images), max(1, step)):
-        chunk = images[start : start + step]
-        resized = crop_resize(chunk, box.expand(len(chunk), 4), size)
-        normalize(resized, mean, std, out=out[start : start + step])
-    return out
+    resized = crop_resize(images, box.expand(len(images), 4), size)
+    return normalize(resized, mean, std, out=resized)
