@@ -26,28 +26,37 @@ def gaussian_blur(
     Args:
         images: (B, 3, H, W) in [0, 1].
         sigma: (B,), in pixels, or one number for all.
-        radius: pixels to either side of the centre; at most the image's side less one counts.
+        radius: pixels to either side of the centre; less than the image's sides.
 
     Returns:
         (B, 3, H, W).
     """
     check_float_images(images)
-    if radius < 0:
-        raise ValueError(f"radius is {radius}, expected at least 0")
+    side = min(images.shape[2:])
+    if not 0 <= radius < side:
+        raise ValueError(f"radius is {radius}, expected 0 to {side - 1} for images of {tuple(images.shape[2:])} pixels")
     sigma = per_sample("sigma", sigma, images).view(-1, 1)  # (B, 1)
-    rows = blur_matrix(sigma, images.shape[2], radius)
-    columns = rows if images.shape[2] == images.shape[3] else blur_matrix(sigma, images.shape[3], radius)
+    scratch = scratch or scratch_for(images)
+    rows = blur_matrix(half_kernel(sigma, radius), images.shape[2], scratch, "rows")
+    columns = rows
+    if images.shape[2] != images.shape[3]:
+        columns = blur_matrix(half_kernel(sigma, radius), images.shape[3], scratch, "columns")
     out = torch.empty_like(images, memory_format=torch.contiguous_format) if out is None else out
-    return apply_separable(images, rows, columns, out=out, scratch=scratch or scratch_for(images))
+    return apply_separable(images, rows, columns, out=out, scratch=scratch)
 
 
-def blur_matrix(sigma: Tensor, side: int, radius: int) -> Tensor:
-    """(B, 1) widths to (B, side, side) matrices that blur one axis."""
-    radius = min(radius, side - 1)
+def half_kernel(sigma: Tensor, radius: int) -> Tensor:
+    """(B, 1) deviations to (B, radius + 1) weights, from the centre outwards."""
     offsets = torch.arange(radius + 1, device=sigma.device, dtype=sigma.dtype)
-    kernel = (offsets / sigma).square_().mul_(-0.5).exp_()  # (B, radius + 1), one half and the centre
-    kernel /= 2 * kernel.sum(1, keepdim=True) - kernel[:, :1]
-    return (kernel @ _mirrored_shifts(side, radius, sigma.device, sigma.dtype)).view(-1, side, side)
+    kernel = (offsets / sigma).square_().mul_(-0.5).exp_()
+    return kernel.div_(2 * kernel.sum(1, keepdim=True) - 1)  # the centre, which is 1, counts once
+
+
+def blur_matrix(kernel: Tensor, side: int, scratch: Scratch, name: str) -> Tensor:
+    """(B, radius + 1) weights to the (B, side, side) matrices that blur one axis, in the buffer `name`."""
+    matrix = scratch.take(name, (len(kernel), side * side), kernel)
+    shifts = _mirrored_shifts(side, kernel.shape[1] - 1, kernel.device, kernel.dtype)
+    return torch.mm(kernel, shifts, out=matrix).view(-1, side, side)
 
 
 @functools.lru_cache(maxsize=32)

@@ -35,8 +35,9 @@ def adjust_contrast(images: Tensor, factor: Tensor | float, *, out: Tensor | Non
     """
     check_float_images(images)
     factor = per_sample("factor", factor, images)
-    mean = images.mean((2, 3)) @ constant(LUMA, images.dtype, images.device)  # (B,)
-    return torch.mul(images, factor, out=out).add_(mean.view(-1, 1, 1, 1) * (1 - factor)).clamp_(0, 1)
+    mean = images.flatten(2).mean(2) @ constant(LUMA, images.dtype, images.device)  # (B,)
+    mean = mean.view(-1, 1, 1, 1)
+    return torch.mul(images, factor, out=out).add_(torch.addcmul(mean, mean, factor, value=-1)).clamp_(0, 1)
 
 
 @torch.no_grad()
@@ -62,9 +63,9 @@ def adjust_hue(
     """Turn the colour circle by `shift` of a full turn, HSV's value and saturation kept.
 
     HSV and back in one, without a branch. With m and M the smallest and largest channel and d = M - m, the hue in
-    sixths of a turn from cyan is `u = ±(2 - (G + B - R - m) / d)`, negative where G > B. With u turned and wrapped
-    into [-3, 3], red is `m - d + d · clamp(|u|, 1, 2)`, green `M + d - d · clamp(|u + 1|, 1, 2)`, and blue the same
-    with u - 1.
+    turns from cyan is `u = ±(1/3 - (G + B - R - m) / 6d)`, negative where G > B. With u turned and wrapped into
+    [-1/2, 1/2], red is `m - d + 6d · clamp(|u|, 1/6, 1/3)`, green `M + d - 6d · clamp(|u + 1/6|, 1/6, 1/3)`, and blue
+    the same with u - 1/6.
 
     Args:
         images: (B, 3, H, W) in [0, 1].
@@ -72,23 +73,24 @@ def adjust_hue(
     """
     check_float_images(images)
     scratch = scratch or scratch_for(images)
-    turns = per_sample("shift", shift, images)[:, 0]  # (B, 1, 1)
+    # Half a turn, so that cyan lies in the middle of [0, 1), and a whole one, so that frac never sees a negative.
+    turns = per_sample("shift", shift, images)[:, 0] + 1.5  # (B, 1, 1)
+    cyan, magenta, yellow = constant((1 / 2, 1 / 3, 2 / 3), images.dtype, images.device)
     red, green, blue = images.unbind(1)  # (B, H, W) each
     low, high, chroma, u, part = (scratch.take(f"plane{i}", tuple(red.shape), images) for i in range(5))
     torch.minimum(torch.minimum(green, blue, out=low), red, out=low)
     torch.maximum(torch.maximum(green, blue, out=high), red, out=high)
-    torch.sub(high, low, out=chroma)
-    torch.add(green, blue, out=u).sub_(red).sub_(low).div_(torch.clamp(chroma, min=1e-12, out=part))
-    u.sub_(2).mul_(-1 / 6)  # in turns from here on, [-1/2, 1/2]
-    u.copysign_(torch.sub(blue, green, out=part)).add_(turns)
-    u.sub_(torch.round(u, out=part))
+    torch.sub(high, low, out=chroma).clamp_(min=1e-12)
+    torch.add(green, blue, out=u).sub_(red).sub_(low)
+    torch.addcdiv(magenta, u, chroma, value=-1 / 6, out=u)
+    u.copysign_(torch.sub(blue, green, out=part)).add_(turns).frac_()
 
     out = torch.empty_like(images) if out is None else out
     low.sub_(chroma)
     high.add_(chroma)
-    torch.addcmul(low, torch.abs(u, out=part).clamp_(1 / 6, 1 / 3), chroma, value=6, out=out[:, 0])
-    torch.addcmul(high, torch.add(u, 1 / 6, out=part).abs_().clamp_(1 / 6, 1 / 3), chroma, value=-6, out=out[:, 1])
-    torch.addcmul(high, torch.sub(u, 1 / 6, out=part).abs_().clamp_(1 / 6, 1 / 3), chroma, value=-6, out=out[:, 2])
+    for channel, (opposite, base, sign) in enumerate(((cyan, low, 6), (magenta, high, -6), (yellow, high, -6))):
+        torch.sub(u, opposite, out=part).abs_().clamp_(1 / 6, 1 / 3)
+        torch.addcmul(base, part, chroma, value=sign, out=out[:, channel])
     return out
 
 
@@ -137,6 +139,7 @@ def normalize(
 
 def luma(images: Tensor, scratch: Scratch) -> Tensor:
     """(B, 3, H, W) to (B, 1, H, W)."""
-    red, green, blue = images.split(1, 1)
-    gray = torch.mul(red, LUMA[0], out=scratch.take("plane0", tuple(red.shape), images))
-    return gray.add_(green, alpha=LUMA[1]).add_(blue, alpha=LUMA[2])
+    b, _, h, w = images.shape
+    gray = scratch.take("plane0", (b, h * w), images)
+    torch.matmul(constant(LUMA, images.dtype, images.device), images.reshape(b, 3, h * w), out=gray)
+    return gray.view(b, 1, h, w)

@@ -16,14 +16,19 @@ class Scratch:
 
     def __init__(self) -> None:
         self._buffers: dict[str, Tensor] = {}
+        self._last: dict[str, Tensor] = {}
 
     def take(self, name: str, shape: tuple[int, ...], like: Tensor) -> Tensor:
         """A contiguous tensor of this shape, with the type and device of `like`; what it holds is left over."""
+        last = self._last.get(name)
+        if last is not None and last.shape == shape and last.dtype == like.dtype and last.device == like.device:
+            return last
         count = math.prod(shape)
         buffer = self._buffers.get(name)
         if buffer is None or len(buffer) < count or buffer.dtype != like.dtype or buffer.device != like.device:
             buffer = self._buffers[name] = torch.empty(count, dtype=like.dtype, device=like.device)
-        return buffer[:count].view(shape)
+        self._last[name] = buffer[:count].view(shape)
+        return self._last[name]
 
 
 _of_thread = threading.local()
