@@ -71,14 +71,14 @@ def kornia_views(images: Tensor, size: int, blur: float, mode: str) -> Callable[
 
 
 def measure(runs: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
-    """Median seconds of each, in interleaved rounds after one to warm up."""
+    """Median seconds of processor time of each, in interleaved rounds after one to warm up."""
     seconds: dict[str, list[float]] = {name: [] for name in runs}
     for turn in range(rounds + 1):
         for name, run in runs.items():
-            start = time.perf_counter()
+            start = time.process_time()
             run()
             if turn:
-                seconds[name].append(time.perf_counter() - start)
+                seconds[name].append(time.process_time() - start)
     return {name: statistics.median(values) for name, values in seconds.items()}
 
 

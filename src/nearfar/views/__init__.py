@@ -11,6 +11,7 @@ from nearfar.views.colour import (
     to_grayscale,
 )
 from nearfar.views.crop import crop_resize, random_crop_boxes
+from nearfar.views.grid import view_grid
 from nearfar.views.image import Drawn, ImageView
 from nearfar.views.presets import (
     PRESETS,
@@ -48,4 +49,5 @@ __all__ = [
     "simclr",
     "solarize",
     "to_grayscale",
+    "view_grid",
 ]
