@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from nearfar.views.arguments import check_images, check_size
+from nearfar.views.arguments import check_images, check_size, constant
 from nearfar.views.scratch import Scratch, scratch_for
 
 ATTEMPTS = 10
@@ -109,70 +109,44 @@ def chunks(images: Tensor, size: int) -> list[tuple[int, int]]:
 
 
 @dataclass(frozen=True)
-class Axis:
-    """Where the pixels of B outputs lie among those of their inputs, on one axis.
+class Crops:
+    """Where the output pixels of B crops lie among the input's; made once for the batch, applied chunk by chunk.
 
-    Positions are from the box's start, in half-widths of the filter: an output pixel if that is wider than an input
-    pixel, else an input pixel.
+    The two axes, rows and columns, are stacked, the shorter filled up to S = max(H, W). Positions are from the box's
+    start, in half-widths of the filter: an output pixel where that is wider than an input pixel, else an input pixel.
     """
 
-    pixel: Tensor  # (B, 1, inputs); infinite outside the box
-    centre: Tensor  # (B, outputs, 1)
+    pixel: Tensor  # (2, B, 1, S); infinite outside the box
+    centre: Tensor  # (2, B, size, 1)
+    gain: Tensor  # (2, B, 1, 1), what the weights of an output pixel sum to
 
     @classmethod
-    def of(cls, start: Tensor, length: Tensor, source: int, size: int, flip: Tensor | None = None) -> "Axis":
-        """The axis of (B,) intervals of `source` pixels, resized to `size`, reversed where `flip` says so."""
-        begin, extent = start.float().view(-1, 1, 1), length.float().view(-1, 1, 1)
-        step = extent / size  # input pixels per output pixel, (B, 1, 1)
+    def of(cls, images: Tensor, boxes: Tensor, size: int, flip: Tensor | None, gain: Tensor | float = 1.0) -> "Crops":
+        """Crops of these boxes, each multiplied by its `gain`: (B,), or one number for all."""
+        device = images.device
+        begin, extent = boxes.to(device).t().float().view(2, 2, -1, 1, 1)  # (2, B, 1, 1) each
+        step = extent / size  # input pixels per output pixel
         sharpness = 1 / step.clamp(min=1)
-        output = torch.arange(size, device=start.device).add(0.5).view(1, -1, 1)
+        output = torch.arange(size, device=device).add(0.5).view(1, 1, -1, 1).expand(2, len(boxes), size, 1)
         if flip is not None:
-            output = torch.where(flip.view(-1, 1, 1), size - output, output)
-        pixel = torch.arange(source, device=start.device).add(0.5) - begin  # (B, 1, source)
+            mirrored = torch.stack([torch.zeros_like(flip), flip]).to(device)  # (2, B), columns alone
+            output = torch.where(mirrored[:, :, None, None], size - output, output)
+        pixel = torch.arange(max(images.shape[2:]), device=device).add(0.5) - begin  # (2, B, 1, S)
         outside = (pixel < 0) | (pixel > extent)
-        return cls((pixel * sharpness).masked_fill_(outside, math.inf), output * (step * sharpness))
+        total = torch.ones_like(step)
+        total[0, :, 0, 0] = (torch.as_tensor(gain) / (255 if images.dtype == torch.uint8 else 1)).to(device)
+        return cls((pixel * sharpness).masked_fill_(outside, math.inf), output * (step * sharpness), total)
 
-    def weights(self, start: int, stop: int, total: Tensor | float, out: Tensor) -> Tensor:
-        """(stop - start, outputs, inputs): a triangle filter cut off at the box's ends, each row scaled to `total`."""
-        torch.sub(self.pixel[start:stop], self.centre[start:stop], out=out)
-        out.abs_().sub_(1).clamp_(max=0)  # the triangle upside down, and so is its sum
-        return out.mul_(total / out.sum(-1, keepdim=True))
-
-
-@dataclass(frozen=True)
-class Crops:
-    """How B images are cropped, resized and flipped; made once for the batch, applied chunk by chunk."""
-
-    rows: Axis
-    columns: Axis
-
-    @classmethod
-    def of(cls, images: Tensor, boxes: Tensor, size: int, flip: Tensor | None = None) -> "Crops":
-        top, left, height, width = boxes.to(images.device).unbind(1)
-        flip = None if flip is None else flip.to(images.device)
-        return cls(
-            rows=Axis.of(top, height, images.shape[2], size),
-            columns=Axis.of(left, width, images.shape[3], size, flip),
-        )
-
-    def cut(
-        self,
-        images: Tensor,
-        start: int,
-        stop: int,
-        *,
-        gain: Tensor | float = 1.0,
-        out: Tensor,
-        scratch: Scratch,
-    ) -> Tensor:
-        """The crops of images start to stop, times `gain` ((stop - start, 1, 1) or one number)."""
+    def cut(self, images: Tensor, start: int, stop: int, *, out: Tensor, scratch: Scratch) -> Tensor:
+        """The crops of images start to stop."""
         x = images[start:stop]
         if x.dtype != torch.float32:
             x = scratch.take("source", tuple(x.shape), out).copy_(x)
-        (b, _, height, width), size = x.shape, out.shape[-1]
-        total = gain / 255 if images.dtype == torch.uint8 else gain
-        rows = self.rows.weights(start, stop, total, scratch.take("rows", (b, size, height), out))
-        columns = self.columns.weights(start, stop, 1.0, scratch.take("columns", (b, size, width), out))
+        weights = scratch.take("weights", (2, stop - start, self.centre.shape[2], self.pixel.shape[3]), out)
+        torch.sub(self.pixel[:, start:stop], self.centre[:, start:stop], out=weights)
+        weights.abs_().sub_(constant((1.0,), out.dtype, out.device)).clamp_(max=0)  # the triangle, upside down
+        weights.mul_(self.gain[:, start:stop] / weights.sum(-1, keepdim=True))  # and so is its sum
+        rows, columns = weights[0, :, :, : x.shape[2]], weights[1, :, :, : x.shape[3]]
         return apply_separable(x, rows, columns, out=out, scratch=scratch)
 
 

@@ -148,12 +148,11 @@ class ImageView:
         check_images(images)
         views = torch.empty(len(images), 3, self.size, self.size, device=images.device)
         drawn = drawn.to(images.device)
-        crops = Crops.of(images, drawn.boxes, self.size, drawn.flip)
+        crops = Crops.of(images, drawn.boxes, self.size, drawn.flip, drawn.brightness)
         scratch = scratch_for(images)
         for start, stop in chunks(images, self.size):
             x = scratch.take("view", (stop - start, 3, self.size, self.size), views)
-            gain = drawn.brightness[start:stop, None, None]
-            crops.cut(images, start, stop, gain=gain, out=x, scratch=scratch)
+            crops.cut(images, start, stop, out=x, scratch=scratch)
             self._recolour(x, drawn, start, stop, scratch)
             normalize(x, self.mean, self.std, out=views[start:stop])
         return views
