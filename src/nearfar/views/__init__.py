@@ -1,0 +1,53 @@
+"""Views of images for contrastive learning: whole batches, on the images' device, from an explicit generator."""
+
+from nearfar.views.blur import gaussian_blur
+from nearfar.views.colour import (
+    adjust_brightness,
+    adjust_contrast,
+    adjust_hue,
+    adjust_saturation,
+    normalize,
+    solarize,
+    to_grayscale,
+)
+from nearfar.views.crop import crop_resize, random_crop_boxes
+from nearfar.views.grid import view_grid
+from nearfar.views.image import Drawn, ImageView
+from nearfar.views.presets import (
+    PRESETS,
+    byol,
+    dino,
+    instdisc,
+    make_views,
+    moco_v1,
+    moco_v2,
+    moco_v3,
+    resize_eval,
+    simclr,
+)
+
+__all__ = [
+    "PRESETS",
+    "Drawn",
+    "ImageView",
+    "adjust_brightness",
+    "adjust_contrast",
+    "adjust_hue",
+    "adjust_saturation",
+    "byol",
+    "crop_resize",
+    "dino",
+    "gaussian_blur",
+    "instdisc",
+    "make_views",
+    "moco_v1",
+    "moco_v2",
+    "moco_v3",
+    "normalize",
+    "random_crop_boxes",
+    "resize_eval",
+    "simclr",
+    "solarize",
+    "to_grayscale",
+    "view_grid",
+]

@@ -1,0 +1,71 @@
+"""Gaussian blur of a whole batch, each image by its own width."""
+
+import functools
+
+import torch
+from torch import Tensor
+
+from nearfar.views.arguments import check_float_images, per_sample
+from nearfar.views.crop import apply_separable
+from nearfar.views.scratch import Scratch, scratch_for
+
+
+@torch.no_grad()
+def gaussian_blur(
+    images: Tensor,
+    sigma: Tensor | float,
+    radius: int,
+    *,
+    out: Tensor | None = None,
+    scratch: Scratch | None = None,
+) -> Tensor:
+    """Blur with a Gaussian cut off at `radius`, edges mirrored: torchvision's, of kernel size 2·radius + 1.
+
+    A blur of an axis is a banded matrix, so a batch is blurred by two batched matrix products.
+
+    Args:
+        images: (B, 3, H, W) in [0, 1].
+        sigma: (B,), in pixels, or one number for all.
+        radius: pixels to either side of the centre; less than the image's sides.
+
+    Returns:
+        (B, 3, H, W).
+    """
+    check_float_images(images)
+    side = min(images.shape[2:])
+    if not 0 <= radius < side:
+        raise ValueError(f"radius is {radius}, expected 0 to {side - 1} for images of {tuple(images.shape[2:])} pixels")
+    sigma = per_sample("sigma", sigma, images).view(-1, 1)  # (B, 1)
+    scratch = scratch or scratch_for(images)
+    rows = blur_matrix(half_kernel(sigma, radius), images.shape[2], scratch, "rows")
+    columns = rows
+    if images.shape[2] != images.shape[3]:
+        columns = blur_matrix(half_kernel(sigma, radius), images.shape[3], scratch, "columns")
+    out = torch.empty_like(images, memory_format=torch.contiguous_format) if out is None else out
+    return apply_separable(images, rows, columns, out=out, scratch=scratch)
+
+
+def half_kernel(sigma: Tensor, radius: int) -> Tensor:
+    """(B, 1) deviations to (B, radius + 1) weights, from the centre outwards."""
+    offsets = torch.arange(radius + 1, device=sigma.device, dtype=sigma.dtype)
+    kernel = (offsets / sigma).square_().mul_(-0.5).exp_()
+    return kernel.div_(2 * kernel.sum(1, keepdim=True) - 1)  # the centre, which is 1, counts once
+
+
+def blur_matrix(kernel: Tensor, side: int, scratch: Scratch, name: str) -> Tensor:
+    """(B, radius + 1) weights to the (B, side, side) matrices that blur one axis, in the buffer `name`."""
+    matrix = scratch.take(name, (len(kernel), side * side), kernel)
+    shifts = _mirrored_shifts(side, kernel.shape[1] - 1, kernel.device, kernel.dtype)
+    return torch.mm(kernel, shifts, out=matrix).view(-1, side, side)
+
+
+@functools.lru_cache(maxsize=32)
+def _mirrored_shifts(side: int, radius: int, device: torch.device, dtype: torch.dtype) -> Tensor:
+    """(radius + 1, side²): entry t is the matrix that adds the neighbours at distance t, mirrored at the edges."""
+    shifts = torch.zeros(radius + 1, side, side)
+    position = torch.arange(side)
+    for offset in range(-radius, radius + 1):
+        neighbour = (position + offset).abs()
+        neighbour = (side - 1) - (side - 1 - neighbour).abs()
+        shifts[abs(offset), position, neighbour] += 1
+    return shifts.view(radius + 1, -1).to(device, dtype)

@@ -1,0 +1,145 @@
+"""Colour operations on whole batches, each image by its own factor.
+
+Images are (B, 3, H, W) in floating point, in [0, 1]; results too. Every function takes `out`, which may be the images
+themselves, as torch's own functions do: a chain of them then runs in place.
+"""
+
+import torch
+from torch import Tensor
+
+from nearfar.views.arguments import check_float_images, constant, per_sample
+from nearfar.views.scratch import Scratch, scratch_for
+
+LUMA = (0.2989, 0.587, 0.114)  # ITU-R BT.601, as PIL and torchvision have it
+
+
+@torch.no_grad()
+def adjust_brightness(images: Tensor, factor: Tensor | float, *, out: Tensor | None = None) -> Tensor:
+    """`clamp(factor · x)`: 0 is black, 1 the image itself.
+
+    Args:
+        images: (B, 3, H, W) in [0, 1].
+        factor: (B,), or one number for all.
+    """
+    check_float_images(images)
+    return torch.mul(images, per_sample("factor", factor, images), out=out).clamp_(0, 1)
+
+
+@torch.no_grad()
+def adjust_contrast(images: Tensor, factor: Tensor | float, *, out: Tensor | None = None) -> Tensor:
+    """`clamp(factor · x + (1 - factor) · mean gray of the image)`: 0 is flat gray, 1 the image itself.
+
+    Args:
+        images: (B, 3, H, W) in [0, 1].
+        factor: (B,), or one number for all.
+    """
+    check_float_images(images)
+    factor = per_sample("factor", factor, images)
+    mean = images.flatten(2).mean(2) @ constant(LUMA, images.dtype, images.device)  # (B,)
+    mean = mean.view(-1, 1, 1, 1)
+    return torch.mul(images, factor, out=out).add_(torch.addcmul(mean, mean, factor, value=-1)).clamp_(0, 1)
+
+
+@torch.no_grad()
+def adjust_saturation(
+    images: Tensor, factor: Tensor | float, *, out: Tensor | None = None, scratch: Scratch | None = None
+) -> Tensor:
+    """`clamp(factor · x + (1 - factor) · gray of the pixel)`: 0 is grayscale, 1 the image itself.
+
+    Args:
+        images: (B, 3, H, W) in [0, 1].
+        factor: (B,), or one number for all.
+    """
+    check_float_images(images)
+    factor = per_sample("factor", factor, images)
+    gray = luma(images, scratch or scratch_for(images))  # (B, 1, H, W)
+    return torch.lerp(gray, images, factor, out=out).clamp_(0, 1)
+
+
+@torch.no_grad()
+def adjust_hue(
+    images: Tensor, shift: Tensor | float, *, out: Tensor | None = None, scratch: Scratch | None = None
+) -> Tensor:
+    """Turn the colour circle by `shift` of a full turn, HSV's value and saturation kept.
+
+    HSV and back in one, without a branch. With m and M the smallest and largest channel and d = M - m, the hue in
+    turns from cyan is `u = ±(1/3 - (G + B - R - m) / 6d)`, negative where G > B. With u turned and wrapped into
+    [-1/2, 1/2], red is `m - d + 6d · clamp(|u|, 1/6, 1/3)`, green `M + d - 6d · clamp(|u + 1/6|, 1/6, 1/3)`, and blue
+    the same with u - 1/6.
+
+    Args:
+        images: (B, 3, H, W) in [0, 1].
+        shift: (B,), or one number for all, in turns.
+    """
+    check_float_images(images)
+    scratch = scratch or scratch_for(images)
+    # Half a turn, so that cyan lies in the middle of [0, 1), and a whole one, so that frac never sees a negative.
+    turns = per_sample("shift", shift, images)[:, 0] + 1.5  # (B, 1, 1)
+    cyan, magenta, yellow = constant((1 / 2, 1 / 3, 2 / 3), images.dtype, images.device)
+    red, green, blue = images.unbind(1)  # (B, H, W) each
+    low, high, chroma, u, part = (scratch.take(f"plane{i}", tuple(red.shape), images) for i in range(5))
+    torch.minimum(torch.minimum(green, blue, out=low), red, out=low)
+    torch.maximum(torch.maximum(green, blue, out=high), red, out=high)
+    torch.sub(high, low, out=chroma).clamp_(min=1e-12)
+    torch.add(green, blue, out=u).sub_(red).sub_(low)
+    torch.addcdiv(magenta, u, chroma, value=-1 / 6, out=u)
+    u.copysign_(torch.sub(blue, green, out=part)).add_(turns).frac_()
+
+    out = torch.empty_like(images) if out is None else out
+    low.sub_(chroma)
+    high.add_(chroma)
+    for channel, (opposite, base, sign) in enumerate(((cyan, low, 6), (magenta, high, -6), (yellow, high, -6))):
+        torch.sub(u, opposite, out=part).abs_().clamp_(1 / 6, 1 / 3)
+        torch.addcmul(base, part, chroma, value=sign, out=out[:, channel])
+    return out
+
+
+@torch.no_grad()
+def to_grayscale(images: Tensor, *, out: Tensor | None = None, scratch: Scratch | None = None) -> Tensor:
+    """The luma of each pixel, in all three channels.
+
+    Args:
+        images: (B, 3, H, W) in [0, 1].
+    """
+    check_float_images(images)
+    gray = luma(images, scratch or scratch_for(images)).expand_as(images)
+    return gray.contiguous() if out is None else out.copy_(gray)
+
+
+@torch.no_grad()
+def solarize(images: Tensor, threshold: Tensor | float, *, out: Tensor | None = None) -> Tensor:
+    """Invert what is at or above the threshold.
+
+    Args:
+        images: (B, 3, H, W) in [0, 1].
+        threshold: (B,), or one number for all; above 1 nothing is inverted.
+    """
+    check_float_images(images)
+    threshold = per_sample("threshold", threshold, images)
+    above = torch.ge(images, threshold, out=torch.empty_like(images))  # 0 or 1: torch.where is far slower
+    return torch.addcmul(images, 1 - 2 * images, above, out=out)
+
+
+@torch.no_grad()
+def normalize(
+    images: Tensor, mean: tuple[float, float, float], std: tuple[float, float, float], *, out: Tensor | None = None
+) -> Tensor:
+    """`(x - mean) / std`, channel by channel.
+
+    Args:
+        images: (B, 3, H, W) in [0, 1].
+    """
+    check_float_images(images)
+    shift = constant(tuple(-m / s for m, s in zip(mean, std, strict=True)), images.dtype, images.device)
+    out = torch.empty_like(images) if out is None else out
+    for channel in range(3):
+        torch.add(shift[channel], images[:, channel], alpha=1 / std[channel], out=out[:, channel])
+    return out
+
+
+def luma(images: Tensor, scratch: Scratch) -> Tensor:
+    """(B, 3, H, W) to (B, 1, H, W)."""
+    b, _, h, w = images.shape
+    gray = scratch.take("plane0", (b, h * w), images)
+    torch.matmul(constant(LUMA, images.dtype, images.device), images.reshape(b, 3, h * w), out=gray)
+    return gray.view(b, 1, h, w)

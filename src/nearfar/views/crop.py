@@ -1,0 +1,167 @@
+"""Crop, resize and flip a whole batch, each image by its own box.
+
+An antialiased resize is separable: each output row is a weighted mean of input rows, each output column of input
+columns. So a crop, its resize and its flip are two small matrices per image and two batched matrix products.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from nearfar.views.arguments import check_images, check_size, constant
+from nearfar.views.scratch import Scratch, scratch_for
+
+ATTEMPTS = 10
+CHUNK_VALUES = 400_000  # floats of a chunk on the CPU: it and its temporaries stay in a core's cache
+
+
+def random_crop_boxes(
+    count: int,
+    height: int,
+    width: int,
+    generator: torch.Generator,
+    *,
+    scale: tuple[float, float] = (0.08, 1.0),
+    ratio: tuple[float, float] = (3 / 4, 4 / 3),
+) -> Tensor:
+    """Boxes of random area and aspect, as the Inception crop draws them.
+
+    The area is uniform in `scale` times the image's, the logarithm of the aspect uniform in that of `ratio`, the
+    place uniform over the whole pixels where the box fits. The first of ten draws that fits inside is taken, else the
+    largest central box of an allowed aspect: the distribution of torchvision's RandomResizedCrop, for all samples at
+    once.
+
+    Args:
+        count: number of boxes, B.
+        height, width: of the images.
+        generator: the only source of randomness.
+
+    Returns:
+        (B, 4) integers on the generator's device: top, left, height, width.
+
+    Reference: Szegedy et al. 2015, section 6, https://arxiv.org/abs/1409.4842
+    """
+    draws = torch.rand(2, ATTEMPTS, count, generator=generator, device=generator.device, dtype=torch.float64)
+    places = torch.rand(2, count, generator=generator, device=generator.device, dtype=torch.float64)
+    area = (scale[0] + (scale[1] - scale[0]) * draws[0]) * (height * width)  # (10, B)
+    aspect = (math.log(ratio[0]) + (math.log(ratio[1]) - math.log(ratio[0])) * draws[1]).exp()
+    heights = (area / aspect).sqrt().round().long()
+    widths = (area * aspect).sqrt().round().long()
+    fits = (heights > 0) & (heights <= height) & (widths > 0) & (widths <= width)
+
+    first = fits.int().argmax(0, keepdim=True)  # (1, B)
+    any_fits = fits.any(0)
+    fallback_height, fallback_width = _central_box(height, width, ratio)
+    box_height = torch.where(any_fits, heights.gather(0, first)[0], fallback_height)  # (B,)
+    box_width = torch.where(any_fits, widths.gather(0, first)[0], fallback_width)
+    free_height, free_width = height - box_height, width - box_width
+    top = torch.where(any_fits, (places[0] * (free_height + 1)).long(), free_height // 2)
+    left = torch.where(any_fits, (places[1] * (free_width + 1)).long(), free_width // 2)
+    return torch.stack([top, left, box_height, box_width], 1)
+
+
+def _central_box(height: int, width: int, ratio: tuple[float, float]) -> tuple[int, int]:
+    """Height and width of the largest box of an allowed aspect."""
+    if width / height < ratio[0]:
+        return max(1, min(height, round(width / ratio[0]))), width
+    if width / height > ratio[1]:
+        return height, max(1, min(width, round(height * ratio[1])))
+    return height, width
+
+
+@torch.no_grad()
+def crop_resize(images: Tensor, boxes: Tensor, size: int, flip: Tensor | None = None) -> Tensor:
+    """Each image's box, resized to a square with an antialiasing triangle filter, mirrored where `flip` says so.
+
+    Equal to torchvision's `resized_crop(antialias=True)` in floating point: pixels outside the box never enter.
+
+    Args:
+        images: (B, 3, H, W), uint8 or floating point in [0, 1].
+        boxes: (B, 4): top, left, height, width, inside the image.
+        size: pixels of a side of the result.
+        flip: (B,) booleans; True mirrors left and right.
+
+    Returns:
+        (B, 3, size, size), float32 in [0, 1].
+    """
+    check_images(images)
+    check_size(size)
+    if boxes.shape != (len(images), 4):
+        raise ValueError(f"boxes has shape {tuple(boxes.shape)}, expected ({len(images)}, 4): top, left, height, width")
+    if flip is not None and flip.shape != (len(images),):
+        raise ValueError(f"flip has shape {tuple(flip.shape)}, expected ({len(images)},): one for each image")
+    out = torch.empty(len(images), 3, size, size, device=images.device)
+    crops = Crops.of(images, boxes, size, flip)
+    scratch = scratch_for(images)
+    for start, stop in chunks(images, size):
+        crops.cut(images, start, stop, out=out[start:stop], scratch=scratch)
+    return out
+
+
+def chunks(images: Tensor, size: int) -> list[tuple[int, int]]:
+    """Where to cut a batch that becomes views of this size: on the CPU into what fits the cache, else not at all."""
+    step = len(images)
+    if images.device.type == "cpu":
+        step = CHUNK_VALUES // (3 * max(images.shape[2] * images.shape[3], size**2))
+    return [(start, min(start + max(1, step), len(images))) for start in range(0, len(images), max(1, step))]
+
+
+@dataclass(frozen=True)
+class Crops:
+    """Where the output pixels of B crops lie among the input's; made once for the batch, applied chunk by chunk.
+
+    The two axes, rows and columns, are stacked, the shorter filled up to S = max(H, W). Positions are from the box's
+    start, in half-widths of the filter: an output pixel where that is wider than an input pixel, else an input pixel.
+    """
+
+    pixel: Tensor  # (2, B, 1, S); infinite outside the box
+    centre: Tensor  # (2, B, size, 1)
+    gain: Tensor  # (2, B, 1, 1), what the weights of an output pixel sum to
+
+    @classmethod
+    def of(cls, images: Tensor, boxes: Tensor, size: int, flip: Tensor | None, gain: Tensor | float = 1.0) -> "Crops":
+        """Crops of these boxes, each multiplied by its `gain`: (B,), or one number for all."""
+        device = images.device
+        begin, extent = boxes.to(device).t().float().view(2, 2, -1, 1, 1)  # (2, B, 1, 1) each
+        step = extent / size  # input pixels per output pixel
+        sharpness = 1 / step.clamp(min=1)
+        output = torch.arange(size, device=device).add(0.5).view(1, 1, -1, 1).expand(2, len(boxes), size, 1)
+        if flip is not None:
+            mirrored = torch.stack([torch.zeros_like(flip), flip]).to(device)  # (2, B), columns alone
+            output = torch.where(mirrored[:, :, None, None], size - output, output)
+        pixel = torch.arange(max(images.shape[2:]), device=device).add(0.5) - begin  # (2, B, 1, S)
+        outside = (pixel < 0) | (pixel > extent)
+        total = torch.ones_like(step)
+        total[0, :, 0, 0] = (torch.as_tensor(gain) / (255 if images.dtype == torch.uint8 else 1)).to(device)
+        return cls((pixel * sharpness).masked_fill_(outside, math.inf), output * (step * sharpness), total)
+
+    def cut(self, images: Tensor, start: int, stop: int, *, out: Tensor, scratch: Scratch) -> Tensor:
+        """The crops of images start to stop."""
+        x = images[start:stop]
+        if x.dtype != torch.float32:
+            x = scratch.take("source", tuple(x.shape), out).copy_(x)
+        weights = scratch.take("weights", (2, stop - start, self.centre.shape[2], self.pixel.shape[3]), out)
+        torch.sub(self.pixel[:, start:stop], self.centre[:, start:stop], out=weights)
+        weights.abs_().sub_(constant((1.0,), out.dtype, out.device)).clamp_(max=0)  # the triangle, upside down
+        weights.mul_(self.gain[:, start:stop] / weights.sum(-1, keepdim=True))  # and so is its sum
+        rows, columns = weights[0, :, :, : x.shape[2]], weights[1, :, :, : x.shape[3]]
+        return apply_separable(x, rows, columns, out=out, scratch=scratch)
+
+
+def apply_separable(images: Tensor, rows: Tensor, columns: Tensor, *, out: Tensor, scratch: Scratch) -> Tensor:
+    """`rows @ image @ columnsᵀ` for every channel.
+
+    Args:
+        images: (B, C, H, W).
+        rows: (B, P, H).
+        columns: (B, Q, W).
+        out: (B, C, P, Q), contiguous; may be the images.
+    """
+    (b, c, h, w), p, q = images.shape, rows.shape[1], columns.shape[1]
+    narrow = scratch.take("narrow", (b, c * h, q), images)
+    torch.bmm(images.reshape(b, c * h, w), columns.transpose(1, 2), out=narrow)
+    repeated = scratch.take("repeated", (b, c, p, h), images).copy_(rows[:, None])
+    torch.bmm(repeated.view(b * c, p, h), narrow.view(b * c, h, q), out=out.view(b * c, p, q))
+    return out

@@ -1,0 +1,66 @@
+"""A picture of views: what the encoder is asked to find alike."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from PIL import Image
+from torch import Tensor
+
+from nearfar.views.arguments import check_images, check_size
+from nearfar.views.image import ImageView
+from nearfar.views.presets import make_views, resize_eval
+
+MARGIN = 2  # pixels between the pictures
+ROWS = 12
+
+
+def view_grid(
+    images: Tensor,
+    views: Sequence[ImageView],
+    path: str | Path,
+    *,
+    seed: int = 0,
+    step: int = 0,
+    cell: int = 96,
+) -> Path:
+    """Write a PNG with a row for each image: the original, then each of its views.
+
+    Args:
+        images: (B, 3, H, W), uint8 or floating point in [0, 1]; at most the first 12 are shown.
+        views: the recipes.
+        path: of the PNG; folders are made.
+        seed, step: whose views are shown, as in `make_views`.
+        cell: side of each picture in pixels; views keep their proportion to the largest, magnified without smoothing.
+
+    Returns:
+        The path.
+    """
+    check_images(images)
+    check_size(cell)
+    if len(images) == 0 or len(views) == 0:
+        raise ValueError(f"{len(images)} images and {len(views)} views, expected at least one of each")
+    images = images[:ROWS]
+    largest = max(view.size for view in views)
+    plain = resize_eval(images, cell, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
+    columns = [_pictures(plain, cell)]
+    for view, made in zip(views, make_views(images, views, seed=seed, step=step), strict=True):
+        mean, std = (made.new_tensor(values).view(3, 1, 1) for values in (view.mean, view.std))
+        columns.append(_pictures(made * std + mean, max(1, cell * view.size // largest)))
+
+    pitch = cell + MARGIN
+    sheet = Image.new("RGB", (len(columns) * pitch + MARGIN, len(images) * pitch + MARGIN), "white")
+    for x, column in enumerate(columns):
+        for y, picture in enumerate(column):
+            offset = MARGIN + (cell - picture.width) // 2
+            sheet.paste(picture, (x * pitch + offset, y * pitch + offset))
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    sheet.save(path, format="PNG")
+    return path
+
+
+def _pictures(x: Tensor, side: int) -> list[Image.Image]:
+    """(B, 3, s, s) in [0, 1] as B pictures of `side` pixels."""
+    bytes_ = x.mul(255).round().clamp(0, 255).to(torch.uint8).permute(0, 2, 3, 1).contiguous().cpu().numpy()
+    return [Image.fromarray(picture).resize((side, side), Image.Resampling.NEAREST) for picture in bytes_]

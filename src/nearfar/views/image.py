@@ -1,0 +1,183 @@
+"""One image view: a recipe, the parameters drawn from it, and their application to a batch."""
+
+from dataclasses import dataclass, fields
+
+import torch
+from torch import Tensor
+
+from nearfar.views.arguments import check_images, check_probability, check_range, check_size
+from nearfar.views.blur import gaussian_blur
+from nearfar.views.colour import (
+    adjust_contrast,
+    adjust_hue,
+    adjust_saturation,
+    normalize,
+    solarize,
+    to_grayscale,
+)
+from nearfar.views.crop import Crops, chunks, random_crop_boxes
+from nearfar.views.scratch import Scratch, scratch_for
+
+IMAGENET_MEAN = (0.485, 0.456, 0.406)
+IMAGENET_STD = (0.229, 0.224, 0.225)
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """What was drawn for each of B samples; row i belongs to image i."""
+
+    boxes: Tensor  # (B, 4) integers: top, left, height, width
+    flip: Tensor  # (B,) booleans
+    brightness: Tensor  # (B,) factors; 1 where the colours are left alone
+    contrast: Tensor  # (B,)
+    saturation: Tensor  # (B,)
+    hue: Tensor  # (B,) shifts in turns; 0 where the colours are left alone
+    grayscale: Tensor  # (B,) booleans
+    blur: Tensor  # (B,) booleans
+    sigma: Tensor  # (B,) in pixels
+    solarize: Tensor  # (B,) booleans
+
+    def to(self, device: torch.device) -> "Drawn":
+        return Drawn(**{field.name: getattr(self, field.name).to(device) for field in fields(self)})
+
+    def rows(self, start: int, stop: int) -> "Drawn":
+        """The parameters of samples start to stop."""
+        return Drawn(**{field.name: getattr(self, field.name)[start:stop] for field in fields(self)})
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageView:
+    """The recipe of one view: crop, flip, colour jitter, grayscale, blur, solarise, normalise, in this order.
+
+    The defaults are SimCLR's at strength 1. Colour jitter is applied to a sample as a whole or not at all, always in
+    the order brightness, contrast, saturation, hue (torchvision shuffles it), each factor uniform in
+    [max(0, 1 - x), 1 + x], the hue's shift in [-x, x]. Everything is computed in float32 and never rounded to bytes.
+
+    Attributes:
+        size: pixels of a side of the view.
+        crop_scale: range of the crop's area, as a part of the image's.
+        crop_ratio: range of the crop's width over height.
+        flip, jitter, grayscale, blur, solarize: probabilities.
+        brightness, contrast, saturation, hue: strength of the jitter.
+        blur_sigma: range of the Gaussian's deviation, in pixels of the view, uniform.
+        blur_kernel: width of the Gaussian's window, as a part of `size`.
+        solarize_threshold: in [0, 1]; pixels at or above it are inverted.
+        mean, std: of each channel; ImageNet's by default.
+
+    Reference: Chen et al. 2020, appendix A, https://arxiv.org/abs/2002.05709
+    """
+
+    size: int
+    crop_scale: tuple[float, float] = (0.08, 1.0)
+    crop_ratio: tuple[float, float] = (3 / 4, 4 / 3)
+    flip: float = 0.5
+    jitter: float = 0.8
+    brightness: float = 0.8
+    contrast: float = 0.8
+    saturation: float = 0.8
+    hue: float = 0.2
+    grayscale: float = 0.2
+    blur: float = 0.5
+    blur_sigma: tuple[float, float] = (0.1, 2.0)
+    blur_kernel: float = 0.1
+    solarize: float = 0.0
+    solarize_threshold: float = 0.5
+    mean: tuple[float, float, float] = IMAGENET_MEAN
+    std: tuple[float, float, float] = IMAGENET_STD
+
+    def __post_init__(self) -> None:
+        check_size(self.size)
+        check_range("crop_scale", self.crop_scale, most=1)
+        check_range("crop_ratio", self.crop_ratio)
+        check_range("blur_sigma", self.blur_sigma)
+        for name in ("flip", "jitter", "grayscale", "blur", "solarize"):
+            check_probability(name, getattr(self, name))
+        for name in ("brightness", "contrast", "saturation"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} is {getattr(self, name)!r}, expected at least 0")
+        if not 0 <= self.hue <= 0.5:
+            raise ValueError(f"hue is {self.hue!r}, expected 0 to 0.5 of a turn")
+        if len(self.mean) != 3 or len(self.std) != 3 or min(self.std) <= 0:
+            raise ValueError(f"mean is {self.mean!r} and std {self.std!r}, expected three numbers each, std above 0")
+
+    @property
+    def blur_radius(self) -> int:
+        """Half of the blur's window in pixels, the centre left out: 11 at 224 pixels, SimCLR's and BYOL's 23 wide."""
+        return int(self.size * self.blur_kernel) // 2
+
+    def __call__(self, images: Tensor, generator: torch.Generator) -> Tensor:
+        """A random view of each image.
+
+        Args:
+            images: (B, 3, H, W), uint8 or floating point in [0, 1].
+            generator: the only source of randomness; one on the CPU gives the same views on every device.
+
+        Returns:
+            (B, 3, size, size), float32, normalised by `mean` and `std`, on the images' device.
+        """
+        check_images(images)
+        return self.apply(images, self.draw(len(images), images.shape[2], images.shape[3], generator))
+
+    def draw(self, count: int, height: int, width: int, generator: torch.Generator) -> Drawn:
+        """The parameters of `count` views of images of this height and width, on the generator's device."""
+        boxes = random_crop_boxes(count, height, width, generator, scale=self.crop_scale, ratio=self.crop_ratio)
+        chances = torch.rand(5, count, generator=generator, device=generator.device)
+        amounts = torch.rand(5, count, generator=generator, device=generator.device)
+        jittered = chances[0] < self.jitter
+
+        def factor(amount: Tensor, strength: float) -> Tensor:
+            low, high = max(0.0, 1 - strength), 1 + strength
+            return torch.where(jittered, low + (high - low) * amount, 1.0)
+
+        return Drawn(
+            boxes=boxes,
+            flip=chances[1] < self.flip,
+            brightness=factor(amounts[0], self.brightness),
+            contrast=factor(amounts[1], self.contrast),
+            saturation=factor(amounts[2], self.saturation),
+            hue=torch.where(jittered, self.hue * (2 * amounts[3] - 1), 0.0),
+            grayscale=chances[2] < self.grayscale,
+            blur=chances[3] < self.blur,
+            sigma=self.blur_sigma[0] + (self.blur_sigma[1] - self.blur_sigma[0]) * amounts[4],
+            solarize=chances[4] < self.solarize,
+        )
+
+    @torch.no_grad()
+    def apply(self, images: Tensor, drawn: Drawn) -> Tensor:
+        """The views that these parameters make of these images; see `__call__`."""
+        check_images(images)
+        views = torch.empty(len(images), 3, self.size, self.size, device=images.device)
+        drawn = drawn.to(images.device)
+        crops = Crops.of(images, drawn.boxes, self.size, drawn.flip, drawn.brightness)
+        scratch = scratch_for(images)
+        for start, stop in chunks(images, self.size):
+            x = scratch.take("view", (stop - start, 3, self.size, self.size), views)
+            crops.cut(images, start, stop, out=x, scratch=scratch)
+            self._recolour(x, drawn, start, stop, scratch)
+            normalize(x, self.mean, self.std, out=views[start:stop])
+        return views
+
+    def _recolour(self, x: Tensor, drawn: Drawn, start: int, stop: int, scratch: Scratch) -> None:
+        """Change the crops start to stop, already multiplied by their brightness, in place."""
+        if self.jitter > 0:
+            x.clamp_(max=1)  # with the crop's gain this is adjust_brightness
+            adjust_contrast(x, drawn.contrast[start:stop], out=x)
+            adjust_saturation(x, drawn.saturation[start:stop], out=x, scratch=scratch)
+            adjust_hue(x, drawn.hue[start:stop], out=x, scratch=scratch)
+        if self.grayscale > 0:
+            chosen, some = select(x, drawn.grayscale[start:stop], scratch)
+            x.index_copy_(0, chosen, to_grayscale(some, out=some, scratch=scratch))
+        if self.blur > 0 and self.blur_radius > 0:
+            chosen, some = select(x, drawn.blur[start:stop], scratch)
+            sigma = drawn.sigma[start:stop][chosen]
+            x.index_copy_(0, chosen, gaussian_blur(some, sigma, self.blur_radius, out=some, scratch=scratch))
+        if self.solarize > 0:
+            chosen, some = select(x, drawn.solarize[start:stop], scratch)
+            x.index_copy_(0, chosen, solarize(some, self.solarize_threshold, out=some))
+
+
+def select(x: Tensor, mask: Tensor, scratch: Scratch) -> tuple[Tensor, Tensor]:
+    """The indices where (B,) `mask` holds, and a copy of these images."""
+    chosen = mask.nonzero()[:, 0]
+    some = scratch.take("some", (len(chosen), *x.shape[1:]), x)
+    return chosen, torch.index_select(x, 0, chosen, out=some)

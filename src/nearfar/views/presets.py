@@ -1,0 +1,165 @@
+"""The views of each paper by name, and how a training step makes its views.
+
+A preset gives a tuple of views, one for each crop of an image; `dataclasses.replace(view, flip=0.0)` changes one.
+"""
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from nearfar.views.arguments import check_images, check_size
+from nearfar.views.colour import normalize
+from nearfar.views.crop import crop_resize
+from nearfar.views.image import IMAGENET_MEAN, IMAGENET_STD, ImageView
+
+
+def simclr(size: int, *, strength: float | None = None, blur: float | None = None) -> tuple[ImageView, ...]:
+    """SimCLR's two equal views.
+
+    Args:
+        strength: of the colour jitter; the paper's 1 for ImageNet and 0.5 for CIFAR, here up to 64 pixels.
+        blur: probability; the paper's 0.5 for ImageNet and 0 for CIFAR, here up to 32 pixels.
+
+    Reference: Chen et al. 2020, appendices A and B.9, https://arxiv.org/abs/2002.05709
+    """
+    s = (0.5 if size <= 64 else 1.0) if strength is None else strength
+    p = (0.0 if size <= 32 else 0.5) if blur is None else blur
+    view = ImageView(size=size, brightness=0.8 * s, contrast=0.8 * s, saturation=0.8 * s, hue=0.2 * s, blur=p)
+    return view, view
+
+
+def instdisc(size: int, *, count: int = 1) -> tuple[ImageView, ...]:
+    """Instance discrimination's view: no blur, colours jittered always.
+
+    Grayscale comes after the jitter, not before it as in the authors' code: equal but for values cut off at 0 and 1.
+
+    Args:
+        count: of equal views; the method needs one.
+
+    Reference: Wu et al. 2018, https://arxiv.org/abs/1805.01978
+    """
+    view = ImageView(
+        size=size, crop_scale=(0.2, 1.0), jitter=1.0, brightness=0.4, contrast=0.4, saturation=0.4, hue=0.4, blur=0.0
+    )
+    return (view,) * count
+
+
+def moco_v1(size: int) -> tuple[ImageView, ...]:
+    """MoCo's two equal views, which are those of instance discrimination.
+
+    Reference: He et al. 2020, section 3.3, https://arxiv.org/abs/1911.05722
+    """
+    return instdisc(size, count=2)
+
+
+def moco_v2(size: int) -> tuple[ImageView, ...]:
+    """MoCo v2's two equal views, SimSiam's too: SimCLR's blur, weaker colours, larger crops.
+
+    Reference: Chen et al. 2020, https://arxiv.org/abs/2003.04297
+    """
+    view = ImageView(size=size, crop_scale=(0.2, 1.0), brightness=0.4, contrast=0.4, saturation=0.4, hue=0.1)
+    return view, view
+
+
+def byol(size: int) -> tuple[ImageView, ...]:
+    """BYOL's two views, the first always blurred, the second seldom blurred and sometimes solarised.
+
+    Barlow Twins and VICReg use them too.
+
+    Reference: Grill et al. 2020, table 6, https://arxiv.org/abs/2006.07733
+    """
+    view = ImageView(size=size, brightness=0.4, contrast=0.4, saturation=0.2, hue=0.1)
+    return replace(view, blur=1.0), replace(view, blur=0.1, solarize=0.2)
+
+
+def moco_v3(size: int) -> tuple[ImageView, ...]:
+    """MoCo v3's two views for ResNet: BYOL's, with larger crops.
+
+    Reference: Chen et al. 2021, section 5, https://arxiv.org/abs/2104.02057
+    """
+    first, second = byol(size)
+    return replace(first, crop_scale=(0.2, 1.0)), replace(second, crop_scale=(0.2, 1.0))
+
+
+def dino(size: int, *, local_crops: int = 8, local_size: int | None = None) -> tuple[ImageView, ...]:
+    """DINO's multi-crop: BYOL's two views of large crops, and small views of small crops.
+
+    Crops are resized bilinearly, where the authors' code is bicubic.
+
+    Args:
+        local_crops: number of small views.
+        local_size: their side; the paper's 96 for 224, and in that proportion.
+
+    Reference: Caron et al. 2021, section 3.1, https://arxiv.org/abs/2104.14294
+    """
+    first, second = byol(size)
+    local_size = max(1, round(size * 96 / 224)) if local_size is None else local_size
+    local = replace(first, size=local_size, crop_scale=(0.05, 0.4), blur=0.5)
+    return (
+        replace(first, crop_scale=(0.4, 1.0)),
+        replace(second, crop_scale=(0.4, 1.0)),
+        *[local] * local_crops,
+    )
+
+
+PRESETS: dict[str, Callable[..., tuple[ImageView, ...]]] = {
+    "byol": byol,
+    "dino": dino,
+    "instdisc": instdisc,
+    "moco_v1": moco_v1,
+    "moco_v2": moco_v2,
+    "moco_v3": moco_v3,
+    "simclr": simclr,
+}
+
+
+def make_views(images: Tensor, views: Sequence[ImageView], *, seed: int, step: int) -> list[Tensor]:
+    """The views of one training step: the same seed and step always give the same, on every device.
+
+    Each view has a generator of its own, so a view does not change when another is added. Chunks of the batch that
+    are computed apart share one draw.
+
+    Args:
+        images: (B, 3, H, W), uint8 or floating point in [0, 1].
+        views: the recipes.
+        seed: of the run.
+        step: of the training.
+
+    Returns:
+        For each recipe (B, 3, size, size), float32, normalised, on the images' device.
+    """
+    return [view(images, view_generator(seed, step, index)) for index, view in enumerate(views)]
+
+
+def view_generator(seed: int, step: int, index: int) -> torch.Generator:
+    """A CPU generator of its own for each (seed, step, view)."""
+    digest = hashlib.blake2b(f"{seed}/{step}/{index}".encode(), digest_size=8).digest()
+    return torch.Generator().manual_seed(int.from_bytes(digest, "little") >> 1)
+
+
+@torch.no_grad()
+def resize_eval(
+    images: Tensor,
+    size: int,
+    *,
+    mean: tuple[float, float, float] = IMAGENET_MEAN,
+    std: tuple[float, float, float] = IMAGENET_STD,
+) -> Tensor:
+    """The view without chance, for evaluation: the largest central square, resized with antialiasing, normalised.
+
+    Args:
+        images: (B, 3, H, W), uint8 or floating point in [0, 1].
+
+    Returns:
+        (B, 3, size, size), float32.
+    """
+    check_images(images)
+    check_size(size)
+    height, width = images.shape[2:]
+    side = min(height, width)
+    box = torch.tensor([(height - side) // 2, (width - side) // 2, side, side], device=images.device)
+    resized = crop_resize(images, box.expand(len(images), 4), size)
+    return normalize(resized, mean, std, out=resized)
