@@ -136,11 +136,11 @@ class _Unit(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Tensor:
-        x, z, inverse = ctx.saved_tensors
+        saved: tuple[Tensor, Tensor, Tensor] = ctx.saved_tensors
+        x, z, inverse = saved
         if torch.is_grad_enabled():  # to be differentiated again: as functions of x
             z, inverse = _unit_and_inverse_length(x)
-        along: Tensor = (grad * z).sum(-1, keepdim=True)
-        return torch.addcmul(grad, z, along, value=-1) * inverse
+        return torch.addcmul(grad, z, (grad * z).sum(-1, keepdim=True), value=-1) * inverse
 
 
 def _unit_and_inverse_length(x: Tensor) -> tuple[Tensor, Tensor]:
