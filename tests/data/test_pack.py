@@ -254,6 +254,14 @@ def test_stream_is_what_pack_is(photos: Path, cache: Path) -> None:
     assert stream.labels is not None and packed.labels is not None and torch.equal(stream.labels, packed.labels)
 
 
+def test_subset_of_a_stream(photos: Path) -> None:
+    stream = StreamDataset(open_source(photos, labels=True), 8, workers=2)
+    part = stream.subset(torch.tensor([9, 2, 5])).subset(torch.tensor([2, 0]))
+    assert torch.equal(part.fetch(torch.arange(2)), stream.fetch(torch.tensor([5, 9])))
+    assert part.names == [stream.names[5], stream.names[9]]
+    assert part.labels is not None and part.labels.tolist() == [1, 2]
+
+
 def test_stream_gives_gray_for_the_broken(photos: Path) -> None:
     spoil(photos)
     stream = StreamDataset(open_source(photos), 8, workers=2)
