@@ -53,6 +53,10 @@ class Dataset(Protocol):
         """(B,) int64 to (B, 3, size, size) uint8."""
         ...
 
+    def subset(self, indices: Tensor) -> "Dataset":
+        """The samples (K,) `indices` as a data set of their own."""
+        ...
+
 
 class ArrayDataset:
     """Images in one array, in memory or mapped from a file.

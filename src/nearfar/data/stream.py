@@ -26,42 +26,59 @@ class StreamDataset:
     Args:
         source: what to decode.
         size: side of the square image.
+        rows: (N,) which of the source's samples, in order; all of them where None.
+        strict: an unreadable file is an error.
         workers: threads; all cores where None.
     """
 
     captions: Sequence[str] | None = None
 
-    def __init__(self, source: Source, size: int, *, strict: bool = False, workers: int | None = None) -> None:
+    def __init__(
+        self,
+        source: Source,
+        size: int,
+        *,
+        rows: Tensor | None = None,
+        strict: bool = False,
+        workers: int | None = None,
+    ) -> None:
         if size < 1:
             raise ValueError(f"size is {size}, expected at least 1 pixel")
-        self.source, self.size, self.strict = source, size, strict
-        self.labels, self.classes, self.groups = source.labels, source.classes, source.groups
-        self.names: Sequence[str] = source.names
+        self.source, self.size, self.strict, self.workers = source, size, strict, workers
+        self.rows = torch.arange(len(source)) if rows is None else rows
+        self.labels = None if source.labels is None else source.labels[self.rows]
+        self.groups = None if source.groups is None else source.groups[self.rows]
+        self.classes = source.classes
+        self.names: Sequence[str] = [source.names[row] for row in self.rows.tolist()]
         self._failed: dict[int, Skipped] = {}
         self._lock = Lock()
         self._pool = ThreadPoolExecutor(workers or cores(), thread_name_prefix="decode")
 
     def __len__(self) -> int:
-        return len(self.source)
+        return len(self.rows)
+
+    def subset(self, indices: Tensor) -> "StreamDataset":
+        """The samples (K,) `indices` as a data set of their own."""
+        return StreamDataset(self.source, self.size, rows=self.rows[indices], strict=self.strict, workers=self.workers)
 
     @property
     def skipped(self) -> list[Skipped]:
         """What was found unreadable so far."""
         with self._lock:
-            return [self._failed[index] for index in sorted(self._failed)]
+            return [self._failed[row] for row in sorted(self._failed)]
 
     def fetch(self, indices: Tensor) -> Tensor:
         """(B,) int64 to (B, 3, size, size) uint8."""
-        images = np.stack(list(self._pool.map(self._read, indices.tolist())))  # (B, size, size, 3)
+        images = np.stack(list(self._pool.map(self._read, self.rows[indices].tolist())))  # (B, size, size, 3)
         return torch.from_numpy(images).permute(0, 3, 1, 2).contiguous()
 
-    def _read(self, index: int) -> NDArray[np.uint8]:
+    def _read(self, row: int) -> NDArray[np.uint8]:
         try:
-            return self.source.read(index, self.size)
+            return self.source.read(row, self.size)
         except Exception as error:  # Pillow raises of every kind on broken files
-            name = self.names[index]
+            name = self.source.names[row]
             if self.strict:
                 raise ValueError(f"{name} in {self.source.description} cannot be read: {why(error)}") from None
             with self._lock:
-                self._failed[index] = Skipped(name, why(error))
+                self._failed[row] = Skipped(name, why(error))
             return np.full((self.size, self.size, 3), GRAY, np.uint8)
