@@ -1,0 +1,100 @@
+"""What an encoder makes of a data set, row by row."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+import torch
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from torch import Tensor, nn
+
+Encoder = Callable[[Tensor], Tensor]  # (B, ...) prepared input to (B, F)
+Prepare = Callable[[Tensor], Tensor]  # (B, 3, S, S) uint8 to the encoder's input
+
+
+class Images(Protocol):
+    """Numbered images: all that embedding asks of a data set."""
+
+    def __len__(self) -> int: ...
+
+    def fetch(self, indices: Tensor) -> Tensor:
+        """(B,) int64 to (B, 3, S, S) uint8."""
+        ...
+
+
+@torch.no_grad()
+def embed(
+    encoder: Encoder,
+    dataset: Images,
+    *,
+    prepare: Prepare,
+    batch_size: int = 256,
+    device: torch.device | str | None = None,
+    rows: Tensor | None = None,
+    progress: bool | str = False,
+) -> Tensor:
+    """The embedding of each image of a data set. The encoder works in evaluation mode and is left as it was.
+
+    Args:
+        encoder: (B, ...) to (B, F); a module or any function.
+        dataset: N images by number.
+        prepare: the uint8 batch, already on the device, to the encoder's input.
+        batch_size: images at a time; changes the result by rounding at most.
+        device: where to compute; None: where the encoder's parameters are, else the CPU.
+        rows: (K,) the numbers of the images that are wanted, all N where None.
+        progress: show a bar, with these words if text.
+
+    Returns:
+        (K, F) float32 on the CPU.
+    """
+    if batch_size < 1:
+        raise ValueError(f"batch_size is {batch_size}, expected at least 1")
+    rows = torch.arange(len(dataset)) if rows is None else rows.cpu()
+    if len(rows) == 0:
+        raise ValueError("the data set has 0 images, expected at least one")
+    device = _device_of(encoder) if device is None else torch.device(device)
+    embeddings: Tensor | None = None
+    with _evaluating(encoder), _bar(progress, len(rows)) as advance:
+        for start in range(0, len(rows), batch_size):
+            part = rows[start : start + batch_size]
+            h = encoder(prepare(dataset.fetch(part).to(device)))
+            if h.ndim != 2 or len(h) != len(part):
+                raise ValueError(f"the encoder returns shape {tuple(h.shape)} for {len(part)} images, expected (B, F)")
+            if embeddings is None:
+                embeddings = torch.empty(len(rows), h.shape[1])
+            embeddings[start : start + len(part)] = h.to("cpu", torch.float32)
+            advance(len(part))
+    assert embeddings is not None
+    return embeddings
+
+
+def _device_of(encoder: Encoder) -> torch.device:
+    parameters = encoder.parameters() if isinstance(encoder, nn.Module) else iter(())
+    first = next(parameters, None)
+    return torch.device("cpu") if first is None else first.device
+
+
+@contextmanager
+def _evaluating(encoder: Encoder) -> Iterator[None]:
+    """Evaluation mode, each module's own mode restored: a part frozen in evaluation mode stays so."""
+    modules = list(encoder.modules()) if isinstance(encoder, nn.Module) else []
+    modes = [module.training for module in modules]
+    try:
+        for module in modules:
+            module.training = False
+        yield
+    finally:
+        for module, mode in zip(modules, modes, strict=True):
+            module.training = mode
+
+
+@contextmanager
+def _bar(progress: bool | str, total: int) -> Iterator[Callable[[int], None]]:
+    if not progress:
+        yield lambda _: None
+        return
+    words = progress if isinstance(progress, str) else "embedding"
+    columns = TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    with Progress(*columns, transient=True) as bar:
+        task = bar.add_task(words, total=total)
+        yield lambda done: bar.advance(task, done)

@@ -1,0 +1,80 @@
+"""k-nearest-neighbour classification on frozen embeddings: nothing is trained, so nothing can be tuned to please."""
+
+import torch
+from torch import Tensor
+
+from nearfar.evaluate.metrics import Estimate, accuracy
+from nearfar.losses.arguments import check_alike, check_ids, check_positive, check_rows, unit
+from nearfar.losses.top_k import top_k_similarity
+
+
+@torch.no_grad()
+def knn_predict(
+    train: Tensor, labels: Tensor, test: Tensor, *, k: int = 20, temperature: float | None = 0.07, classes: int
+) -> Tensor:
+    """Scores of each class: the votes of the k most similar training rows, each with weight exp(cosine / temperature).
+
+    Exact, and in memory linear in the number of rows: the similarity matrix is never held.
+
+    Args:
+        train: (M, D) embeddings; normalised here.
+        labels: (M,) integers from 0 to classes - 1.
+        test: (N, D).
+        k: how many neighbours vote, at most M.
+        temperature: divides the cosine similarities; None gives each neighbour the same vote.
+        classes: C.
+
+    Returns:
+        (N, C), each row sums to one. The paper's weights are these times a constant of the row.
+
+    Reference: Wu et al. 2018 (InstDisc), section 3.4, https://arxiv.org/abs/1805.01978
+
+    >>> train, labels = torch.tensor([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0]]), torch.tensor([0, 0, 1])
+    >>> knn_predict(train, labels, torch.tensor([[0.1, 1.0]]), k=2, classes=2).argmax(1).tolist()
+    [1]
+    """
+    check_rows("train", train)
+    check_rows("test", test)
+    check_alike("test", test, "train", train, features_only=True)
+    check_classes(labels, train, classes)
+    if not isinstance(k, int) or isinstance(k, bool) or not 1 <= k <= len(train):
+        raise ValueError(f"k is {k!r}, expected a whole number from 1 to {len(train)}, the training rows")
+    similarity, index = top_k_similarity(unit(test), unit(train), k=k)  # (N, k)
+    if temperature is None:
+        votes = torch.full_like(similarity, 1 / k)
+    else:
+        check_positive("temperature", temperature)
+        votes = (similarity / temperature).softmax(1)  # relative to the row's largest: no exp overflows
+    return votes.new_zeros(len(test), classes).scatter_add_(1, labels.long()[index], votes)  # (N, C)
+
+
+def knn_accuracy(
+    train: Tensor,
+    labels: Tensor,
+    test: Tensor,
+    test_labels: Tensor,
+    *,
+    k: int = 20,
+    temperature: float | None = 0.07,
+    classes: int | None = None,
+) -> Estimate:
+    """The share of test rows whose class `knn_predict` finds.
+
+    Args:
+        train, test: (M, D), (N, D) embeddings.
+        labels, test_labels: (M,), (N,) integers.
+        k: neighbours; all training rows where there are fewer.
+        temperature: see `knn_predict`.
+        classes: C; the largest training label plus one where None.
+    """
+    classes = int(labels.max()) + 1 if classes is None else classes
+    scores = knn_predict(train, labels, test, k=min(k, len(train)), temperature=temperature, classes=classes)
+    return accuracy(scores, test_labels)
+
+
+def check_classes(labels: Tensor, rows: Tensor, classes: int) -> None:
+    """(M,) integers from 0 to classes - 1, one for each row."""
+    check_ids("labels", labels, len(rows), rows)
+    least, most = int(labels.min()), int(labels.max())
+    if least < 0 or most >= classes:
+        raise ValueError(f"labels go from {least} to {most}, expected from 0 to {classes - 1}, classes - 1")

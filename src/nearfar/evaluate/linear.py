@@ -1,0 +1,197 @@
+"""The linear probe: how much a straight cut through frozen features finds, fitted to the optimum and tuned honestly."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from nearfar.evaluate.knn import check_classes
+from nearfar.evaluate.metrics import Estimate, accuracy
+from nearfar.losses.arguments import accumulable, check_alike, check_positive, check_rows
+
+STRENGTHS = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)  # inverse L2 strengths that are tried
+
+
+@dataclass(frozen=True)
+class LinearProbe:
+    """A linear classifier on features standardised by the statistics of its training part."""
+
+    mean: Tensor  # (F,)
+    deviation: Tensor  # (F,)
+    weight: Tensor  # (C, F)
+    bias: Tensor  # (C,)
+    c: float  # inverse L2 strength, chosen on the validation split
+    validation: float | None  # accuracy there; None where there was nothing to choose
+
+    def __call__(self, h: Tensor) -> Tensor:
+        """(N, F) features to (N, C) logits."""
+        check_rows("h", h)
+        if h.shape[1] != len(self.mean):
+            raise ValueError(f"h has shape {tuple(h.shape)}, expected (N, {len(self.mean)}), as in training")
+        return F.linear((accumulable(h) - self.mean) / self.deviation, self.weight, self.bias)
+
+
+def linear_probe(
+    train: Tensor,
+    labels: Tensor,
+    *,
+    classes: int,
+    strengths: Sequence[float] = STRENGTHS,
+    validation: float = 0.1,
+    seed: int = 0,
+) -> LinearProbe:
+    """Multinomial logistic regression on frozen features, L2 strength chosen on a part of the training rows.
+
+    The strengths are tried from strong to weak, each started from the last solution, until the validation accuracy
+    has fallen twice in a row; the best (the strongest, where several are) is fitted again on all training rows.
+    Test rows are never seen here.
+
+    Args:
+        train: (M, F) features.
+        labels: (M,) integers from 0 to classes - 1.
+        classes: C.
+        strengths: inverse L2 strengths C, in scikit-learn's sense: C · Σ loss + ½‖W‖².
+        validation: share of each class that is held out for the choice.
+        seed: of the split.
+    """
+    check_rows("train", train)
+    check_classes(labels, train, classes)
+    if not strengths:
+        raise ValueError("strengths is empty, expected at least one inverse L2 strength")
+    for strength in strengths:
+        check_positive("strengths", strength)
+    labels = labels.long()
+    fit_rows, held_rows = stratified_split(labels, share=validation, seed=seed)
+    best, found, start = min(strengths), None, None
+    if len(strengths) > 1 and len(held_rows):
+        best, found, start = _choose(train, labels, fit_rows, held_rows, classes, sorted(strengths))
+    mean, deviation = standard(train)
+    weight, bias = fit_logistic((accumulable(train) - mean) / deviation, labels, classes=classes, c=best, start=start)
+    return LinearProbe(mean, deviation, weight, bias, best, found)
+
+
+def linear_accuracy(
+    train: Tensor,
+    labels: Tensor,
+    test: Tensor,
+    test_labels: Tensor,
+    *,
+    classes: int | None = None,
+    seed: int = 0,
+) -> Estimate:
+    """The share of test rows whose class a `linear_probe` of the training rows finds.
+
+    Args:
+        train, test: (M, F), (N, F) features.
+        labels, test_labels: (M,), (N,) integers.
+        classes: C; the largest training label plus one where None.
+        seed: of the validation split.
+    """
+    check_rows("test", test)
+    check_alike("test", test, "train", train, features_only=True)
+    classes = int(labels.max()) + 1 if classes is None else classes
+    return accuracy(linear_probe(train, labels, classes=classes, seed=seed)(test), test_labels)
+
+
+def fit_logistic(
+    x: Tensor,
+    labels: Tensor,
+    *,
+    classes: int,
+    c: float,
+    start: tuple[Tensor, Tensor] | None = None,
+    iterations: int = 200,
+    tolerance: float = 1e-6,
+) -> tuple[Tensor, Tensor]:
+    """The minimum of mean cross-entropy + ‖W‖² / (2 c M), by full-batch L-BFGS; the bias is free.
+
+    Args:
+        x: (M, F), standardised by the caller.
+        labels: (M,) int64.
+        classes: C.
+        c: inverse L2 strength, as scikit-learn's LogisticRegression has it.
+        start: (C, F) weight and (C,) bias to begin from; zeros where None.
+        iterations: at most as many.
+        tolerance: stop when no entry of the gradient is larger.
+
+    Returns:
+        (C, F) weight and (C,) bias.
+    """
+    x = accumulable(x)
+    weight, bias = (x.new_zeros(classes, x.shape[1]), x.new_zeros(classes)) if start is None else start
+    weight, bias = weight.clone().requires_grad_(), bias.clone().requires_grad_()
+    optimiser = torch.optim.LBFGS(
+        [weight, bias],
+        max_iter=iterations,
+        max_eval=2 * iterations,
+        history_size=20,
+        tolerance_grad=tolerance,
+        tolerance_change=tolerance**2,
+        line_search_fn="strong_wolfe",
+    )
+
+    def objective() -> Tensor:
+        optimiser.zero_grad()
+        loss = F.cross_entropy(F.linear(x, weight, bias), labels) + weight.square().sum() / (2 * c * len(x))
+        loss.backward()
+        return loss
+
+    with torch.enable_grad(), torch.autocast(x.device.type, enabled=False):
+        optimiser.step(objective)
+    return weight.detach(), bias.detach()
+
+
+def stratified_split(labels: Tensor, *, share: float, seed: int) -> tuple[Tensor, Tensor]:
+    """Row numbers of a larger and a smaller part, in which each class has its share; a class of one stays in the first.
+
+    Args:
+        labels: (M,) integers.
+        share: of each class in the smaller part, from 0 to below 1; at least one row of a class of two or more.
+        seed: of the draw.
+
+    >>> larger, smaller = stratified_split(torch.tensor([0, 0, 0, 0, 1, 1, 2]), share=0.5, seed=0)
+    >>> len(larger), len(smaller), 6 in larger
+    (4, 3, True)
+    """
+    if not 0 <= share < 1:
+        raise ValueError(f"share is {share:g}, expected at least 0 and below 1")
+    generator = torch.Generator().manual_seed(seed)
+    labels = labels.cpu()
+    shuffled = torch.randperm(len(labels), generator=generator)
+    held = torch.zeros(len(labels), dtype=torch.bool)
+    for label in labels.unique():
+        rows = shuffled[labels[shuffled] == label]
+        wanted = min(len(rows) - 1, max(1, round(share * len(rows)))) if share else 0
+        held[rows[:wanted]] = True
+    return (~held).nonzero()[:, 0], held.nonzero()[:, 0]
+
+
+def standard(train: Tensor) -> tuple[Tensor, Tensor]:
+    """(F,) mean and deviation of (M, F) features; 1 where a feature is constant."""
+    deviation, mean = torch.std_mean(accumulable(train), dim=0, correction=0)
+    negligible = deviation <= 1e-6 * mean.abs() + torch.finfo(deviation.dtype).tiny
+    return mean, deviation.masked_fill(negligible, 1.0)
+
+
+def _choose(
+    train: Tensor, labels: Tensor, fit_rows: Tensor, held_rows: Tensor, classes: int, strengths: list[float]
+) -> tuple[float, float, tuple[Tensor, Tensor]]:
+    """The strength with the best validation accuracy, that accuracy, and the solution it had."""
+    fit_rows, held_rows = fit_rows.to(train.device), held_rows.to(train.device)
+    mean, deviation = standard(train[fit_rows])
+    x, held = ((accumulable(train[rows]) - mean) / deviation for rows in (fit_rows, held_rows))
+    best: tuple[float, float, tuple[Tensor, Tensor]] | None = None
+    solution, last, falls = None, 0.0, 0
+    for c in strengths:
+        solution = fit_logistic(x, labels[fit_rows], classes=classes, c=c, start=solution)
+        found = accuracy(F.linear(held, *solution), labels[held_rows]).value
+        if best is None or found > best[1]:
+            best = c, found, solution
+        falls = falls + 1 if found < last else 0
+        last = found
+        if falls == 2:
+            break
+    assert best is not None
+    return best
