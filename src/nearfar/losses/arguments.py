@@ -121,6 +121,11 @@ def unit(x: Tensor) -> Tensor:
     return F.normalize(accumulable(x), dim=-1)
 
 
+def softplus(x: Tensor) -> Tensor:
+    """log(1 + e^x). By default torch goes over to x itself at 20, which is 2e-9 too early for float64."""
+    return F.softplus(x, threshold=40.0)
+
+
 def reduced(loss: Tensor, reduction: Reduction) -> Tensor:
     """Row losses as their mean, their sum, or as they are."""
     if reduction == "mean":

@@ -3,7 +3,6 @@
 import math
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from nearfar.losses.arguments import (
@@ -16,6 +15,7 @@ from nearfar.losses.arguments import (
     check_rows,
     inverse_temperature,
     reduced,
+    softplus,
     unit,
 )
 from nearfar.losses.sigmoid import similarity_softplus_sum
@@ -65,11 +65,11 @@ def nce(
     scale = inverse_temperature(temperature, query)
     # h = sigmoid(s/τ - log Z - log(m/n)): noise against data is one logistic regression
     bias = -torch.as_tensor(log_normalizer).to(query).reshape(()) - math.log(noise.shape[-2] / bank_size)
-    mine = F.softplus(-(scale * paired_similarity(query, positive) + bias))  # (B,)
+    mine = softplus(-(scale * paired_similarity(query, positive) + bias))  # (B,)
     if noise.ndim == 2:
         others = similarity_softplus_sum(query, noise, scale=scale, bias=bias)  # (B,)
     else:
-        others = F.softplus(scale * torch.einsum("bd,bmd->bm", query, noise) + bias).sum(1)  # (B,)
+        others = softplus(scale * torch.einsum("bd,bmd->bm", query, noise) + bias).sum(1)  # (B,)
     return reduced(mine + others + proximal * (query - positive).square().sum(1), reduction)
 
 

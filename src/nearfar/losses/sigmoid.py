@@ -3,7 +3,6 @@
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
@@ -19,6 +18,7 @@ from nearfar.losses.arguments import (
     check_reduction,
     check_rows,
     reduced,
+    softplus,
     unit,
 )
 from nearfar.losses.similarity import exact, paired_similarity, sample_ids
@@ -55,7 +55,7 @@ def sigmoid_pairs(
     ids = sample_ids(z1, ids)
     z1, z2 = unit(z1), unit(z2)
     scale, bias = as_scalar(logit_scale, z1), as_scalar(logit_bias, z1)
-    yes = F.softplus(-(scale * paired_similarity(z1, z2) + bias))  # (B,)
+    yes = softplus(-(scale * paired_similarity(z1, z2) + bias))  # (B,)
     no = similarity_softplus_sum(z1, z2, scale=scale, bias=bias, query_ids=ids, key_ids=ids)  # (B,)
     return reduced(yes + no, reduction)
 
@@ -102,7 +102,7 @@ class _SoftplusSum(torch.autograd.Function):
             total = q.new_zeros(len(q))
             for tile, s in grid.similarities(q * scale, k):
                 for strip, part in strips(s):
-                    total[tile.rows][strip].add_(F.softplus(part.add_(bias)).sum(1))
+                    total[tile.rows][strip].add_(softplus(part.add_(bias)).sum(1))
         ctx.grid = grid
         ctx.save_for_backward(query, keys, scale, bias)
         return grid.restore_rows(total)
