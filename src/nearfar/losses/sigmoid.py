@@ -4,7 +4,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from nearfar.losses.arguments import (
     Reduction,
@@ -21,7 +20,7 @@ from nearfar.losses.arguments import (
     softplus,
     unit,
 )
-from nearfar.losses.similarity import exact, paired_similarity, sample_ids
+from nearfar.losses.similarity import exact, once_differentiable, paired_similarity, sample_ids
 from nearfar.losses.tiles import Grid, strips
 
 

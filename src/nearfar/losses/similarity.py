@@ -4,13 +4,13 @@ Each function equals the plain line in its docstring, value and gradient, in mem
 """
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
+from functools import wraps
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from nearfar.losses.arguments import (
     accumulable,
@@ -133,6 +133,39 @@ def _logsumexp(
     grid = Grid(len(q), None if k is None else len(k), query_ids, key_ids, like=q)
     rows, of_columns = _LogSumExp.apply(q, k, as_scalar(scale, q), grid, columns)  # type: ignore[no-untyped-call]
     return rows, of_columns
+
+
+Backward = Callable[..., tuple[Tensor | None, ...]]
+
+
+def once_differentiable(backward: Backward) -> Backward:
+    """A backward pass whose result refuses to be differentiated.
+
+    torch's decorator of this name refuses only where the incoming gradient has a graph of its own; where it is
+    constant, as under a plain sum, a second derivative would pass as zero.
+    """
+
+    @wraps(backward)
+    def first_only(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+        with torch.no_grad():
+            found = backward(ctx, *grads)
+        if not torch.is_grad_enabled():  # it is under create_graph=True
+            return found
+        return tuple(None if g is None else _Refused.apply(g, *ctx.saved_tensors) for g in found)  # type: ignore[no-untyped-call]
+
+    return first_only
+
+
+class _Refused(torch.autograd.Function):
+    """The first argument, as something that depends on all of them and cannot be differentiated."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, *_: Tensor | None) -> Tensor:
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, *_: Tensor) -> None:
+        raise RuntimeError("a loss of nearfar was differentiated twice, expected once: it has no second derivative")
 
 
 class _LogSumExp(torch.autograd.Function):

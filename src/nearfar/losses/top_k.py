@@ -4,10 +4,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from nearfar.losses.arguments import accumulable, check_alike, check_ids, check_rows
-from nearfar.losses.similarity import count_negatives, exact
+from nearfar.losses.similarity import count_negatives, exact, once_differentiable
 from nearfar.losses.tiles import Grid
 
 _GATHERED = 1 << 22  # entries of gathered keys held at once in the backward pass
