@@ -57,6 +57,19 @@ def check_ids(name: str, ids: Tensor, rows: int, like: Tensor) -> None:
         raise ValueError(f"{name} is on {ids.device}, expected {like.device}, where the embeddings are")
 
 
+def check_query_and_keys(query: Tensor, keys: Tensor, query_ids: Tensor | None, key_ids: Tensor | None) -> None:
+    """(B, D) and (M, D), with the ids of both or of neither."""
+    check_rows("query", query)
+    check_rows("keys", keys)
+    check_alike("query", query, "keys", keys, features_only=True)
+    if (query_ids is None) != (key_ids is None):
+        given, missing = ("key_ids", "query_ids") if query_ids is None else ("query_ids", "key_ids")
+        raise ValueError(f"{given} is given and {missing} is None, expected both or neither")
+    if query_ids is not None and key_ids is not None:
+        check_ids("query_ids", query_ids, len(query), query)
+        check_ids("key_ids", key_ids, len(keys), keys)
+
+
 def check_positive(name: str, value: float | Tensor) -> None:
     """A finite number above zero, or a tensor that holds one."""
     number = scalar(name, value)

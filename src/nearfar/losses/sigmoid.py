@@ -9,13 +9,11 @@ from nearfar.losses.arguments import (
     Reduction,
     accumulable,
     as_scalar,
-    check_alike,
     check_finite,
-    check_ids,
     check_pair,
     check_positive,
+    check_query_and_keys,
     check_reduction,
-    check_rows,
     reduced,
     softplus,
     unit,
@@ -79,12 +77,9 @@ def similarity_softplus_sum(
     Returns:
         (B,), float32 for half-precision input.
     """
-    check_rows("query", query)
-    check_rows("keys", keys)
-    check_alike("query", query, "keys", keys, features_only=True)
-    if query_ids is not None and key_ids is not None:
-        check_ids("query_ids", query_ids, len(query), query)
-        check_ids("key_ids", key_ids, len(keys), keys)
+    check_query_and_keys(query, keys, query_ids, key_ids)
+    check_finite("scale", scale)
+    check_finite("bias", bias)
     q, k = accumulable(query), accumulable(keys)
     grid = Grid(len(q), len(k), query_ids, key_ids, like=q)
     total: Tensor = _SoftplusSum.apply(q, k, as_scalar(scale, q), as_scalar(bias, q), grid)  # type: ignore[no-untyped-call]

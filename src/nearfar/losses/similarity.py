@@ -15,11 +15,10 @@ from torch import Tensor
 from nearfar.losses.arguments import (
     accumulable,
     as_scalar,
-    check_alike,
     check_finite,
     check_ids,
     check_pair,
-    check_rows,
+    check_query_and_keys,
     unit,
 )
 from nearfar.losses.tiles import Grid, Tile, strips
@@ -117,16 +116,8 @@ def _logsumexp(
     *,
     columns: bool,
 ) -> tuple[Tensor, Tensor | None]:
-    check_rows("query", query)
-    check_rows("keys", keys)
-    check_alike("query", query, "keys", keys, features_only=True)
+    check_query_and_keys(query, keys, query_ids, key_ids)
     check_finite("scale", scale)
-    if (query_ids is None) != (key_ids is None):
-        given, missing = ("key_ids", "query_ids") if query_ids is None else ("query_ids", "key_ids")
-        raise ValueError(f"{given} is given and {missing} is None, expected both or neither")
-    if query_ids is not None and key_ids is not None:
-        check_ids("query_ids", query_ids, len(query), query)
-        check_ids("key_ids", key_ids, len(keys), keys)
     symmetric = keys is query and key_ids is query_ids
     q = accumulable(query)
     k = None if symmetric else accumulable(keys)
