@@ -8,7 +8,7 @@ from torch import Tensor
 
 from nearfar import losses
 from tests import references
-from tests.losses.agreement import Function
+from tests.losses.agreement import Function, rows
 
 
 class TwoViewLoss(NamedTuple):
@@ -82,6 +82,50 @@ TWO_VIEW_LOSSES = {
     ),
     "sup_con": TwoViewLoss(_stacked_sup_con, _stacked_sup_con_reference),
     "sigmoid_pairs": TwoViewLoss(_sigmoid, _sigmoid_reference, stacked=False),
+}
+
+SPARE = rows(7, 3, seed=1)
+
+# The other losses with rows: of (z1, z2, reduction=), three features wide.
+ROW_LOSSES: dict[str, Function] = {
+    "info_nce with a queue": lambda z1, z2, **options: losses.info_nce(
+        z1, z2, SPARE.to(z1), temperature=0.2, **options
+    ),
+    "nce, shared noise": lambda z1, z2, **options: losses.nce(
+        z1, z2, SPARE.to(z1), temperature=0.2, bank_size=50, **options
+    ),
+    "nce, noise per query": lambda z1, z2, **options: losses.nce(
+        z1, z2, SPARE.to(z1).expand(len(z1), -1, -1), temperature=0.2, bank_size=50, **options
+    ),
+    "triplet": lambda z1, z2, **options: losses.triplet(z1, z2, z1.flip(0), margin=0.5, **options),
+    "triplet, cosine": lambda z1, z2, **options: losses.triplet(
+        z1, z2, z1.flip(0), margin=0.5, distance="cosine", **options
+    ),
+    "cosine_regression": losses.cosine_regression,
+}
+
+
+def _batch_triplet(mining: str, distance: str) -> Function:
+    return lambda z1, z2: losses.batch_triplet(
+        torch.cat([z1, z2]), torch.arange(len(z1)).repeat(2), margin=0.5, mining=mining, distance=distance
+    )
+
+
+# The losses without rows: of (z1, z2).
+WHOLE_LOSSES: dict[str, Function] = {
+    "barlow_twins": losses.barlow_twins,
+    "vicreg": losses.vicreg,
+    **{
+        f"batch_triplet, {mining}, {distance}": _batch_triplet(mining, distance)
+        for mining in ("hard", "semi-hard", "all")
+        for distance in ("euclidean", "cosine")
+    },
+}
+
+EVERY_LOSS: dict[str, Function] = {  # of (z1, z2)
+    **{name: partial(case.loss, temperature=0.2) for name, case in TWO_VIEW_LOSSES.items()},
+    **ROW_LOSSES,
+    **WHOLE_LOSSES,
 }
 
 

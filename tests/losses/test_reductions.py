@@ -4,23 +4,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from nearfar.losses import cosine_regression, info_nce, nce, triplet
 from tests.losses.agreement import assert_near, rows
-from tests.losses.catalogue import TWO_VIEW_LOSSES
-
-ROW_LOSSES: dict[str, Callable[..., Tensor]] = {
-    "triplet": lambda z1, z2, reduction: triplet(z1, z2, z1.flip(0), margin=0.5, reduction=reduction),
-    "cosine_regression": lambda z1, z2, reduction: cosine_regression(z1, z2, reduction=reduction),
-    "info_nce with a queue": lambda z1, z2, reduction: info_nce(
-        z1, z2, rows(7, 3, seed=1), temperature=0.2, reduction=reduction
-    ),
-    "nce, shared noise": lambda z1, z2, reduction: nce(
-        z1, z2, rows(7, 3, seed=1), temperature=0.2, bank_size=50, reduction=reduction
-    ),
-    "nce, noise per query": lambda z1, z2, reduction: nce(
-        z1, z2, rows(4, 7, 3, seed=1), temperature=0.2, bank_size=50, reduction=reduction
-    ),
-}
+from tests.losses.catalogue import ROW_LOSSES, TWO_VIEW_LOSSES
 
 
 def assert_reductions_agree(loss: Callable[[str], Tensor], shape: tuple[int, ...]) -> None:
