@@ -36,3 +36,9 @@ def test_symmetric_matrix_is_walked_on_and_above_the_diagonal_only() -> None:
 def test_tile_size_refuses_what_is_no_whole_number_above_zero(side: object) -> None:
     with pytest.raises(ValueError, match="tile_size: side is"), tile_size(side):  # type: ignore[arg-type]
         pass
+
+
+def test_automatic_tile_does_not_grow_with_the_matrix() -> None:
+    for columns in (None, 100_000):
+        tiles = list(Grid(100_000, columns, None, None, like=rows(1, 1)).tiles())
+        assert max((t.rows.stop - t.rows.start) * (t.columns.stop - t.columns.start) for t in tiles) <= 4096**2
