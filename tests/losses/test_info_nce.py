@@ -148,3 +148,23 @@ def test_loss_is_exact_where_softplus_turns_into_a_straight_line(gap: float) -> 
         torch.zeros_like(query),
         gap * query,
     )
+
+
+def test_one_tensor_as_query_and_positive_has_the_gradient_of_both() -> None:
+    for similarity in ("cosine", "dot", "euclidean"):
+        assert_equals_reference(
+            lambda z, s=similarity: info_nce(z, z, temperature=0.7, similarity=s, reduction="none"),
+            lambda z, s=similarity: references.info_nce(z, z, None, 0.7, similarity=s),
+            rows(5, 3),
+        )
+
+
+def test_distances_far_from_the_origin_keep_their_digits() -> None:
+    """|q|² - 2qk + |k|² at 1,000 from the origin would leave float32 one digit."""
+    z1, z2 = (1000 + rows(2, 6, 3)).float()
+    expected = references.info_nce(z1.double(), z2.double(), None, 0.5, similarity="euclidean")
+    found = info_nce(z1, z2, temperature=0.5, similarity="euclidean", reduction="none")
+    assert_near(found, expected, 1e-4)
+    squares = z1.square().sum(1)[:, None] - 2 * z1 @ z2.T + z2.square().sum(1)
+    careless = (-squares / 0.5).logsumexp(1) + squares.diagonal() / 0.5
+    assert (careless - expected).abs().max() > 0.1
