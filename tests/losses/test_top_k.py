@@ -29,3 +29,15 @@ def test_top_k_equals_sorting_every_row(with_ids: bool, queries: int, keys: int,
 def test_top_k_passes_gradcheck_when_queries_and_keys_are_one_tensor() -> None:
     ids = torch.tensor([0, 1, 0, 2])
     assert_gradcheck(lambda z: top_k_similarity(z, z, k=2, query_ids=ids, key_ids=ids)[0], rows(4, 3))
+
+
+@pytest.mark.parametrize("dtypes", [(torch.int64, torch.int32), (torch.int32, torch.int64)])
+def test_ids_of_different_integer_types_are_compared_by_value(dtypes: tuple[torch.dtype, torch.dtype]) -> None:
+    wide = torch.tensor([2**32 + 1, 5]) if dtypes[0] == torch.int64 else torch.tensor([1, 5])
+    key_ids = torch.tensor([1, 1, 1, 5])
+    q, keys = rows(2, 3), rows(4, 3, seed=1)
+    found, _ = top_k_similarity(q, keys, k=1, query_ids=wide.to(dtypes[0]), key_ids=key_ids.to(dtypes[1]))
+    expected, _ = references.top_k_similarity(q, keys, 1, wide, key_ids)
+    torch.testing.assert_close(found, expected)
+    if dtypes[0] == torch.int64:  # 2³² + 1 is not 1: the first query has four negatives, the second three
+        top_k_similarity(q, keys, k=3, query_ids=wide, key_ids=key_ids.int())

@@ -101,8 +101,7 @@ def stack_views(z1: Tensor, z2: Tensor, ids: Tensor | None) -> tuple[Tensor, Ten
 
 def count_negatives(query_ids: Tensor, key_ids: Tensor) -> Tensor:
     """(B,), how many keys have an id other than the query's."""
-    ordered = key_ids.sort().values
-    query_ids = query_ids.to(ordered)
+    query_ids, ordered = query_ids.long(), key_ids.long().sort().values
     equal = torch.searchsorted(ordered, query_ids, right=True) - torch.searchsorted(ordered, query_ids)
     return len(key_ids) - equal
 
