@@ -178,3 +178,25 @@ def test_backward_under_autocast_changes_nothing(name: str) -> None:
             found = value_and_gradients(EVERY_LOSS[name], z1, z2)
         for a, b in zip(found, expected, strict=True):
             assert_near(a, b, 1e-6)
+
+
+@pytest.mark.parametrize("name", EVERY_LOSS)
+def test_not_a_number_in_the_embeddings_is_not_hidden_by_the_loss(name: str) -> None:
+    z1, z2 = rows(2, 4, 3)
+    z1[1, 0] = torch.nan
+    if name.startswith("nce"):  # estimates its normaliser from them first
+        with pytest.raises(ValueError, match="log_normalizer is nan"):
+            EVERY_LOSS[name](z1, z2)
+    else:
+        assert EVERY_LOSS[name](z1, z2).isnan()
+
+
+@pytest.mark.parametrize("name", EVERY_LOSS)
+def test_inputs_are_left_as_they_were_and_the_result_is_the_same_twice(name: str) -> None:
+    z1, z2 = rows(2, 4, 3)
+    first = value_and_gradients(EVERY_LOSS[name], z1, z2)
+    second = value_and_gradients(EVERY_LOSS[name], z1, z2)
+    assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+    assert torch.equal(torch.stack([z1, z2]), rows(2, 4, 3))
+    with torch.inference_mode():
+        assert_near(EVERY_LOSS[name](z1, z2), first[0], 1e-12)
