@@ -91,3 +91,11 @@ def test_mean_over_all_triplets_counts_only_those_that_cost() -> None:
     assert_near(batch_triplet(z, labels, margin=0.5, mining="hard"), number((0.3 + 1.3) / 2), 1e-12)
     # beyond anchor 1's positive lies only the negative at 8
     assert_near(batch_triplet(z, labels, margin=0.5, mining="semi-hard"), number((0.3 + 0.0) / 2), 1e-12)
+
+
+def test_negative_exactly_as_far_as_the_positive_is_not_semi_hard() -> None:
+    z = torch.tensor([[0.0], [1.0], [-1.0], [3.0]], dtype=torch.float64)
+    labels = torch.tensor([0, 0, 1, 2])
+    # from 0 the negative at -1 ties with the positive, so the one at 3 is taken and costs nothing; a tie would cost 0.5
+    assert batch_triplet(z, labels, margin=0.5, mining="semi-hard").item() == 0.0
+    assert_near(references.batch_triplet(z, labels, 0.5, "semi-hard"), number(0.0), 1e-12)
