@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 _ZERO_LENGTH = 1e-12
@@ -55,6 +56,19 @@ def check_ids(name: str, ids: Tensor, rows: int, like: Tensor) -> None:
         raise ValueError(f"{name} has shape {tuple(ids.shape)}, expected ({rows},): one for each row")
     if ids.device != like.device:
         raise ValueError(f"{name} is on {ids.device}, expected {like.device}, where the embeddings are")
+
+
+def check_query_and_keys(query: Tensor, keys: Tensor, query_ids: Tensor | None, key_ids: Tensor | None) -> None:
+    """(B, D) and (M, D), with the ids of both or of neither."""
+    check_rows("query", query)
+    check_rows("keys", keys)
+    check_alike("query", query, "keys", keys, features_only=True)
+    if (query_ids is None) != (key_ids is None):
+        given, missing = ("key_ids", "query_ids") if query_ids is None else ("query_ids", "key_ids")
+        raise ValueError(f"{given} is given and {missing} is None, expected both or neither")
+    if query_ids is not None and key_ids is not None:
+        check_ids("query_ids", query_ids, len(query), query)
+        check_ids("key_ids", key_ids, len(keys), keys)
 
 
 def check_positive(name: str, value: float | Tensor) -> None:
@@ -148,6 +162,11 @@ def _unit_and_inverse_length(x: Tensor) -> tuple[Tensor, Tensor]:
     zero = length <= _ZERO_LENGTH
     inverse = (1 / length.masked_fill(zero, 1.0)).masked_fill(zero, 0.0)
     return x * inverse, inverse
+
+
+def softplus(x: Tensor) -> Tensor:
+    """log(1 + e^x). By default torch goes over to x itself at 20, which is 2e-9 too early for float64."""
+    return F.softplus(x, threshold=40.0)
 
 
 def reduced(loss: Tensor, reduction: Reduction) -> Tensor:

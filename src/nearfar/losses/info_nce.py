@@ -3,7 +3,6 @@
 from typing import Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from nearfar.losses.arguments import (
@@ -17,6 +16,7 @@ from nearfar.losses.arguments import (
     check_rows,
     inverse_temperature,
     reduced,
+    softplus,
     unit,
 )
 from nearfar.losses.similarity import (
@@ -79,7 +79,7 @@ def info_nce(
     else:
         near = paired_similarity(query, positive)  # (B,)
     far = similarity_logsumexp(query, keys, scale=scale, query_ids=query_ids, key_ids=key_ids)  # (B,)
-    return reduced(F.softplus(far - scale * near), reduction)
+    return reduced(softplus(far - scale * near), reduction)
 
 
 def nt_xent(
@@ -108,7 +108,7 @@ def nt_xent(
     scale = inverse_temperature(temperature, z)
     near = scale * twin_similarity(z)  # (2B,)
     far = similarity_logsumexp(z, z, scale=scale, query_ids=ids, key_ids=ids)  # (2B,)
-    return reduced(F.softplus(far - near), reduction)
+    return reduced(softplus(far - near), reduction)
 
 
 def decoupled(
@@ -155,7 +155,7 @@ def symmetric_info_nce(
     scale = inverse_temperature(temperature, z1)
     near = scale * paired_similarity(z1, z2)  # (B,)
     far1, far2 = similarity_logsumexp_two_way(z1, z2, scale=scale, query_ids=ids, key_ids=ids)  # (B,), (B,)
-    return reduced((F.softplus(far1 - near) + F.softplus(far2 - near)) / 2, reduction)
+    return reduced((softplus(far1 - near) + softplus(far2 - near)) / 2, reduction)
 
 
 def _ids_of_queries_and_keys(

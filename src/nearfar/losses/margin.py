@@ -18,7 +18,7 @@ from nearfar.losses.arguments import (
     reduced,
     unit,
 )
-from nearfar.losses.similarity import paired_similarity
+from nearfar.losses.similarity import exact, paired_similarity
 
 Distance = Literal["euclidean", "cosine"]
 Mining = Literal["hard", "semi-hard", "all"]
@@ -125,5 +125,6 @@ def batch_triplet(
 def _distances(z: Tensor, distance: Distance) -> Tensor:
     if distance == "cosine":
         z = unit(z)
-        return 1 - z @ z.T
+        with exact(z):
+            return 1 - z @ z.T
     return torch.cdist(accumulable(z), accumulable(z), compute_mode="donot_use_mm_for_euclid_dist")

@@ -1,7 +1,6 @@
 """Losses that look twice at their negatives: some are positives in disguise, some are harder than others."""
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from nearfar.losses.arguments import (
@@ -10,6 +9,7 @@ from nearfar.losses.arguments import (
     check_reduction,
     inverse_temperature,
     reduced,
+    softplus,
 )
 from nearfar.losses.similarity import count_negatives, similarity_logsumexp, stack_views, twin_similarity
 from nearfar.losses.top_k import top_k_similarity
@@ -79,7 +79,7 @@ def hard_negative(
     if beta > 0:
         weights = similarity_logsumexp(z, z, scale=beta * scale, query_ids=ids, key_ids=ids)  # (2B,)
         far = torch.where(log_count.isneginf(), -torch.inf, far - weights + log_count)
-    return reduced(F.softplus(_without_false_negatives(far, near, log_count, scale, positive_prior) - near), reduction)
+    return reduced(softplus(_without_false_negatives(far, near, log_count, scale, positive_prior) - near), reduction)
 
 
 def top_k_info_nce(
@@ -108,7 +108,7 @@ def top_k_info_nce(
     scale = inverse_temperature(temperature, z)
     near = scale * twin_similarity(z)  # (2B,)
     hardest, _ = top_k_similarity(z, z, k=k, query_ids=ids, key_ids=ids)  # (2B, k)
-    return reduced(F.softplus((scale * hardest).logsumexp(1) - near), reduction)
+    return reduced(softplus((scale * hardest).logsumexp(1) - near), reduction)
 
 
 def _without_false_negatives(

@@ -3,7 +3,6 @@
 import math
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from nearfar.losses.arguments import (
@@ -16,10 +15,11 @@ from nearfar.losses.arguments import (
     check_rows,
     inverse_temperature,
     reduced,
+    softplus,
     unit,
 )
 from nearfar.losses.sigmoid import similarity_softplus_sum
-from nearfar.losses.similarity import paired_similarity, similarity_logsumexp
+from nearfar.losses.similarity import exact, paired_similarity, similarity_logsumexp
 
 
 def nce(
@@ -65,11 +65,11 @@ def nce(
     scale = inverse_temperature(temperature, query)
     # h = sigmoid(s/τ - log Z - log(m/n)): noise against data is one logistic regression
     bias = -torch.as_tensor(log_normalizer).to(query).reshape(()) - math.log(noise.shape[-2] / bank_size)
-    mine = F.softplus(-(scale * paired_similarity(query, positive) + bias))  # (B,)
+    mine = softplus(-(scale * paired_similarity(query, positive) + bias))  # (B,)
     if noise.ndim == 2:
         others = similarity_softplus_sum(query, noise, scale=scale, bias=bias)  # (B,)
     else:
-        others = F.softplus(scale * torch.einsum("bd,bmd->bm", query, noise) + bias).sum(1)  # (B,)
+        others = softplus(scale * _similarity_to_own(query, noise) + bias).sum(1)  # (B,)
     return reduced(mine + others + proximal * (query - positive).square().sum(1), reduction)
 
 
@@ -93,8 +93,14 @@ def estimate_log_normalizer(query: Tensor, noise: Tensor, *, temperature: float 
     if noise.ndim == 2:
         each = similarity_logsumexp(query, noise, scale=scale)  # (B,)
     else:
-        each = (scale * torch.einsum("bd,bmd->bm", query, noise)).logsumexp(1)  # (B,)
+        each = (scale * _similarity_to_own(query, noise)).logsumexp(1)  # (B,)
     return each.logsumexp(0) + math.log(bank_size / (len(query) * noise.shape[-2]))
+
+
+def _similarity_to_own(query: Tensor, noise: Tensor) -> Tensor:
+    """(B, m), the inner products of each query with its own noise."""
+    with exact(query):
+        return torch.einsum("bd,bmd->bm", query, noise)
 
 
 def _check_noise(query: Tensor, positive: Tensor, noise: Tensor, bank_size: int) -> None:

@@ -5,6 +5,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from nearfar.losses.arguments import accumulable, check_at_least, check_pair
+from nearfar.losses.similarity import exact
 
 
 def barlow_twins(z1: Tensor, z2: Tensor, *, redundancy_weight: float = 0.0051) -> Tensor:
@@ -22,7 +23,8 @@ def barlow_twins(z1: Tensor, z2: Tensor, *, redundancy_weight: float = 0.0051) -
     """
     z1, z2 = _two_batches(z1, z2)
     check_at_least("redundancy_weight", redundancy_weight, 0.0)
-    correlation = _standardised(z1).T @ _standardised(z2) / len(z1)  # (D, D)
+    with exact(z1):
+        correlation = _standardised(z1).T @ _standardised(z2) / len(z1)  # (D, D)
     on_diagonal = correlation.diagonal()
     return (1 - on_diagonal).square().sum() + redundancy_weight * _off_diagonal(correlation)
 
@@ -75,7 +77,8 @@ def _shortfall(z: Tensor) -> Tensor:
 
 def _covariance(z: Tensor) -> Tensor:
     z = z - z.mean(0)
-    return _off_diagonal(z.T @ z / (len(z) - 1)) / z.shape[1]
+    with exact(z):
+        return _off_diagonal(z.T @ z / (len(z) - 1)) / z.shape[1]
 
 
 def _off_diagonal(matrix: Tensor) -> Tensor:

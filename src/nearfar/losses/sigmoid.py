@@ -3,25 +3,22 @@
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from nearfar.losses.arguments import (
     Reduction,
     accumulable,
     as_scalar,
-    check_alike,
     check_finite,
-    check_ids,
     check_pair,
     check_positive,
+    check_query_and_keys,
     check_reduction,
-    check_rows,
     reduced,
+    softplus,
     unit,
 )
-from nearfar.losses.similarity import exact, paired_similarity, sample_ids
+from nearfar.losses.similarity import exact, once_differentiable, paired_similarity, sample_ids
 from nearfar.losses.tiles import Grid, strips
 
 
@@ -55,7 +52,7 @@ def sigmoid_pairs(
     ids = sample_ids(z1, ids)
     z1, z2 = unit(z1), unit(z2)
     scale, bias = as_scalar(logit_scale, z1), as_scalar(logit_bias, z1)
-    yes = F.softplus(-(scale * paired_similarity(z1, z2) + bias))  # (B,)
+    yes = softplus(-(scale * paired_similarity(z1, z2) + bias))  # (B,)
     no = similarity_softplus_sum(z1, z2, scale=scale, bias=bias, query_ids=ids, key_ids=ids)  # (B,)
     return reduced(yes + no, reduction)
 
@@ -80,12 +77,9 @@ def similarity_softplus_sum(
     Returns:
         (B,), float32 for half-precision input.
     """
-    check_rows("query", query)
-    check_rows("keys", keys)
-    check_alike("query", query, "keys", keys, features_only=True)
-    if query_ids is not None and key_ids is not None:
-        check_ids("query_ids", query_ids, len(query), query)
-        check_ids("key_ids", key_ids, len(keys), keys)
+    check_query_and_keys(query, keys, query_ids, key_ids)
+    check_finite("scale", scale)
+    check_finite("bias", bias)
     q, k = accumulable(query), accumulable(keys)
     grid = Grid(len(q), len(k), query_ids, key_ids, like=q)
     total: Tensor = _SoftplusSum.apply(q, k, as_scalar(scale, q), as_scalar(bias, q), grid)  # type: ignore[no-untyped-call]
@@ -102,7 +96,7 @@ class _SoftplusSum(torch.autograd.Function):
             total = q.new_zeros(len(q))
             for tile, s in grid.similarities(q * scale, k):
                 for strip, part in strips(s):
-                    total[tile.rows][strip].add_(F.softplus(part.add_(bias)).sum(1))
+                    total[tile.rows][strip].add_(softplus(part.add_(bias)).sum(1))
         ctx.grid = grid
         ctx.save_for_backward(query, keys, scale, bias)
         return grid.restore_rows(total)

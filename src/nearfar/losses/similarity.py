@@ -4,23 +4,21 @@ Each function equals the plain line in its docstring, value and gradient, in mem
 """
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from functools import lru_cache
+from functools import lru_cache, wraps
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from nearfar.losses.arguments import (
     accumulable,
     as_scalar,
-    check_alike,
     check_finite,
     check_ids,
     check_pair,
-    check_rows,
+    check_query_and_keys,
     unit,
 )
 from nearfar.losses.tiles import Grid, Tile, strips
@@ -110,8 +108,7 @@ def stack_views(z1: Tensor, z2: Tensor, ids: Tensor | None) -> tuple[Tensor, Ten
 
 def count_negatives(query_ids: Tensor, key_ids: Tensor) -> Tensor:
     """(B,), how many keys have an id other than the query's."""
-    ordered = key_ids.sort().values
-    query_ids = query_ids.to(ordered)
+    query_ids, ordered = query_ids.long(), key_ids.long().sort().values
     equal = torch.searchsorted(ordered, query_ids, right=True) - torch.searchsorted(ordered, query_ids)
     return len(key_ids) - equal
 
@@ -125,22 +122,47 @@ def _logsumexp(
     *,
     columns: bool,
 ) -> tuple[Tensor, Tensor | None]:
-    check_rows("query", query)
-    check_rows("keys", keys)
-    check_alike("query", query, "keys", keys, features_only=True)
+    check_query_and_keys(query, keys, query_ids, key_ids)
     check_finite("scale", scale)
-    if (query_ids is None) != (key_ids is None):
-        given, missing = ("key_ids", "query_ids") if query_ids is None else ("query_ids", "key_ids")
-        raise ValueError(f"{given} is given and {missing} is None, expected both or neither")
-    if query_ids is not None and key_ids is not None:
-        check_ids("query_ids", query_ids, len(query), query)
-        check_ids("key_ids", key_ids, len(keys), keys)
     symmetric = keys is query and key_ids is query_ids
     q = accumulable(query)
     k = None if symmetric else accumulable(keys)
     grid = Grid(len(q), None if k is None else len(k), query_ids, key_ids, like=q)
     rows, of_columns = _LogSumExp.apply(q, k, as_scalar(scale, q), grid, columns)  # type: ignore[no-untyped-call]
     return rows, of_columns
+
+
+Backward = Callable[..., tuple[Tensor | None, ...]]
+
+
+def once_differentiable(backward: Backward) -> Backward:
+    """A backward pass whose result refuses to be differentiated.
+
+    torch's decorator of this name refuses only where the incoming gradient has a graph of its own; where it is
+    constant, as under a plain sum, a second derivative would pass as zero.
+    """
+
+    @wraps(backward)
+    def first_only(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+        with torch.no_grad():
+            found = backward(ctx, *grads)
+        if not torch.is_grad_enabled():  # it is under create_graph=True
+            return found
+        return tuple(None if g is None else _Refused.apply(g, *ctx.saved_tensors) for g in found)  # type: ignore[no-untyped-call]
+
+    return first_only
+
+
+class _Refused(torch.autograd.Function):
+    """The first argument, as something that depends on all of them and cannot be differentiated."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, *_: Tensor | None) -> Tensor:
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, *_: Tensor) -> None:
+        raise RuntimeError("a loss of nearfar was differentiated twice, expected once: it has no second derivative")
 
 
 class _LogSumExp(torch.autograd.Function):

@@ -29,7 +29,7 @@ def tile_size(side: int) -> Iterator[None]:
     ...     pass
     """
     if not isinstance(side, int) or isinstance(side, bool) or side < 1:
-        raise ValueError(f"side is {side!r}, expected a whole number of at least 1")
+        raise ValueError(f"tile_size: side is {side!r}, expected a whole number of at least 1")
     token = _TILE.set(side)
     try:
         yield

@@ -4,10 +4,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
-from nearfar.losses.arguments import accumulable, check_alike, check_ids, check_rows
-from nearfar.losses.similarity import count_negatives, exact
+from nearfar.losses.arguments import accumulable, check_query_and_keys
+from nearfar.losses.similarity import count_negatives, exact, once_differentiable
 from nearfar.losses.tiles import Grid
 
 _GATHERED = 1 << 22  # entries of gathered keys held at once in the backward pass
@@ -34,13 +33,9 @@ def top_k_similarity(
     >>> index.flatten().tolist()
     [1, 2, 0]
     """
-    check_rows("query", query)
-    check_rows("keys", keys)
-    check_alike("query", query, "keys", keys, features_only=True)
+    check_query_and_keys(query, keys, query_ids, key_ids)
     fewest = len(keys)
     if query_ids is not None and key_ids is not None:
-        check_ids("query_ids", query_ids, len(query), query)
-        check_ids("key_ids", key_ids, len(keys), keys)
         fewest = int(count_negatives(query_ids, key_ids).min())
     if not isinstance(k, int) or isinstance(k, bool) or not 1 <= k <= fewest:
         raise ValueError(f"k is {k!r}, expected a whole number from 1 to {fewest}, the negatives of the poorest row")

@@ -25,7 +25,11 @@ class _Positive(nn.Module):
         self.log = nn.Parameter(torch.tensor(math.log(initial)))
 
     def forward(self) -> Tensor:
-        bounded: Tensor = _Bounded.apply(self.log, math.log(self.low), math.log(self.high))  # type: ignore[no-untyped-call]
+        low, high = math.log(self.low), math.log(self.high)
+        if not low <= float(self.log.detach()) <= high:  # momentum carried it out: bring it back to the bound
+            with torch.no_grad():
+                self.log.clamp_(low, high)
+        bounded: Tensor = _Bounded.apply(self.log, low, high)  # type: ignore[no-untyped-call]
         return bounded.exp()
 
     def extra_repr(self) -> str:

@@ -1,0 +1,81 @@
+import pytest
+import torch
+
+from nearfar.losses import nt_xent
+from nearfar.nn import LogitScale, LogTemperature
+
+
+@pytest.mark.parametrize("initial", [0.01, 0.07, 1.0, 100.0])
+def test_value_starts_where_it_was_told_to(initial: float) -> None:
+    assert LogTemperature(initial)().item() == pytest.approx(initial, rel=1e-6)
+    assert LogitScale(initial)().item() == pytest.approx(initial, rel=1e-6)
+
+
+def test_logit_scale_starts_and_ends_where_clips_does() -> None:
+    scale = LogitScale()
+    assert scale().item() == pytest.approx(1 / 0.07, rel=1e-6)
+    with torch.no_grad():
+        scale.log.fill_(50.0)
+    assert scale().item() == pytest.approx(100.0, rel=1e-6)
+
+
+def test_gradient_inside_the_bounds_is_that_of_the_exponential() -> None:
+    temperature = LogTemperature(0.5)
+    (3 * temperature()).backward()
+    assert temperature.log.grad.item() == pytest.approx(3 * 0.5, rel=1e-6)
+
+
+@pytest.mark.parametrize(("bound", "outward"), [(100.0, -1.0), (0.01, 1.0)])
+def test_bound_drops_the_gradient_that_leads_out_and_keeps_the_one_that_leads_back(
+    bound: float, outward: float
+) -> None:
+    for past in (0.0, 5.0):
+        scale = LogitScale(bound)
+        with torch.no_grad():
+            scale.log.add_(past * -outward)
+        (outward * scale()).backward()
+        assert scale.log.grad.item() == 0.0
+        scale.log.grad = None
+        (-outward * scale()).backward()
+        assert scale.log.grad.item() == pytest.approx(-outward * bound, rel=1e-5)
+
+
+def test_one_number_is_learned_and_survives_a_round_trip() -> None:
+    temperature = LogTemperature(0.2)
+    assert [name for name, _ in temperature.named_parameters()] == ["log"]
+    other = LogTemperature(0.9)
+    other.load_state_dict(temperature.state_dict())
+    assert other().item() == temperature().item()
+    assert "0.2" in repr(temperature)
+
+
+def test_temperature_learns_through_a_loss() -> None:
+    """Twins already closest: a lower temperature lowers the loss, so descent must lower it."""
+    z = torch.eye(4)
+    temperature = LogTemperature(0.5)
+    optimiser = torch.optim.SGD(temperature.parameters(), lr=0.1)
+    before = nt_xent(z, z, temperature=temperature())
+    before.backward()
+    optimiser.step()
+    assert temperature().item() < 0.5
+    assert nt_xent(z, z, temperature=temperature()) < before
+
+
+@pytest.mark.parametrize("kind", [LogTemperature, LogitScale])
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"initial": 0.0}, "initial is 0"),
+        ({"initial": -1.0}, "initial is -1"),
+        ({"initial": float("nan")}, "initial is nan"),
+        ({"initial": 1.0, "low": 0.0}, "low is 0"),
+        ({"initial": 1.0, "high": float("inf")}, "high is inf"),
+        ({"initial": 200.0}, "initial is 200, expected a number from low=0.01 to high=100"),
+        ({"initial": 0.001}, "initial is 0.001"),
+    ],
+)
+def test_bounds_that_make_no_sense_are_refused(
+    kind: type[LogTemperature] | type[LogitScale], arguments: dict[str, float], words: str
+) -> None:
+    with pytest.raises(ValueError, match=words):
+        kind(**arguments)
