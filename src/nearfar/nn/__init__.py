@@ -1,5 +1,27 @@
 """Building blocks of the methods."""
 
+from nearfar.nn.backbones import backbone
+from nearfar.nn.bank import Bank
+from nearfar.nn.ema import copy_of, ema_distance, move_towards, rising_momentum
+from nearfar.nn.heads import predictor, projector
+from nearfar.nn.norm import SplitBatchNorm1d, SplitBatchNorm2d, in_groups, split_batch_norm
+from nearfar.nn.queue import Queue
 from nearfar.nn.temperature import LogitScale, LogTemperature
 
-__all__ = ["LogTemperature", "LogitScale"]
+__all__ = [
+    "Bank",
+    "LogTemperature",
+    "LogitScale",
+    "Queue",
+    "SplitBatchNorm1d",
+    "SplitBatchNorm2d",
+    "backbone",
+    "copy_of",
+    "ema_distance",
+    "in_groups",
+    "move_towards",
+    "predictor",
+    "projector",
+    "rising_momentum",
+    "split_batch_norm",
+]

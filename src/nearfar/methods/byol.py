@@ -1,0 +1,62 @@
+"""BYOL: predict what a slowly moving copy of the network makes of the other view."""
+
+import torch
+from torch import Tensor, nn
+
+from nearfar.losses import cosine_regression
+from nearfar.methods.method import Batch, Encoded, Method, Step
+from nearfar.nn.ema import copy_of, ema_distance, move_towards, rising_momentum
+from nearfar.nn.heads import predictor, projector
+
+
+class BYOL(Method):
+    """No negatives: a predictor, and a target network that follows by a rising momentum and takes no gradient.
+
+    Args:
+        encoder: x (B, ...) to h (B, features).
+        momentum: of the target at the start; it rises to 1 by a cosine. Buffers move with the parameters.
+        dim, hidden: of the projector and the predictor.
+
+    Reference: Grill et al. 2020, https://arxiv.org/abs/2006.07733
+    """
+
+    target_momentum: Tensor  # () of the last step
+
+    def __init__(
+        self,
+        encoder: nn.Module,
+        *,
+        features: int,
+        samples: int = 0,
+        momentum: float = 0.996,
+        dim: int = 256,
+        hidden: int = 4096,
+    ) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.projector = projector(features, hidden, dim)
+        self.predictor = predictor(dim, hidden)
+        self.target = copy_of(self._online())
+        self.momentum = momentum
+        self.register_buffer("target_momentum", torch.tensor(momentum))
+
+    def encode(self, batch: Batch) -> Encoded:
+        x1, x2 = batch.views[:2]
+        p1, p2 = (self.predictor(self.projector(self.encoder(x))) for x in (x1, x2))  # (B, D)
+        with torch.no_grad():
+            t1, t2 = self.target(x1), self.target(x2)  # (B, D)
+        return {"p1": p1, "p2": p2, "t1": t1, "t2": t2}
+
+    def contrast(self, encoded: Encoded) -> Step:
+        p1, p2, t1, t2 = (encoded[name] for name in ("p1", "p2", "t1", "t2"))
+        loss = cosine_regression(p1, t2) + cosine_regression(p2, t1)
+        log = {"momentum": self.target_momentum.clone(), "ema_distance": ema_distance(self.target, self._online())}
+        return Step(loss, p1.detach(), t2, log=log)
+
+    def after_step(self, progress: float) -> None:
+        momentum = rising_momentum(self.momentum, progress)
+        move_towards(self.target, self._online(), momentum)
+        self.target_momentum.fill_(momentum)
+
+    def _online(self) -> nn.Sequential:
+        return nn.Sequential(self.encoder, self.projector)

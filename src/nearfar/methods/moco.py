@@ -1,0 +1,104 @@
+"""MoCo: look the key of a sample up in a large dictionary that a slowly moving encoder writes."""
+
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from nearfar.losses import info_nce
+from nearfar.losses.arguments import accumulable
+from nearfar.methods.method import Batch, Encoded, Method, Step
+from nearfar.methods.pending import Pending
+from nearfar.nn.ema import copy_of, ema_distance, move_towards
+from nearfar.nn.heads import projector
+from nearfar.nn.norm import in_groups
+from nearfar.nn.queue import Queue
+
+
+class MoCo(Method):
+    """A query of one view against the key of the other and a queue of earlier keys; v2's defaults.
+
+    Batch-norm would tell a query which key was normalised beside it. As on the authors' 8 devices, queries and keys
+    therefore pass in groups of about `group` samples, the keys shuffled into groups of their own.
+
+    Args:
+        encoder: x (B, ...) to h (B, features).
+        temperature: 0.2 in v2, 0.07 in v1 (`moco_v1`).
+        momentum: of the key encoder.
+        queue_size: K, the keys remembered. Rows of the query's own id do not count as negatives. While it is empty,
+            at the very first step, the other keys of the batch take its place.
+        dim, hidden: of the head; hidden is `features` unless given.
+        layers: of the head, without batch-norm: 2 in v2, 1 in v1.
+        group: samples that batch-norm sees together; 0: the whole batch.
+
+    Reference: He et al. 2020, https://arxiv.org/abs/1911.05722; Chen et al. 2020, https://arxiv.org/abs/2003.04297
+    """
+
+    steps: Tensor  # () seeds the shuffle
+
+    def __init__(
+        self,
+        encoder: nn.Module,
+        *,
+        features: int,
+        samples: int = 0,
+        temperature: float = 0.2,
+        momentum: float = 0.999,
+        queue_size: int = 65536,
+        dim: int = 128,
+        hidden: int | None = None,
+        layers: int = 2,
+        group: int = 32,
+    ) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.projector = projector(features, hidden or features, dim, layers=layers, batch_norm=False)
+        self.key_network = copy_of(nn.Sequential(self.encoder, self.projector))
+        self.queue = Queue(queue_size, dim)
+        self.register_buffer("steps", torch.tensor(0))
+        self.temperature, self.momentum, self.group = temperature, momentum, group
+        self._pending = Pending()
+
+    def encode(self, batch: Batch) -> Encoded:
+        x1, x2 = batch.views[:2]
+        groups = self._groups(len(x1))
+        q = in_groups(self._query_network(), x1, groups)  # (B, D)
+        with torch.no_grad():
+            k = self._keys(x2, groups)  # (B, D)
+        return {"q": q, "k": k, "ids": batch.ids}
+
+    def contrast(self, encoded: Encoded) -> Step:
+        q, k, ids = accumulable(encoded["q"]), accumulable(encoded["k"]), encoded["ids"]
+        queued, queued_ids = (self.queue.keys(), self.queue.ids()) if len(self.queue) else (None, None)
+        loss = info_nce(q, k, queued, temperature=self.temperature, ids=ids, negative_ids=queued_ids)
+        if self.training:
+            self._pending.add(k, ids)
+        log = {
+            "queue_fill": self.queue.fill(),
+            "queue_age": self.queue.age(),
+            "ema_distance": ema_distance(self.key_network, self._query_network()),
+        }
+        return Step(loss, q.detach(), k, candidates=1 + (len(q) - 1 if queued is None else len(queued)), log=log)
+
+    def after_step(self, progress: float) -> None:
+        move_towards(self.key_network, self._query_network(), self.momentum)
+        for k, ids in self._pending.take():
+            self.queue.push(k, ids)
+        self.steps += 1
+
+    def _query_network(self) -> nn.Sequential:
+        return nn.Sequential(self.encoder, self.projector)
+
+    def _groups(self, rows: int) -> int:
+        if not self.training or not self.group or rows < 4:
+            return 1
+        return max(2, round(rows / self.group))
+
+    def _keys(self, x: Tensor, groups: int) -> Tensor:
+        """(B, D), in the order of x, though normalised in another."""
+        order = torch.randperm(len(x), generator=torch.Generator().manual_seed(int(self.steps))).to(x.device)
+        k = in_groups(self.key_network, x[order], groups)
+        return k[order.argsort()]
+
+
+moco_v1 = partial(MoCo, temperature=0.07, layers=1)  # v1's temperature and linear head

@@ -1,0 +1,55 @@
+"""SimCLR: each view must find its twin among all other views of the batch."""
+
+from functools import partial
+
+from torch import nn
+
+from nearfar.losses import nt_xent
+from nearfar.methods.method import Batch, Encoded, Method, Step
+from nearfar.nn.heads import projector
+
+
+class SimCLR(Method):
+    """Two strong views, a projection head that is thrown away, NT-Xent over the batch.
+
+    Args:
+        encoder: x (B, ...) to h (B, features).
+        temperature: the paper's 0.5 of its small-image experiments (CIFAR-10, B.9); 0.1 is its choice for ImageNet
+            with large batches (table 5).
+        dim, hidden: of the head; hidden is `features` unless given.
+        layers: 2 in v1, 3 in v2 (`simclr_v2`).
+
+    The head ends in a batch-norm as the authors' code does, here without scale and shift.
+
+    Reference: Chen et al. 2020, https://arxiv.org/abs/2002.05709; v2 https://arxiv.org/abs/2006.10029
+    """
+
+    def __init__(
+        self,
+        encoder: nn.Module,
+        *,
+        features: int,
+        samples: int = 0,
+        temperature: float = 0.5,
+        dim: int = 128,
+        hidden: int | None = None,
+        layers: int = 2,
+    ) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.projector = projector(
+            features, hidden or features, dim, layers=layers, last_batch_norm=True, last_affine=False
+        )
+        self.temperature = temperature
+
+    def encode(self, batch: Batch) -> Encoded:
+        z1, z2 = (self.projector(self.encoder(x)) for x in batch.views[:2])  # (B, D)
+        return {"z1": z1, "z2": z2, "ids": batch.ids}
+
+    def contrast(self, encoded: Encoded) -> Step:
+        z1, z2 = encoded["z1"], encoded["z2"]
+        loss = nt_xent(z1, z2, temperature=self.temperature, ids=encoded["ids"])
+        return Step(loss, z1.detach(), z2.detach(), candidates=2 * len(z1) - 1)
+
+
+simclr_v2 = partial(SimCLR, temperature=0.1, layers=3)  # v2's temperature and deeper head

@@ -1,0 +1,189 @@
+"""Image encoders by name: small ResNets of our own for a CPU, and everything timm and torchvision have."""
+
+import difflib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+SMALL = 64  # up to this many pixels a ResNet keeps its resolution in the stem
+TINY = {  # the stem's width, then width and stride of each block; multiply-adds of a 32 × 32 image
+    "micro": (32, ((64, 2), (128, 2), (256, 2))),  # 11 M
+    "tiny": (32, ((32, 1), (64, 2), (128, 2), (256, 2))),  # 16 M
+    "tiny-wide": (64, ((64, 1), (128, 2), (256, 2), (512, 2))),  # 63 M
+}
+_CLASSIFIERS = ("fc.", "classifier.", "head.", "heads.")
+
+
+def backbone(name: str, *, size: int = 32, pretrained: bool = False, weights: str | Path | None = None) -> nn.Module:
+    """An encoder of images x (B, 3, H, W) to pooled features h (B, F), with F in its `num_features`.
+
+    Args:
+        name: "micro", "tiny" or "tiny-wide", which train on a CPU; a name of timm ("resnet18",
+            "vit_tiny_patch16_224"); or one of torchvision ("torchvision:resnet18").
+        size: pixels of the images' side. Up to 64, a ResNet that is trained from scratch gets SimCLR's stem for
+            CIFAR: a 3 × 3 convolution of stride 1, no pooling (https://arxiv.org/abs/2002.05709, B.9).
+        pretrained: with the weights that timm or torchvision publish; needs a network, keeps the published stem.
+        weights: a local file of weights for exactly this network, safetensors or torch; a classifier's are left out.
+    """
+    if pretrained and weights is not None:
+        raise ValueError(f"pretrained is True and weights is {str(weights)!r}, expected one of them")
+    if name in TINY:
+        if pretrained:
+            raise ValueError(f"there are no pretrained weights of {name!r}; give a file of your own as weights")
+        network: nn.Module = TinyResNet(*TINY[name])
+    elif name.startswith("torchvision:"):
+        network = _from_torchvision(name.removeprefix("torchvision:"), size, pretrained)
+    else:
+        network = _from_timm(name, size, pretrained)
+    if weights is not None:
+        _load(network, Path(weights), name)
+    return network
+
+
+class TinyResNet(nn.Module):
+    """A ResNet of one basic block per stage whose stem halves the image at once: most of a ResNet for little.
+
+    Shortcuts that change size average before they project, and the last batch-norm of a block starts at zero,
+    both after https://arxiv.org/abs/1812.01187.
+    """
+
+    def __init__(self, stem: int, stages: tuple[tuple[int, int], ...]) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, stem, 3, stride=2, padding=1, bias=False)
+        self.norm = nn.BatchNorm2d(stem)
+        widths = [stem, *(width for width, _ in stages)]
+        self.blocks = nn.Sequential(*(_Block(widths[i], *stage) for i, stage in enumerate(stages)))
+        self.num_features = widths[-1]
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = F.relu(self.norm(self.stem(x)), inplace=True)
+        h: Tensor = self.blocks(x).mean((2, 3))  # (B, F)
+        return h
+
+
+class _Block(nn.Module):
+    def __init__(self, width_in: int, width: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(width_in, width, 3, stride=stride, padding=1, bias=False)
+        self.norm1 = nn.BatchNorm2d(width)
+        self.conv2 = nn.Conv2d(width, width, 3, padding=1, bias=False)
+        self.norm2 = nn.BatchNorm2d(width)
+        nn.init.zeros_(self.norm2.weight)
+        self.shortcut: nn.Module = nn.Identity()
+        if stride > 1 or width_in != width:
+            pool = nn.AvgPool2d(stride, ceil_mode=True, count_include_pad=False) if stride > 1 else nn.Identity()
+            project = nn.Conv2d(width_in, width, 1, bias=False)
+            self.shortcut = nn.Sequential(pool, project, nn.BatchNorm2d(width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = F.relu(self.norm1(self.conv1(x)), inplace=True)
+        return F.relu(self.norm2(self.conv2(y)) + self.shortcut(x), inplace=True)
+
+
+def _from_timm(name: str, size: int, pretrained: bool) -> nn.Module:
+    from nearfar import _torchvision  # noqa: F401, before timm
+
+    import timm  # isort: skip
+
+    if not timm.is_model(name):
+        raise ValueError(_unknown(name, [*TINY, *timm.list_models()]))
+    options: dict[str, Any] = {"pretrained": pretrained, "num_classes": 0}
+
+    def make() -> nn.Module:
+        try:
+            network: nn.Module = timm.create_model(name, **options, img_size=size)
+        except TypeError:  # only networks with position embeddings ask for the size
+            network = timm.create_model(name, **options)
+        return network
+
+    network = _fetched(make, name, pretrained)
+    return _finished(network, size, pretrained)
+
+
+def _from_torchvision(name: str, size: int, pretrained: bool) -> nn.Module:
+    from nearfar import _torchvision  # noqa: F401, before torchvision
+
+    from torchvision import models  # isort: skip
+
+    known = models.list_models(models)
+    if name not in known:
+        raise ValueError(_unknown(f"torchvision:{name}", [f"torchvision:{n}" for n in known]))
+    network = _fetched(lambda: models.get_model(name, weights="DEFAULT" if pretrained else None), name, pretrained)
+    for path in [n for n, module in network.named_modules() if isinstance(module, nn.Linear)][-1:]:  # the classifier
+        parent, _, child = path.rpartition(".")
+        setattr(network.get_submodule(parent), child, nn.Identity())
+    return _finished(network, size, pretrained)
+
+
+def _unknown(name: str, known: list[str]) -> str:
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.0)
+    return f"there is no backbone {name!r}; the nearest known is {near[0]!r}"
+
+
+def _fetched(make: Callable[[], nn.Module], name: str, pretrained: bool) -> nn.Module:
+    try:
+        return make()
+    except (OSError, RuntimeError) as error:
+        if not pretrained:
+            raise
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise ValueError(
+            f"the pretrained weights of {name!r} could not be fetched ({reason}); give a local file as weights"
+        ) from error
+
+
+def _finished(network: nn.Module, size: int, pretrained: bool) -> nn.Module:
+    """With the stem for its image size, and `num_features` as what really comes out."""
+    if size <= SMALL and not pretrained:
+        _keep_resolution(network)
+    training = network.training
+    with torch.no_grad():
+        h = network.eval()(torch.zeros(1, 3, size, size))
+    if not isinstance(h, Tensor) or h.ndim != 2:
+        raise ValueError(f"{type(network).__name__} does not give pooled features (B, F); choose another backbone")
+    network.train(training)
+    setattr(network, "num_features", h.shape[1])  # noqa: B010, an int, which torch's annotation refuses
+    return network
+
+
+def _keep_resolution(network: nn.Module) -> None:
+    """A ResNet's stem without its two halvings; other networks are left as they are."""
+    stem, pool = getattr(network, "conv1", None), getattr(network, "maxpool", None)
+    if stem is None or pool is None:
+        return
+    if isinstance(stem, nn.Conv2d):
+        network.conv1 = nn.Conv2d(stem.in_channels, stem.out_channels, 3, padding=1, bias=stem.bias is not None)
+        nn.init.kaiming_normal_(network.conv1.weight, mode="fan_out", nonlinearity="relu")
+    else:
+        for module in stem.modules():
+            if isinstance(module, nn.Conv2d):
+                module.stride = (1, 1)
+    network.maxpool = nn.Identity()
+
+
+def _load(network: nn.Module, file: Path, name: str) -> None:
+    if not file.is_file():
+        raise ValueError(f"weights is {str(file)!r}, expected a file")
+    if file.suffix == ".safetensors":
+        from safetensors.torch import load_file
+
+        state: Mapping[str, Tensor] = load_file(file)
+    else:
+        state = torch.load(file, map_location="cpu", weights_only=True)
+    own = network.state_dict()
+    state = {key: value for key, value in state.items() if key in own or not key.startswith(_CLASSIFIERS)}
+    missing, foreign = sorted(own.keys() - state.keys()), sorted(state.keys() - own.keys())
+    shapes = sorted(k for k in own.keys() & state.keys() if own[k].shape != state[k].shape)
+    for what, keys in (("lacks", missing), ("has no place for", foreign), ("has another shape of", shapes)):
+        if keys:
+            more = f" and {len(keys) - 1} more" if len(keys) > 1 else ""
+            subject = f"backbone {name!r}" if what == "has no place for" else str(file)
+            raise ValueError(f"{file} does not fit backbone {name!r}: {subject} {what} {keys[0]}{more}")
+    network.load_state_dict(state)

@@ -1,0 +1,70 @@
+"""A memory of every training sample, in buffers: InstDisc's bank."""
+
+import torch
+from torch import Tensor, nn
+
+from nearfar.losses.arguments import check_at_least, check_ids, check_rows, unit
+
+
+class Bank(nn.Module):
+    """One row of unit length for each of n samples, at first random, and a source of noise rows.
+
+    What is random comes from a generator of (seed, step), both in buffers: a resumed run draws the same noise.
+
+    >>> bank = Bank(10, 4, seed=1)
+    >>> bool(torch.equal(bank.noise(3), bank.noise(3)))  # until `advance`
+    True
+    """
+
+    rows: Tensor  # (n, D)
+    seed: Tensor  # ()
+    step: Tensor  # ()
+
+    def __init__(self, n: int, dim: int, *, seed: int = 0) -> None:
+        super().__init__()
+        for name, value in (("n", n), ("dim", dim)):
+            if value < 1:
+                raise ValueError(f"{name} is {value}, expected at least 1")
+        generator = torch.Generator().manual_seed(seed)
+        self.register_buffer("rows", unit(torch.randn(n, dim, generator=generator)))
+        self.register_buffer("seed", torch.tensor(seed))
+        self.register_buffer("step", torch.tensor(0))
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def read(self, index: Tensor) -> Tensor:
+        """(B, D), the memories of the samples (B,)."""
+        check_ids("index", index, len(index), self.rows)
+        if len(index) and (int(index.min()) < 0 or int(index.max()) >= len(self)):
+            raise ValueError(f"index goes from {int(index.min())} to {int(index.max())}, the bank has {len(self)} rows")
+        return self.rows[index]
+
+    @torch.no_grad()
+    def write(self, index: Tensor, v: Tensor, momentum: float) -> None:
+        """`row = unit(momentum · row + (1 - momentum) · unit(v))` of the samples (B,); v: (B, D).
+
+        Rows of v that are not finite change nothing. Of an index that comes twice, the last counts.
+        """
+        check_rows("v", v)
+        check_at_least("momentum", momentum, 0.0, below=1.0)
+        new = unit(torch.lerp(unit(v).to(self.rows), self.read(index), momentum))
+        finite = new.isfinite().all(1)
+        for_sure, new = index[finite], new[finite]
+        # Written last to first, without duplicates: index_put's order is not defined for equal indices.
+        last = torch.full((len(self),), -1, device=index.device)
+        last.scatter_reduce_(0, for_sure, torch.arange(len(for_sure), device=index.device), "amax")
+        written = last[for_sure] == torch.arange(len(for_sure), device=index.device)
+        self.rows[for_sure[written]] = new[written]
+
+    def noise(self, count: int) -> Tensor:
+        """(count,) sample numbers, uniform with replacement, the same until `advance` is called."""
+        generator = torch.Generator().manual_seed(int(self.seed) * 0x9E3779B1 + int(self.step) + 1)
+        return torch.randint(len(self), (count,), generator=generator).to(self.rows.device)
+
+    def advance(self) -> None:
+        """On to the noise of the next step."""
+        self.step += 1
+
+    def extra_repr(self) -> str:
+        return f"n={len(self)}, dim={self.rows.shape[1]}"

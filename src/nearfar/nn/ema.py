@@ -1,0 +1,101 @@
+"""Momentum networks: true copies that follow their source and are never trained."""
+
+import copy
+import math
+from collections.abc import Iterator
+from typing import TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from nearfar.losses.arguments import check_at_least
+
+M = TypeVar("M", bound=nn.Module)
+
+
+def copy_of(module: M) -> M:
+    """A deep copy that shares no storage with `module` and takes no gradient; `module` is left as it is.
+
+    In training its batch-norms normalise by the batch, but their running statistics move by `move_towards` alone:
+    a forward pass changes nothing of a momentum network.
+
+    >>> source = nn.Linear(2, 2)
+    >>> target = copy_of(source)
+    >>> source.weight.requires_grad, target.weight.requires_grad
+    (True, False)
+    """
+    target = copy.deepcopy(module).requires_grad_(False)
+    for part in target.modules():
+        if isinstance(part, _BatchNorm):
+            part.momentum = 0.0
+    return target
+
+
+@torch.no_grad()
+def move_towards(target: nn.Module, source: nn.Module, momentum: float) -> None:
+    """`target = momentum · target + (1 - momentum) · source`, parameters and floating-point buffers alike.
+
+    Batch-norm's running statistics are buffers: averaging them at the same rate keeps the target's statistics those
+    of the target's weights. Integer buffers (batch counters) are copied. A momentum of 0 copies everything.
+
+    Args:
+        target: of the same architecture as `source`, sharing nothing with it; `copy_of` makes one.
+        momentum: from 0 to 1; MoCo's is 0.999, BYOL's rises from 0.996 to 1.
+
+    Reference: He et al. 2020, eq. 2, https://arxiv.org/abs/1911.05722; Grill et al. 2020, eq. 1,
+    https://arxiv.org/abs/2006.07733
+    """
+    check_at_least("momentum", momentum, 0.0)
+    if momentum > 1:
+        raise ValueError(f"momentum is {momentum:g}, expected a number from 0 to 1")
+    pairs = _pairs(target, source)
+    floating = [(t, s) for t, s in pairs if t.is_floating_point()]
+    if floating:
+        torch._foreach_lerp_([t for t, _ in floating], [s.to(t) for t, s in floating], 1 - momentum)
+    for t, s in pairs:
+        if not t.is_floating_point():
+            t.copy_(s)
+
+
+def rising_momentum(start: float, progress: float) -> float:
+    """From `start` at progress 0 to 1 at progress 1, along half a cosine.
+
+    Reference: Grill et al. 2020, section 3.1, https://arxiv.org/abs/2006.07733
+
+    >>> rising_momentum(0.996, 0.0), rising_momentum(0.996, 0.5), rising_momentum(0.996, 1.0)
+    (0.996, 0.998, 1.0)
+    """
+    progress = min(max(progress, 0.0), 1.0)
+    return 1 - (1 - start) * (math.cos(math.pi * progress) + 1) / 2
+
+
+@torch.no_grad()
+def ema_distance(target: nn.Module, source: nn.Module) -> Tensor:
+    """A scalar: how far the target's parameters are from the source's, as a part of the source's norm."""
+    parameters = list(zip(target.parameters(), source.parameters(), strict=True))
+    apart = torch._foreach_norm(torch._foreach_sub([t for t, _ in parameters], [s for _, s in parameters]))
+    size = torch._foreach_norm([s for _, s in parameters])
+    distance: Tensor = torch.stack(apart).norm() / torch.stack(size).norm().clamp(min=1e-12)
+    return distance
+
+
+def _pairs(target: nn.Module, source: nn.Module) -> list[tuple[Tensor, Tensor]]:
+    """Each parameter and buffer of the target with its namesake in the source."""
+    targets, sources = dict(_state(target)), dict(_state(source))
+    if targets.keys() != sources.keys():
+        odd = sorted(targets.keys() ^ sources.keys())
+        raise ValueError(f"target and source differ in {', '.join(odd[:3])}, expected the same architecture")
+    places = {s.data_ptr(): name for name, s in sources.items() if s.numel()}
+    for name, t in targets.items():
+        if t.numel() and t.data_ptr() in places:
+            raise ValueError(
+                f"target shares {name} with {places[t.data_ptr()]} of source: it is the same network, not a momentum "
+                "copy; make the target with copy_of(source)"
+            )
+    return [(t, sources[name]) for name, t in targets.items()]
+
+
+def _state(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    yield from module.named_parameters()
+    yield from module.named_buffers()

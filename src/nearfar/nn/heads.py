@@ -1,0 +1,56 @@
+"""Projection and prediction heads: small multi-layer perceptrons, as the papers build them."""
+
+from torch import nn
+
+
+def projector(
+    features: int,
+    hidden: int,
+    out: int,
+    *,
+    layers: int = 2,
+    batch_norm: bool = True,
+    last_batch_norm: bool = False,
+    last_affine: bool = True,
+) -> nn.Sequential:
+    """`layers` linear layers from h (B, features) over `hidden` to z (B, out), with ReLU between them.
+
+    Args:
+        batch_norm: after each hidden layer, before its ReLU.
+        last_batch_norm: after the last layer too (SimCLR, SimSiam, MoCo v3).
+        last_affine: that last one has a learned scale and shift (SimSiam's projector has; SimCLR v2's,
+            MoCo v3's have none).
+
+    A linear layer that a batch-norm follows has no bias: the batch-norm would take it away.
+
+    References:
+        SimCLR: 2 layers, https://arxiv.org/abs/2002.05709, B.9; SimCLR v2: 3, https://arxiv.org/abs/2006.10029;
+        MoCo v2: 2 without batch-norm, https://arxiv.org/abs/2003.04297; BYOL: 2, https://arxiv.org/abs/2006.07733;
+        SimSiam: 3 with a last batch-norm, https://arxiv.org/abs/2011.10566; Barlow Twins and VICReg: 3,
+        https://arxiv.org/abs/2103.03230, https://arxiv.org/abs/2105.04906.
+
+    >>> projector(8, 16, 4, layers=3)[-1]
+    Linear(in_features=16, out_features=4, bias=True)
+    """
+    if layers < 1:
+        raise ValueError(f"layers is {layers}, expected at least 1")
+    widths = [features, *[hidden] * (layers - 1), out]
+    parts: list[nn.Module] = []
+    for i in range(layers):
+        last = i == layers - 1
+        normed = last_batch_norm if last else batch_norm
+        parts.append(nn.Linear(widths[i], widths[i + 1], bias=not normed))
+        if normed:
+            parts.append(nn.BatchNorm1d(widths[i + 1], affine=last_affine if last else True))
+        if not last:
+            parts.append(nn.ReLU(inplace=True))
+    return nn.Sequential(*parts)
+
+
+def predictor(dim: int, hidden: int, out: int | None = None, *, last_batch_norm: bool = False) -> nn.Sequential:
+    """Two layers from z (B, dim) to p (B, out), `out` being `dim` unless given; batch-norm and ReLU between them.
+
+    BYOL widens (256 to 4096 to 256), SimSiam narrows to a quarter (2048 to 512 to 2048), MoCo v3 ends in a
+    batch-norm without scale and shift.
+    """
+    return projector(dim, hidden, dim if out is None else out, last_batch_norm=last_batch_norm, last_affine=False)

@@ -1,0 +1,86 @@
+"""A first-in first-out queue of keys, in buffers: MoCo's dictionary, NNCLR's support set."""
+
+import torch
+from torch import Tensor, nn
+
+from nearfar.losses.arguments import check_ids, check_rows, unit
+
+
+class Queue(nn.Module):
+    """The last `size` keys that were pushed, with the ids of their samples. Empty at first: no random rows.
+
+    Every buffer is part of the state dict, so that a resumed run finds the queue as it was.
+
+    >>> queue = Queue(3, 2)
+    >>> queue.push(torch.eye(2), torch.tensor([7, 8]))
+    >>> queue.push(torch.eye(2), torch.tensor([9, 10]))  # wraps around: the oldest row makes place
+    >>> sorted(queue.ids().tolist())
+    [8, 9, 10]
+    """
+
+    rows: Tensor  # (size, D) unit length where filled
+    row_ids: Tensor  # (size,)
+    stamps: Tensor  # (size,) the push each row came with
+    pointer: Tensor  # () where the next row goes
+    filled: Tensor  # () how many rows are keys
+    pushes: Tensor  # () how often `push` was called
+
+    def __init__(self, size: int, dim: int) -> None:
+        super().__init__()
+        for name, value in (("size", size), ("dim", dim)):
+            if value < 1:
+                raise ValueError(f"{name} is {value}, expected at least 1")
+        self.size = size
+        self.register_buffer("rows", torch.zeros(size, dim))
+        self.register_buffer("row_ids", torch.full((size,), -1))
+        self.register_buffer("stamps", torch.zeros(size, dtype=torch.long))
+        for name in ("pointer", "filled", "pushes"):
+            self.register_buffer(name, torch.zeros((), dtype=torch.long))
+
+    def __len__(self) -> int:
+        return int(self.filled)
+
+    def keys(self) -> Tensor:
+        """(K, D), the K rows filled so far, of unit length, in no particular order.
+
+        A view of the buffer: `push` changes it, so a graph that uses it must be done with its backward pass.
+        """
+        return self.rows[: len(self)]
+
+    def ids(self) -> Tensor:
+        """(K,), the ids of `keys()`."""
+        return self.row_ids[: len(self)]
+
+    @torch.no_grad()
+    def push(self, keys: Tensor, ids: Tensor) -> None:
+        """Add keys, oldest first; they take the places of the oldest rows. No batch size is too odd or too large.
+
+        Args:
+            keys: (B, D); normalised here. Rows that are not finite are left out.
+            ids: (B,) integers.
+        """
+        check_rows("keys", keys)
+        check_ids("ids", ids, len(keys), keys)
+        rows = unit(keys)
+        finite = rows.isfinite().all(1)
+        rows, ids = rows[finite][-self.size :], ids[finite][-self.size :]  # of more than fit, the last remain
+        place = (self.pointer + torch.arange(len(rows), device=rows.device)) % self.size
+        self.rows[place] = rows.to(self.rows)
+        self.row_ids[place] = ids.to(self.row_ids)
+        self.stamps[place] = self.pushes
+        self.pointer.copy_((self.pointer + len(rows)) % self.size)
+        self.filled.copy_((self.filled + len(rows)).clamp(max=self.size))
+        self.pushes += 1
+
+    def fill(self) -> Tensor:
+        """A scalar: the filled part, from 0 to 1."""
+        return self.filled / self.size
+
+    def age(self) -> Tensor:
+        """A scalar: how many pushes ago the filled rows came in, on average."""
+        if len(self) == 0:
+            return torch.zeros((), device=self.rows.device)
+        return (self.pushes - self.stamps[: len(self)]).float().mean()
+
+    def extra_repr(self) -> str:
+        return f"size={self.size}, dim={self.rows.shape[1]}, filled={len(self)}"
