@@ -144,7 +144,7 @@ class Crops:
             x = scratch.take("source", tuple(x.shape), out).copy_(x)
         weights = scratch.take("weights", (2, stop - start, self.centre.shape[2], self.pixel.shape[3]), out)
         torch.sub(self.pixel[:, start:stop], self.centre[:, start:stop], out=weights)
-        weights.abs_().sub_(constant((1.0,), out.dtype, out.device)).clamp_(max=0)  # the triangle, upside down
+        weights.abs_().sub_(constant(1.0, out.dtype, out.device)).clamp_(max=0)  # the triangle, upside down
         weights.mul_(self.gain[:, start:stop] / weights.sum(-1, keepdim=True))  # and so is its sum
         rows, columns = weights[0, :, :, : x.shape[2]], weights[1, :, :, : x.shape[3]]
         return apply_separable(x, rows, columns, out=out, scratch=scratch)
