@@ -14,7 +14,7 @@ from nearfar.views.arguments import check_images, check_size, constant
 from nearfar.views.scratch import Scratch, scratch_for
 
 ATTEMPTS = 10
-CHUNK_VALUES = 400_000  # floats of a chunk on the CPU: it and its temporaries stay in a core's cache
+CHUNK_VALUES = 300_000  # floats of a chunk on the CPU: it and its temporaries stay in a core's cache
 
 
 def random_crop_boxes(

@@ -164,13 +164,15 @@ class ImageView:
                 adjust_contrast(x, contrast[start:stop], out=x)
                 adjust_saturation(x, saturation[start:stop], out=x, scratch=scratch)
                 adjust_hue(x, hue[start:stop], out=x, scratch=scratch)
-            with gray.of_chunk(x, start, scratch) as (some, _):
-                to_grayscale(some, out=some, scratch=scratch)
-            if self.blur_radius > 0:
+            if self.grayscale > 0:
+                with gray.of_chunk(x, start, scratch) as (some, _):
+                    to_grayscale(some, out=some, scratch=scratch)
+            if self.blur > 0 and self.blur_radius > 0:
                 with blurred.of_chunk(x, start, scratch) as (some, rows):
                     blur_by(some, kernels[rows], out=some, scratch=scratch)
-            with solarized.of_chunk(x, start, scratch) as (some, _):
-                solarize(some, self.solarize_threshold, out=some)
+            if self.solarize > 0:
+                with solarized.of_chunk(x, start, scratch) as (some, _):
+                    solarize(some, self.solarize_threshold, out=some)
             normalize(x, self.mean, self.std, out=views[start:stop])
         return views
 
