@@ -23,6 +23,7 @@ from nearfar.views.scratch import Scratch, scratch_for
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
+VIEW_VALUES = 200_000  # floats of a chunk of views on the CPU: it and its temporaries stay in a core's cache
 
 
 @dataclass(frozen=True)
@@ -146,17 +147,23 @@ class ImageView:
         )
 
     @torch.no_grad()
-    def apply(self, images: Tensor, drawn: Drawn) -> Tensor:
-        """The views that these parameters make of these images; see `__call__`."""
+    def apply(self, images: Tensor, drawn: Drawn, *, out: Tensor | None = None) -> Tensor:
+        """The views that these parameters make of these images, written to `out` if given; see `__call__`."""
         check_images(images)
-        views = torch.empty(len(images), 3, self.size, self.size, device=images.device)
+        shape = (len(images), 3, self.size, self.size)
+        views = torch.empty(shape, device=images.device) if out is None else out
+        if views.shape != shape or views.dtype != torch.float32 or views.device != images.device:
+            raise ValueError(
+                f"out is {tuple(views.shape)}, {views.dtype}, on {views.device}, "
+                f"expected {shape}, torch.float32, on {images.device}"
+            )
         drawn = drawn.to(images.device)
         crops = Crops.of(images, drawn.boxes, self.size, drawn.flip, drawn.brightness)
         contrast, saturation, hue = (f.view(-1, 1, 1, 1) for f in (drawn.contrast, drawn.saturation, drawn.hue))
         gray, blurred, solarized = (Chosen.of(mask) for mask in (drawn.grayscale, drawn.blur, drawn.solarize))
         kernels = half_kernel(drawn.sigma[blurred.indices, None], self.blur_radius)
         scratch = scratch_for(images)
-        for start, stop in chunks(images, self.size):
+        for start, stop in chunks(images, 3 * self.size**2, VIEW_VALUES):
             x = scratch.take("view", (stop - start, 3, self.size, self.size), views)
             crops.cut(images, start, stop, out=x, scratch=scratch)
             if self.jitter > 0:
