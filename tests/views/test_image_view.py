@@ -10,6 +10,7 @@ from torch import Tensor
 from nearfar import _torchvision  # noqa: F401
 from nearfar.views import PRESETS, ImageView, byol, dino, make_views, moco_v2, random_crop_boxes, resize_eval, simclr
 from nearfar.views import crop as crop_module
+from nearfar.views import image as image_module
 
 from torchvision.transforms import RandomResizedCrop  # isort: skip
 from torchvision.transforms.v2 import functional as T  # isort: skip
@@ -127,10 +128,23 @@ def test_the_same_seed_and_step_give_the_same_views() -> None:
 def test_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     images, views = random_bytes(23), byol(24)
     whole = make_views(images, views, seed=0, step=0)
-    monkeypatch.setattr(crop_module, "CHUNK_VALUES", 3 * 32 * 32 * 5)
+    monkeypatch.setattr(crop_module, "SOURCE_VALUES", 3 * 32 * 32 * 2)
+    monkeypatch.setattr(image_module, "VIEW_VALUES", 3 * 24 * 24 * 5)
     pieces = make_views(images, views, seed=0, step=0)
     for a, b in zip(whole, pieces, strict=True):
         torch.testing.assert_close(a, b, rtol=0, atol=1e-5)
+
+
+def test_views_can_be_written_where_earlier_ones_were() -> None:
+    images, views = random_bytes(9), dino(24, local_crops=1)
+    kept = make_views(images, views, seed=0, step=0)
+    expected = make_views(images, views, seed=0, step=1)
+    made = make_views(images, views, seed=0, step=1, out=kept)
+    assert all(a is b and a.equal(c) for a, b, c in zip(made, kept, expected, strict=True))
+    with pytest.raises(ValueError, match="out has 2 tensors for 3 views"):
+        make_views(images, views, seed=0, step=1, out=kept[:2])
+    with pytest.raises(ValueError, match=r"out is \(9, 3, 24, 24\).* expected \(4, 3, 24, 24\)"):
+        make_views(images[:4], views, seed=0, step=1, out=kept)
 
 
 def test_drawn_parameters_can_be_shared_out_by_rows() -> None:

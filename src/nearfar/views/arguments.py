@@ -45,7 +45,7 @@ def per_sample(name: str, values: Tensor | float, images: Tensor) -> Tensor:
 
 
 @functools.lru_cache(maxsize=64)
-def constant(values: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+def constant(values: float | tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
     """A small tensor made once: a new one for every chunk would cost more than its use."""
     return torch.tensor(values, dtype=dtype, device=device)
 

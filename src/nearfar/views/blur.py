@@ -10,7 +10,6 @@ from nearfar.views.crop import apply_separable
 from nearfar.views.scratch import Scratch, scratch_for
 
 
-@torch.no_grad()
 def gaussian_blur(
     images: Tensor,
     sigma: Tensor | float,
@@ -36,12 +35,15 @@ def gaussian_blur(
     if not 0 <= radius < side:
         raise ValueError(f"radius is {radius}, expected 0 to {side - 1} for images of {tuple(images.shape[2:])} pixels")
     sigma = per_sample("sigma", sigma, images).view(-1, 1)  # (B, 1)
-    scratch = scratch or scratch_for(images)
-    rows = blur_matrix(half_kernel(sigma, radius), images.shape[2], scratch, "rows")
-    columns = rows
-    if images.shape[2] != images.shape[3]:
-        columns = blur_matrix(half_kernel(sigma, radius), images.shape[3], scratch, "columns")
     out = torch.empty_like(images, memory_format=torch.contiguous_format) if out is None else out
+    return blur_by(images, half_kernel(sigma, radius), out=out, scratch=scratch or scratch_for(images))
+
+
+def blur_by(images: Tensor, kernel: Tensor, *, out: Tensor, scratch: Scratch) -> Tensor:
+    """Blur by (B, radius + 1) weights, from the centre outwards."""
+    rows = columns = blur_matrix(kernel, images.shape[2], scratch, "blur rows")
+    if images.shape[2] != images.shape[3]:
+        columns = blur_matrix(kernel, images.shape[3], scratch, "blur columns")
     return apply_separable(images, rows, columns, out=out, scratch=scratch)
 
 

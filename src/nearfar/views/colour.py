@@ -1,7 +1,7 @@
 """Colour operations on whole batches, each image by its own factor.
 
 Images are (B, 3, H, W) in floating point, in [0, 1]; results too. Every function takes `out`, which may be the images
-themselves, as torch's own functions do: a chain of them then runs in place.
+themselves, as torch's own functions do: a chain of them then runs in place. No gradient passes through them.
 """
 
 import torch
@@ -13,7 +13,6 @@ from nearfar.views.scratch import Scratch, scratch_for
 LUMA = (0.2989, 0.587, 0.114)  # ITU-R BT.601, as PIL and torchvision have it
 
 
-@torch.no_grad()
 def adjust_brightness(images: Tensor, factor: Tensor | float, *, out: Tensor | None = None) -> Tensor:
     """`clamp(factor · x)`: 0 is black, 1 the image itself.
 
@@ -25,7 +24,6 @@ def adjust_brightness(images: Tensor, factor: Tensor | float, *, out: Tensor | N
     return torch.mul(images, per_sample("factor", factor, images), out=out).clamp_(0, 1)
 
 
-@torch.no_grad()
 def adjust_contrast(images: Tensor, factor: Tensor | float, *, out: Tensor | None = None) -> Tensor:
     """`clamp(factor · x + (1 - factor) · mean gray of the image)`: 0 is flat gray, 1 the image itself.
 
@@ -40,7 +38,6 @@ def adjust_contrast(images: Tensor, factor: Tensor | float, *, out: Tensor | Non
     return torch.mul(images, factor, out=out).add_(torch.addcmul(mean, mean, factor, value=-1)).clamp_(0, 1)
 
 
-@torch.no_grad()
 def adjust_saturation(
     images: Tensor, factor: Tensor | float, *, out: Tensor | None = None, scratch: Scratch | None = None
 ) -> Tensor:
@@ -56,7 +53,6 @@ def adjust_saturation(
     return torch.lerp(gray, images, factor, out=out).clamp_(0, 1)
 
 
-@torch.no_grad()
 def adjust_hue(
     images: Tensor, shift: Tensor | float, *, out: Tensor | None = None, scratch: Scratch | None = None
 ) -> Tensor:
@@ -75,26 +71,25 @@ def adjust_hue(
     scratch = scratch or scratch_for(images)
     # Half a turn, so that cyan lies in the middle of [0, 1), and a whole one, so that frac never sees a negative.
     turns = per_sample("shift", shift, images)[:, 0] + 1.5  # (B, 1, 1)
-    cyan, magenta, yellow = constant((1 / 2, 1 / 3, 2 / 3), images.dtype, images.device)
     red, green, blue = images.unbind(1)  # (B, H, W) each
-    low, high, chroma, u, part = (scratch.take(f"plane{i}", tuple(red.shape), images) for i in range(5))
+    low, high, chroma, u, part = scratch.take("planes", (5, *red.shape), images)
     torch.minimum(torch.minimum(green, blue, out=low), red, out=low)
     torch.maximum(torch.maximum(green, blue, out=high), red, out=high)
     torch.sub(high, low, out=chroma).clamp_(min=1e-12)
     torch.add(green, blue, out=u).sub_(red).sub_(low)
-    torch.addcdiv(magenta, u, chroma, value=-1 / 6, out=u)
+    torch.addcdiv(constant(1 / 3, images.dtype, images.device), u, chroma, value=-1 / 6, out=u)
     u.copysign_(torch.sub(blue, green, out=part)).add_(turns).frac_()
 
     out = torch.empty_like(images) if out is None else out
     low.sub_(chroma)
     high.add_(chroma)
-    for channel, (opposite, base, sign) in enumerate(((cyan, low, 6), (magenta, high, -6), (yellow, high, -6))):
-        torch.sub(u, opposite, out=part).abs_().clamp_(1 / 6, 1 / 3)
-        torch.addcmul(base, part, chroma, value=sign, out=out[:, channel])
+    channels = zip(out.unbind(1), (1 / 2, 1 / 3, 2 / 3), (low, high, high), (6, -6, -6), strict=True)
+    for channel, opposite, base, sign in channels:
+        torch.sub(u, constant(opposite, images.dtype, images.device), out=part).abs_().clamp_(1 / 6, 1 / 3)
+        torch.addcmul(base, part, chroma, value=sign, out=channel)
     return out
 
 
-@torch.no_grad()
 def to_grayscale(images: Tensor, *, out: Tensor | None = None, scratch: Scratch | None = None) -> Tensor:
     """The luma of each pixel, in all three channels.
 
@@ -106,7 +101,6 @@ def to_grayscale(images: Tensor, *, out: Tensor | None = None, scratch: Scratch 
     return gray.contiguous() if out is None else out.copy_(gray)
 
 
-@torch.no_grad()
 def solarize(images: Tensor, threshold: Tensor | float, *, out: Tensor | None = None) -> Tensor:
     """Invert what is at or above the threshold.
 
@@ -120,7 +114,6 @@ def solarize(images: Tensor, threshold: Tensor | float, *, out: Tensor | None = 
     return torch.addcmul(images, 1 - 2 * images, above, out=out)
 
 
-@torch.no_grad()
 def normalize(
     images: Tensor, mean: tuple[float, float, float], std: tuple[float, float, float], *, out: Tensor | None = None
 ) -> Tensor:
@@ -130,16 +123,15 @@ def normalize(
         images: (B, 3, H, W) in [0, 1].
     """
     check_float_images(images)
-    shift = constant(tuple(-m / s for m, s in zip(mean, std, strict=True)), images.dtype, images.device)
     out = torch.empty_like(images) if out is None else out
-    for channel in range(3):
-        torch.add(shift[channel], images[:, channel], alpha=1 / std[channel], out=out[:, channel])
+    for x, y, m, s in zip(images.unbind(1), out.unbind(1), mean, std, strict=True):
+        torch.add(constant(-m / s, images.dtype, images.device), x, alpha=1 / s, out=y)
     return out
 
 
 def luma(images: Tensor, scratch: Scratch) -> Tensor:
     """(B, 3, H, W) to (B, 1, H, W)."""
     b, _, h, w = images.shape
-    gray = scratch.take("plane0", (b, h * w), images)
+    gray = scratch.take("gray", (b, h * w), images)
     torch.matmul(constant(LUMA, images.dtype, images.device), images.reshape(b, 3, h * w), out=gray)
     return gray.view(b, 1, h, w)

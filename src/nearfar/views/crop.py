@@ -14,7 +14,7 @@ from nearfar.views.arguments import check_images, check_size, constant
 from nearfar.views.scratch import Scratch, scratch_for
 
 ATTEMPTS = 10
-CHUNK_VALUES = 400_000  # floats of a chunk on the CPU: it and its temporaries stay in a core's cache
+SOURCE_VALUES = 100_000  # floats of a chunk of inputs on the CPU, with its temporaries half a core's cache
 
 
 def random_crop_boxes(
@@ -93,19 +93,18 @@ def crop_resize(images: Tensor, boxes: Tensor, size: int, flip: Tensor | None = 
     if flip is not None and flip.shape != (len(images),):
         raise ValueError(f"flip has shape {tuple(flip.shape)}, expected ({len(images)},): one for each image")
     out = torch.empty(len(images), 3, size, size, device=images.device)
-    crops = Crops.of(images, boxes, size, flip)
-    scratch = scratch_for(images)
-    for start, stop in chunks(images, size):
-        crops.cut(images, start, stop, out=out[start:stop], scratch=scratch)
-    return out
+    return Crops.of(images, boxes, size, flip).cut(images, 0, len(images), out=out, scratch=scratch_for(images))
 
 
-def chunks(images: Tensor, size: int) -> list[tuple[int, int]]:
-    """Where to cut a batch that becomes views of this size: on the CPU into what fits the cache, else not at all."""
-    step = len(images)
-    if images.device.type == "cpu":
-        step = CHUNK_VALUES // (3 * max(images.shape[2] * images.shape[3], size**2))
-    return [(start, min(start + max(1, step), len(images))) for start in range(0, len(images), max(1, step))]
+def chunks(images: Tensor, values: int, most: int, start: int = 0, stop: int | None = None) -> list[tuple[int, int]]:
+    """Where to cut samples start to stop: on the CPU into chunks of at most `most` values, else not at all.
+
+    Args:
+        values: of one sample; at least one sample is a chunk.
+    """
+    stop = len(images) if stop is None else stop
+    step = max(1, most // values) if images.device.type == "cpu" else max(1, stop - start)
+    return [(first, min(first + step, stop)) for first in range(start, stop, step)]
 
 
 @dataclass(frozen=True)
@@ -138,16 +137,22 @@ class Crops:
         return cls((pixel * sharpness).masked_fill_(outside, math.inf), output * (step * sharpness), total)
 
     def cut(self, images: Tensor, start: int, stop: int, *, out: Tensor, scratch: Scratch) -> Tensor:
-        """The crops of images start to stop."""
-        x = images[start:stop]
+        """The crops of images start to stop, a few at a time."""
+        size = self.centre.shape[2]
+        values = images.shape[1] * max(images.shape[2] * images.shape[3], size**2)
+        for first, last in chunks(images, values, SOURCE_VALUES, start, stop):
+            self._cut_chunk(images[first:last], first, last, out[first - start : last - start], scratch)
+        return out
+
+    def _cut_chunk(self, x: Tensor, first: int, last: int, out: Tensor, scratch: Scratch) -> None:
         if x.dtype != torch.float32:
             x = scratch.take("source", tuple(x.shape), out).copy_(x)
-        weights = scratch.take("weights", (2, stop - start, self.centre.shape[2], self.pixel.shape[3]), out)
-        torch.sub(self.pixel[:, start:stop], self.centre[:, start:stop], out=weights)
-        weights.abs_().sub_(constant((1.0,), out.dtype, out.device)).clamp_(max=0)  # the triangle, upside down
-        weights.mul_(self.gain[:, start:stop] / weights.sum(-1, keepdim=True))  # and so is its sum
+        weights = scratch.take("weights", (2, len(x), self.centre.shape[2], self.pixel.shape[3]), out)
+        torch.sub(self.pixel[:, first:last], self.centre[:, first:last], out=weights)
+        weights.abs_().sub_(constant(1.0, out.dtype, out.device)).clamp_(max=0)  # the triangle, upside down
+        weights.mul_(self.gain[:, first:last] / weights.sum(-1, keepdim=True))  # and so is its sum
         rows, columns = weights[0, :, :, : x.shape[2]], weights[1, :, :, : x.shape[3]]
-        return apply_separable(x, rows, columns, out=out, scratch=scratch)
+        apply_separable(x, rows, columns, out=out, scratch=scratch)
 
 
 def apply_separable(images: Tensor, rows: Tensor, columns: Tensor, *, out: Tensor, scratch: Scratch) -> Tensor:

@@ -1,12 +1,15 @@
 """One image view: a recipe, the parameters drawn from it, and their application to a batch."""
 
+from bisect import bisect_left
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 
 import torch
 from torch import Tensor
 
 from nearfar.views.arguments import check_images, check_probability, check_range, check_size
-from nearfar.views.blur import gaussian_blur
+from nearfar.views.blur import blur_by, half_kernel
 from nearfar.views.colour import (
     adjust_contrast,
     adjust_hue,
@@ -20,6 +23,7 @@ from nearfar.views.scratch import Scratch, scratch_for
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
+VIEW_VALUES = 200_000  # floats of a chunk of views on the CPU: it and its temporaries stay in a core's cache
 
 
 @dataclass(frozen=True)
@@ -143,41 +147,63 @@ class ImageView:
         )
 
     @torch.no_grad()
-    def apply(self, images: Tensor, drawn: Drawn) -> Tensor:
-        """The views that these parameters make of these images; see `__call__`."""
+    def apply(self, images: Tensor, drawn: Drawn, *, out: Tensor | None = None) -> Tensor:
+        """The views that these parameters make of these images, written to `out` if given; see `__call__`."""
         check_images(images)
-        views = torch.empty(len(images), 3, self.size, self.size, device=images.device)
+        shape = (len(images), 3, self.size, self.size)
+        views = torch.empty(shape, device=images.device) if out is None else out
+        if views.shape != shape or views.dtype != torch.float32 or views.device != images.device:
+            raise ValueError(
+                f"out is {tuple(views.shape)}, {views.dtype}, on {views.device}, "
+                f"expected {shape}, torch.float32, on {images.device}"
+            )
         drawn = drawn.to(images.device)
         crops = Crops.of(images, drawn.boxes, self.size, drawn.flip, drawn.brightness)
+        contrast, saturation, hue = (f.view(-1, 1, 1, 1) for f in (drawn.contrast, drawn.saturation, drawn.hue))
+        gray, blurred, solarized = (Chosen.of(mask) for mask in (drawn.grayscale, drawn.blur, drawn.solarize))
+        kernels = half_kernel(drawn.sigma[blurred.indices, None], self.blur_radius)
         scratch = scratch_for(images)
-        for start, stop in chunks(images, self.size):
+        for start, stop in chunks(images, 3 * self.size**2, VIEW_VALUES):
             x = scratch.take("view", (stop - start, 3, self.size, self.size), views)
             crops.cut(images, start, stop, out=x, scratch=scratch)
-            self._recolour(x, drawn, start, stop, scratch)
+            if self.jitter > 0:
+                x.clamp_(max=1)  # with the crop's gain this is adjust_brightness
+                adjust_contrast(x, contrast[start:stop], out=x)
+                adjust_saturation(x, saturation[start:stop], out=x, scratch=scratch)
+                adjust_hue(x, hue[start:stop], out=x, scratch=scratch)
+            if self.grayscale > 0:
+                with gray.of_chunk(x, start, scratch) as (some, _):
+                    to_grayscale(some, out=some, scratch=scratch)
+            if self.blur > 0 and self.blur_radius > 0:
+                with blurred.of_chunk(x, start, scratch) as (some, rows):
+                    blur_by(some, kernels[rows], out=some, scratch=scratch)
+            if self.solarize > 0:
+                with solarized.of_chunk(x, start, scratch) as (some, _):
+                    solarize(some, self.solarize_threshold, out=some)
             normalize(x, self.mean, self.std, out=views[start:stop])
         return views
 
-    def _recolour(self, x: Tensor, drawn: Drawn, start: int, stop: int, scratch: Scratch) -> None:
-        """Change the crops start to stop, already multiplied by their brightness, in place."""
-        if self.jitter > 0:
-            x.clamp_(max=1)  # with the crop's gain this is adjust_brightness
-            adjust_contrast(x, drawn.contrast[start:stop], out=x)
-            adjust_saturation(x, drawn.saturation[start:stop], out=x, scratch=scratch)
-            adjust_hue(x, drawn.hue[start:stop], out=x, scratch=scratch)
-        if self.grayscale > 0:
-            chosen, some = select(x, drawn.grayscale[start:stop], scratch)
-            x.index_copy_(0, chosen, to_grayscale(some, out=some, scratch=scratch))
-        if self.blur > 0 and self.blur_radius > 0:
-            chosen, some = select(x, drawn.blur[start:stop], scratch)
-            sigma = drawn.sigma[start:stop][chosen]
-            x.index_copy_(0, chosen, gaussian_blur(some, sigma, self.blur_radius, out=some, scratch=scratch))
-        if self.solarize > 0:
-            chosen, some = select(x, drawn.solarize[start:stop], scratch)
-            x.index_copy_(0, chosen, solarize(some, self.solarize_threshold, out=some))
 
+@dataclass(frozen=True)
+class Chosen:
+    """The samples of a batch that an operation is for."""
 
-def select(x: Tensor, mask: Tensor, scratch: Scratch) -> tuple[Tensor, Tensor]:
-    """The indices where (B,) `mask` holds, and a copy of these images."""
-    chosen = mask.nonzero()[:, 0]
-    some = scratch.take("some", (len(chosen), *x.shape[1:]), x)
-    return chosen, torch.index_select(x, 0, chosen, out=some)
+    indices: Tensor  # (K,) ascending
+    listed: list[int]
+
+    @classmethod
+    def of(cls, mask: Tensor) -> "Chosen":
+        indices = mask.nonzero()[:, 0]
+        return cls(indices, indices.tolist())
+
+    @contextmanager
+    def of_chunk(self, x: Tensor, start: int, scratch: Scratch) -> Iterator[tuple[Tensor, slice]]:
+        """A copy of those among the images x, which begin at sample `start`, to change; then it is put back.
+
+        With it come their places among all that were chosen.
+        """
+        places = slice(bisect_left(self.listed, start), bisect_left(self.listed, start + len(x)))
+        rows = self.indices[places] - start
+        some = scratch.take("some", (len(rows), *x.shape[1:]), x)
+        yield torch.index_select(x, 0, rows, out=some), places
+        x.index_copy_(0, rows, some)

@@ -116,22 +116,32 @@ PRESETS: dict[str, Callable[..., tuple[ImageView, ...]]] = {
 }
 
 
-def make_views(images: Tensor, views: Sequence[ImageView], *, seed: int, step: int) -> list[Tensor]:
+def make_views(
+    images: Tensor, views: Sequence[ImageView], *, seed: int, step: int, out: Sequence[Tensor] | None = None
+) -> list[Tensor]:
     """The views of one training step: the same seed and step always give the same, on every device.
 
-    Each view has a generator of its own, so a view does not change when another is added. Chunks of the batch that
-    are computed apart share one draw.
+    Each view has a generator of its own, so a view does not change when another is added.
 
     Args:
         images: (B, 3, H, W), uint8 or floating point in [0, 1].
         views: the recipes.
         seed: of the run.
         step: of the training.
+        out: where to write, such as the views of an earlier step that are no longer needed: large memory fresh from
+            the system is a good part of the cost.
 
     Returns:
         For each recipe (B, 3, size, size), float32, normalised, on the images' device.
     """
-    return [view(images, view_generator(seed, step, index)) for index, view in enumerate(views)]
+    check_images(images)
+    if out is not None and len(out) != len(views):
+        raise ValueError(f"out has {len(out)} tensors for {len(views)} views, expected one for each")
+    made = []
+    for index, view in enumerate(views):
+        drawn = view.draw(len(images), images.shape[2], images.shape[3], view_generator(seed, step, index))
+        made.append(view.apply(images, drawn, out=None if out is None else out[index]))
+    return made
 
 
 def view_generator(seed: int, step: int, index: int) -> torch.Generator:
