@@ -31,6 +31,8 @@ def nce(
     bank_size: int,
     log_normalizer: float | Tensor | None = None,
     proximal: float = 0.0,
+    ids: Tensor | None = None,
+    noise_ids: Tensor | None = None,
     reduction: Reduction = "mean",
 ) -> Tensor:
     """InstDisc's loss: tell a sample's own memory from m memories drawn at random.
@@ -48,6 +50,7 @@ def nce(
         log_normalizer: log Z, held fixed after its first estimate as the paper does; None: estimated from this
             noise by `estimate_log_normalizer`, without gradient.
         proximal: the weight λ.
+        ids, noise_ids: (B,), (m,), with noise (m, D): noise with the query's id does not count.
         reduction: "mean", "sum" or "none" over the B queries.
 
     Returns:
@@ -57,6 +60,10 @@ def nce(
     """
     _check_noise(query, positive, noise, bank_size)
     check_at_least("proximal", proximal, 0.0)
+    if (ids is None) != (noise_ids is None):
+        raise ValueError("expected both ids and noise_ids or neither: one alone excludes nothing")
+    if ids is not None and noise.ndim == 3:
+        raise ValueError(f"ids are given and noise has shape {tuple(noise.shape)}, expected (m, D), drawn for all")
     check_reduction(reduction)
     if log_normalizer is None:
         log_normalizer = estimate_log_normalizer(query, noise, temperature=temperature, bank_size=bank_size)
@@ -67,7 +74,7 @@ def nce(
     bias = -torch.as_tensor(log_normalizer).to(query).reshape(()) - math.log(noise.shape[-2] / bank_size)
     mine = softplus(-(scale * paired_similarity(query, positive) + bias))  # (B,)
     if noise.ndim == 2:
-        others = similarity_softplus_sum(query, noise, scale=scale, bias=bias)  # (B,)
+        others = similarity_softplus_sum(query, noise, scale=scale, bias=bias, query_ids=ids, key_ids=noise_ids)  # (B,)
     else:
         others = softplus(scale * _similarity_to_own(query, noise) + bias).sum(1)  # (B,)
     return reduced(mine + others + proximal * (query - positive).square().sum(1), reduction)

@@ -2,41 +2,67 @@
 
 from collections.abc import Callable
 
+from nearfar.methods.barlow_twins import BarlowTwins
 from nearfar.methods.byol import BYOL
+from nearfar.methods.instdisc import InstDisc
 from nearfar.methods.method import Batch, Encoded, Method, Step
 from nearfar.methods.moco import MoCo, moco_v1
 from nearfar.methods.moco_v3 import MoCoV3
+from nearfar.methods.nnclr import NNCLR
 from nearfar.methods.simclr import SimCLR, simclr_v2
+from nearfar.methods.simsiam import SimSiam
+from nearfar.methods.supcon import SupCon
+from nearfar.methods.vicreg import VICReg
 
+# Each is called as Method(encoder, features=encoder.num_features, samples=..., **the paper's hyperparameters).
 METHODS: dict[str, Callable[..., Method]] = {
+    "barlow_twins": BarlowTwins,
     "byol": BYOL,
+    "instdisc": InstDisc,
     "moco": MoCo,
     "moco_v1": moco_v1,
     "moco_v3": MoCoV3,
+    "nnclr": NNCLR,
     "simclr": SimCLR,
     "simclr_v2": simclr_v2,
+    "simsiam": SimSiam,
+    "supcon": SupCon,
+    "vicreg": VICReg,
 }
 
-VIEWS: dict[str, str] = {  # the views each method's paper trains on, by the name of their preset
+# The views each paper trains on, by the name of their preset.
+VIEWS: dict[str, str] = {
+    "barlow_twins": "byol",
     "byol": "byol",
+    "instdisc": "moco_v1",
     "moco": "moco_v2",
     "moco_v1": "moco_v1",
     "moco_v3": "byol",
+    "nnclr": "simclr",
     "simclr": "simclr",
     "simclr_v2": "simclr",
+    "simsiam": "moco_v2",
+    "supcon": "simclr",
+    "vicreg": "byol",
 }
 
 __all__ = [
     "BYOL",
     "METHODS",
+    "NNCLR",
     "VIEWS",
+    "BarlowTwins",
     "Batch",
     "Encoded",
+    "InstDisc",
     "Method",
     "MoCo",
     "MoCoV3",
     "SimCLR",
+    "SimSiam",
     "Step",
+    "SupCon",
+    "VICReg",
     "moco_v1",
     "simclr_v2",
 ]

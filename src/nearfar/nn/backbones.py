@@ -171,12 +171,7 @@ def _keep_resolution(network: nn.Module) -> None:
 def _load(network: nn.Module, file: Path, name: str) -> None:
     if not file.is_file():
         raise ValueError(f"weights is {str(file)!r}, expected a file")
-    if file.suffix == ".safetensors":
-        from safetensors.torch import load_file
-
-        state: Mapping[str, Tensor] = load_file(file)
-    else:
-        state = torch.load(file, map_location="cpu", weights_only=True)
+    state = _read(file)
     own = network.state_dict()
     state = {key: value for key, value in state.items() if key in own or not key.startswith(_CLASSIFIERS)}
     missing, foreign = sorted(own.keys() - state.keys()), sorted(state.keys() - own.keys())
@@ -187,3 +182,17 @@ def _load(network: nn.Module, file: Path, name: str) -> None:
             subject = f"backbone {name!r}" if what == "has no place for" else str(file)
             raise ValueError(f"{file} does not fit backbone {name!r}: {subject} {what} {keys[0]}{more}")
     network.load_state_dict(state)
+
+
+def _read(file: Path) -> Mapping[str, Tensor]:
+    try:
+        if file.suffix == ".safetensors":
+            from safetensors.torch import load_file
+
+            return load_file(file)
+        state = torch.load(file, map_location="cpu", weights_only=True)
+    except Exception as error:  # each format fails in its own way
+        raise ValueError(f"{file} is not a file of weights, safetensors or torch ({type(error).__name__})") from error
+    if not isinstance(state, Mapping) or not all(isinstance(value, Tensor) for value in state.values()):
+        raise ValueError(f"{file} is not a file of weights: expected tensors by name, saw a {type(state).__name__}")
+    return state

@@ -17,6 +17,7 @@ class Bank(nn.Module):
     """
 
     rows: Tensor  # (n, D)
+    row_ids: Tensor  # (n,) the samples' ids, -1 until they are known
     seed: Tensor  # ()
     step: Tensor  # ()
 
@@ -27,6 +28,7 @@ class Bank(nn.Module):
                 raise ValueError(f"{name} is {value}, expected at least 1")
         generator = torch.Generator().manual_seed(seed)
         self.register_buffer("rows", unit(torch.randn(n, dim, generator=generator)))
+        self.register_buffer("row_ids", torch.full((n,), -1))
         self.register_buffer("seed", torch.tensor(seed))
         self.register_buffer("step", torch.tensor(0))
 
@@ -41,21 +43,25 @@ class Bank(nn.Module):
         return self.rows[index]
 
     @torch.no_grad()
-    def write(self, index: Tensor, v: Tensor, momentum: float) -> None:
+    def write(self, index: Tensor, v: Tensor, momentum: float, ids: Tensor | None = None) -> None:
         """`row = unit(momentum · row + (1 - momentum) · unit(v))` of the samples (B,); v: (B, D).
 
-        Rows of v that are not finite change nothing. Of an index that comes twice, the last counts.
+        Rows of v that are not finite change nothing. Of an index that comes twice, the last counts. The ids (B,)
+        are kept beside the rows; without any, the index is.
         """
         check_rows("v", v)
+        ids = index if ids is None else ids
+        check_ids("ids", ids, len(v), self.rows)
         check_at_least("momentum", momentum, 0.0, below=1.0)
         new = unit(torch.lerp(unit(v).to(self.rows), self.read(index), momentum))
         finite = new.isfinite().all(1)
-        for_sure, new = index[finite], new[finite]
-        # Written last to first, without duplicates: index_put's order is not defined for equal indices.
-        last = torch.full((len(self),), -1, device=index.device)
-        last.scatter_reduce_(0, for_sure, torch.arange(len(for_sure), device=index.device), "amax")
-        written = last[for_sure] == torch.arange(len(for_sure), device=index.device)
-        self.rows[for_sure[written]] = new[written]
+        index, new, ids = index[finite], new[finite], ids[finite]
+        # torch leaves open which of two equal indices is written last, so only one of them is written.
+        number = torch.arange(len(index), device=index.device)
+        last = torch.full((len(self),), -1, device=index.device).scatter_reduce(0, index, number, "amax")
+        chosen = last[index] == number
+        self.rows[index[chosen]] = new[chosen]
+        self.row_ids[index[chosen]] = ids[chosen].to(self.row_ids)
 
     def noise(self, count: int) -> Tensor:
         """(count,) sample numbers, uniform with replacement, the same until `advance` is called."""

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from nearfar.views.arguments import check_images, check_size, constant
+from nearfar.views.arguments import check_images, check_size
 from nearfar.views.scratch import Scratch, scratch_for
 
 ATTEMPTS = 10
-SOURCE_VALUES = 100_000  # floats of a chunk of inputs on the CPU, with its temporaries half a core's cache
+SOURCE_VALUES = 170_000  # floats of a chunk of inputs on the CPU, with its temporaries half a core's cache
 
 
 def random_crop_boxes(
@@ -109,36 +109,41 @@ def chunks(images: Tensor, values: int, most: int, start: int = 0, stop: int | N
 
 @dataclass(frozen=True)
 class Crops:
-    """Where the output pixels of B crops lie among the input's; made once for the batch, applied chunk by chunk.
+    """Which input pixels make each output pixel of B crops; made once for the batch, applied chunk by chunk.
 
-    The two axes, rows and columns, are stacked, the shorter filled up to S = max(H, W). Positions are from the box's
-    start, in half-widths of the filter: an output pixel where that is wider than an input pixel, else an input pixel.
+    The two axes, rows and columns, are stacked, the shorter filled up to S = max(H, W). The filter is a triangle, to
+    either side as wide as an output pixel where that is wider than an input pixel, else as an input pixel; it is cut
+    off at the box's ends. So at most `taps` input pixels count, which lie side by side.
     """
 
-    pixel: Tensor  # (2, B, 1, S); infinite outside the box
-    centre: Tensor  # (2, B, size, 1)
-    gain: Tensor  # (2, B, 1, 1), what the weights of an output pixel sum to
+    index: Tensor  # (2, B, size, taps), in [0, S)
+    weight: Tensor  # (2, B, size, taps)
 
     @classmethod
     def of(cls, images: Tensor, boxes: Tensor, size: int, flip: Tensor | None, gain: Tensor | float = 1.0) -> "Crops":
         """Crops of these boxes, each multiplied by its `gain`: (B,), or one number for all."""
-        device = images.device
+        device, side = images.device, max(images.shape[2:])
         begin, extent = boxes.to(device).t().float().view(2, 2, -1, 1, 1)  # (2, B, 1, 1) each
         step = extent / size  # input pixels per output pixel
-        sharpness = 1 / step.clamp(min=1)
+        reach = step.clamp(min=1)
         output = torch.arange(size, device=device).add(0.5).view(1, 1, -1, 1).expand(2, len(boxes), size, 1)
         if flip is not None:
             mirrored = torch.stack([torch.zeros_like(flip), flip]).to(device)  # (2, B), columns alone
             output = torch.where(mirrored[:, :, None, None], size - output, output)
-        pixel = torch.arange(max(images.shape[2:]), device=device).add(0.5) - begin  # (2, B, 1, S)
-        outside = (pixel < 0) | (pixel > extent)
-        total = torch.ones_like(step)
-        total[0, :, 0, 0] = (torch.as_tensor(gain) / (255 if images.dtype == torch.uint8 else 1)).to(device)
-        return cls((pixel * sharpness).masked_fill_(outside, math.inf), output * (step * sharpness), total)
+        centre = output * step + (begin - 0.5)  # (2, B, size, 1), where pixel j is at j
+        taps = min(side, math.ceil(2 * max(1.0, side / size)))
+        first = ((centre - reach).floor_() + 1).clamp_(0, side - taps)
+        pixel = first + torch.arange(taps, device=device)  # (2, B, size, taps)
+        weight = (1 - (pixel - centre).abs_().div_(reach)).clamp_(min=0)
+        weight *= (pixel >= begin) & (pixel < begin + extent)
+        weight /= weight.sum(-1, keepdim=True)
+        scale = torch.as_tensor(gain, device=device) / (255 if images.dtype == torch.uint8 else 1)
+        weight[0] *= scale.view(-1, 1, 1)
+        return cls(pixel.long(), weight)
 
     def cut(self, images: Tensor, start: int, stop: int, *, out: Tensor, scratch: Scratch) -> Tensor:
         """The crops of images start to stop, a few at a time."""
-        size = self.centre.shape[2]
+        size = self.index.shape[2]
         values = images.shape[1] * max(images.shape[2] * images.shape[3], size**2)
         for first, last in chunks(images, values, SOURCE_VALUES, start, stop):
             self._cut_chunk(images[first:last], first, last, out[first - start : last - start], scratch)
@@ -147,10 +152,8 @@ class Crops:
     def _cut_chunk(self, x: Tensor, first: int, last: int, out: Tensor, scratch: Scratch) -> None:
         if x.dtype != torch.float32:
             x = scratch.take("source", tuple(x.shape), out).copy_(x)
-        weights = scratch.take("weights", (2, len(x), self.centre.shape[2], self.pixel.shape[3]), out)
-        torch.sub(self.pixel[:, first:last], self.centre[:, first:last], out=weights)
-        weights.abs_().sub_(constant(1.0, out.dtype, out.device)).clamp_(max=0)  # the triangle, upside down
-        weights.mul_(self.gain[:, first:last] / weights.sum(-1, keepdim=True))  # and so is its sum
+        weights = scratch.take("weights", (2, len(x), self.index.shape[2], max(x.shape[2:])), out).zero_()
+        weights.scatter_(-1, self.index[:, first:last], self.weight[:, first:last])
         rows, columns = weights[0, :, :, : x.shape[2]], weights[1, :, :, : x.shape[3]]
         apply_separable(x, rows, columns, out=out, scratch=scratch)
 

@@ -15,20 +15,21 @@ class Scratch:
     """
 
     def __init__(self) -> None:
-        self._buffers: dict[str, Tensor] = {}
-        self._last: dict[str, Tensor] = {}
+        self._buffers: dict[tuple[object, ...], Tensor] = {}
+        self._views: dict[tuple[object, ...], dict[tuple[int, ...], Tensor]] = {}
 
     def take(self, name: str, shape: tuple[int, ...], like: Tensor) -> Tensor:
         """A contiguous tensor of this shape, with the type and device of `like`; what it holds is left over."""
-        last = self._last.get(name)
-        if last is not None and last.shape == shape and last.dtype == like.dtype and last.device == like.device:
-            return last
-        count = math.prod(shape)
-        buffer = self._buffers.get(name)
-        if buffer is None or len(buffer) < count or buffer.dtype != like.dtype or buffer.device != like.device:
-            buffer = self._buffers[name] = torch.empty(count, dtype=like.dtype, device=like.device)
-        self._last[name] = buffer[:count].view(shape)
-        return self._last[name]
+        key = (name, like.dtype, like.device)
+        views = self._views.setdefault(key, {})
+        view = views.get(shape)
+        if view is None:
+            count = math.prod(shape)
+            if key not in self._buffers or len(self._buffers[key]) < count:
+                self._buffers[key] = torch.empty(count, dtype=like.dtype, device=like.device)
+                views.clear()
+            view = views[shape] = self._buffers[key][:count].view(shape)
+        return view
 
 
 _of_thread = threading.local()

@@ -1,0 +1,42 @@
+"""Barlow Twins: the two views' features correlate each with itself and with no other."""
+
+from torch import nn
+
+from nearfar.losses import barlow_twins
+from nearfar.methods.method import Batch, Encoded, Method, Step
+from nearfar.nn.heads import projector
+
+
+class BarlowTwins(Method):
+    """A wide projector, and a cross-correlation matrix that must become the identity.
+
+    Args:
+        encoder: x (B, ...) to h (B, features).
+        dim, hidden: of the projector (3 layers).
+        redundancy_weight: the paper's λ.
+
+    Reference: Zbontar et al. 2021, https://arxiv.org/abs/2103.03230
+    """
+
+    def __init__(
+        self,
+        encoder: nn.Module,
+        *,
+        features: int,
+        samples: int = 0,
+        dim: int = 8192,
+        hidden: int = 8192,
+        redundancy_weight: float = 0.0051,
+    ) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.projector = projector(features, hidden, dim, layers=3)
+        self.redundancy_weight = redundancy_weight
+
+    def encode(self, batch: Batch) -> Encoded:
+        z1, z2 = (self.projector(self.encoder(x)) for x in batch.views[:2])  # (B, D)
+        return {"z1": z1, "z2": z2}
+
+    def contrast(self, encoded: Encoded) -> Step:
+        z1, z2 = encoded["z1"], encoded["z2"]
+        return Step(barlow_twins(z1, z2, redundancy_weight=self.redundancy_weight), z1.detach(), z2.detach())

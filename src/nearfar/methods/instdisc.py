@@ -1,0 +1,92 @@
+"""InstDisc: every sample is a class of its own, and its weights are the memory of how it looked before."""
+
+import torch
+from torch import Tensor, nn
+
+from nearfar.losses import estimate_log_normalizer, nce
+from nearfar.losses.arguments import accumulable
+from nearfar.methods.method import Batch, Encoded, Method, Step
+from nearfar.methods.pending import Pending
+from nearfar.nn.bank import Bank
+from nearfar.nn.heads import projector
+
+
+class InstDisc(Method):
+    """One view against the memory bank by noise-contrastive estimation; the bank is written after each step.
+
+    Log Z is estimated by Monte Carlo on the noise of the first step and then held. The noise is drawn for the batch,
+    not for each query as in the paper, which keeps the memory linear; memories of the query's own id do not count.
+    The loss is no InfoNCE, so `Step.candidates` is 0: there is no bound log N - L to read from it.
+
+    Args:
+        encoder: x (B, ...) to h (B, features).
+        samples: n, the number of training samples: rows of the bank.
+        temperature, noise, dim: the paper's τ, m and D.
+        momentum: of the memories; 0.5 in the authors' code.
+        proximal: the weight λ of the squared distance to the memory; 0 leaves it out, as the authors' code does.
+        seed: of the first memories and the noise.
+
+    Reference: Wu et al. 2018, https://arxiv.org/abs/1805.01978
+    """
+
+    log_normalizer: Tensor  # () NaN until the first step
+
+    def __init__(
+        self,
+        encoder: nn.Module,
+        *,
+        features: int,
+        samples: int = 0,
+        temperature: float = 0.07,
+        noise: int = 4096,
+        dim: int = 128,
+        momentum: float = 0.5,
+        proximal: float = 1.0,
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        if samples < 1:
+            raise ValueError(f"samples is {samples}, expected the number of training samples: each has a memory")
+        self.encoder = encoder
+        self.projector = projector(features, features, dim, layers=1)
+        self.bank = Bank(samples, dim, seed=seed)
+        self.register_buffer("log_normalizer", torch.tensor(torch.nan))
+        self.temperature, self.noise, self.momentum, self.proximal = temperature, noise, momentum, proximal
+        self._pending = Pending()
+
+    def encode(self, batch: Batch) -> Encoded:
+        return {"v": self.projector(self.encoder(batch.views[0])), "index": batch.index, "ids": batch.ids}
+
+    def contrast(self, encoded: Encoded) -> Step:
+        v, index, ids = accumulable(encoded["v"]), encoded["index"], encoded["ids"]
+        memory = self.bank.read(index)  # (B, D)
+        drawn = self.bank.noise(self.noise)  # (m,)
+        noise = self.bank.rows[drawn]  # (m, D)
+        log_z = self.log_normalizer
+        if log_z.isnan():
+            log_z = estimate_log_normalizer(v, noise, temperature=self.temperature, bank_size=len(self.bank))
+        loss = nce(
+            v,
+            memory,
+            noise,
+            temperature=self.temperature,
+            bank_size=len(self.bank),
+            log_normalizer=log_z.nan_to_num(0.0),  # of features that are not finite: the loss will say so
+            proximal=self.proximal,
+            ids=ids,
+            noise_ids=self._known_ids(index, ids)[drawn],
+        )
+        if self.training:
+            self._pending.add(v, index, ids, log_z)
+        return Step(loss, v.detach(), memory, log={"log_normalizer": log_z.clone()})
+
+    def after_step(self, progress: float) -> None:
+        for v, index, ids, log_z in self._pending.take():
+            if self.log_normalizer.isnan():
+                self.log_normalizer.copy_(log_z)
+            self.bank.write(index, v, self.momentum, ids)
+        self.bank.advance()
+
+    def _known_ids(self, index: Tensor, ids: Tensor) -> Tensor:
+        """(n,), the bank's ids with those of the batch, which it may not know yet."""
+        return self.bank.row_ids.index_put((index,), ids.to(self.bank.row_ids))

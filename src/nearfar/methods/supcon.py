@@ -1,0 +1,54 @@
+"""SupCon: SimCLR with labels; everything of the same class is a positive."""
+
+import torch
+from torch import Tensor, nn
+
+from nearfar.losses import sup_con
+from nearfar.methods.method import Batch, Encoded, Method, Step
+from nearfar.nn.heads import projector
+
+
+class SupCon(Method):
+    """Two views of each sample, and each must find all views of its class.
+
+    Args:
+        encoder: x (B, ...) to h (B, features).
+        temperature, dim, hidden: of the loss and the head (2 layers, no batch-norm); hidden is `features` unless given.
+
+    Samples with equal ids count as one class, the lowest of their labels, so that none is the other's negative.
+
+    Reference: Khosla et al. 2020, https://arxiv.org/abs/2004.11362
+    """
+
+    def __init__(
+        self,
+        encoder: nn.Module,
+        *,
+        features: int,
+        samples: int = 0,
+        temperature: float = 0.1,
+        dim: int = 128,
+        hidden: int | None = None,
+    ) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.projector = projector(features, hidden or features, dim, batch_norm=False)
+        self.temperature = temperature
+
+    def encode(self, batch: Batch) -> Encoded:
+        if batch.labels is None:
+            raise ValueError("SupCon learns from labels and the batch has none; give labelled data, or train SimCLR")
+        z1, z2 = (self.projector(self.encoder(x)) for x in batch.views[:2])  # (B, D)
+        return {"z1": z1, "z2": z2, "labels": batch.labels, "ids": batch.ids}
+
+    def contrast(self, encoded: Encoded) -> Step:
+        z1, z2 = encoded["z1"], encoded["z2"]
+        classes = _one_label_per_id(encoded["labels"], encoded["ids"])  # (B,)
+        loss = sup_con(torch.cat([z1, z2]), classes.repeat(2), temperature=self.temperature)
+        return Step(loss, z1.detach(), z2.detach(), candidates=2 * len(z1) - 1)
+
+
+def _one_label_per_id(labels: Tensor, ids: Tensor) -> Tensor:
+    _, which = ids.unique(return_inverse=True)  # (B,)
+    lowest = labels.new_full((len(labels),), torch.iinfo(labels.dtype).max).scatter_reduce(0, which, labels, "amin")
+    return lowest[which]

@@ -1,0 +1,53 @@
+"""VICReg: views agree, features keep their variance and do not covary."""
+
+from torch import nn
+
+from nearfar.losses import vicreg
+from nearfar.methods.method import Batch, Encoded, Method, Step
+from nearfar.nn.heads import projector
+
+
+class VICReg(Method):
+    """A wide projector, and variance, invariance and covariance of what it gives.
+
+    Args:
+        encoder: x (B, ...) to h (B, features).
+        dim, hidden: of the projector (3 layers).
+        invariance_weight, variance_weight, covariance_weight: the paper's λ, μ, ν.
+
+    Reference: Bardes et al. 2022, https://arxiv.org/abs/2105.04906
+    """
+
+    def __init__(
+        self,
+        encoder: nn.Module,
+        *,
+        features: int,
+        samples: int = 0,
+        dim: int = 8192,
+        hidden: int = 8192,
+        invariance_weight: float = 25.0,
+        variance_weight: float = 25.0,
+        covariance_weight: float = 1.0,
+    ) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.projector = projector(features, hidden, dim, layers=3)
+        self.invariance_weight = invariance_weight
+        self.variance_weight = variance_weight
+        self.covariance_weight = covariance_weight
+
+    def encode(self, batch: Batch) -> Encoded:
+        z1, z2 = (self.projector(self.encoder(x)) for x in batch.views[:2])  # (B, D)
+        return {"z1": z1, "z2": z2}
+
+    def contrast(self, encoded: Encoded) -> Step:
+        z1, z2 = encoded["z1"], encoded["z2"]
+        loss = vicreg(
+            z1,
+            z2,
+            invariance_weight=self.invariance_weight,
+            variance_weight=self.variance_weight,
+            covariance_weight=self.covariance_weight,
+        )
+        return Step(loss, z1.detach(), z2.detach())

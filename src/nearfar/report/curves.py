@@ -1,0 +1,81 @@
+"""The curves of a run, as data for the page's charts and as a sentence each."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+_POINTS = 1000  # of a line, at most
+
+
+@dataclass(frozen=True)
+class Line:
+    """One metric over the steps."""
+
+    name: str
+    x: list[float]
+    y: list[float]
+    dashed: bool = False  # a limit, not a measurement
+
+
+@dataclass(frozen=True)
+class Chart:
+    """Lines that are read together."""
+
+    title: str
+    lines: list[Line]
+
+    def sentence(self) -> str:
+        """The chart in words, for who does not see it."""
+        parts = []
+        for line in self.lines:
+            first, last = line.y[0], line.y[-1]
+            if line.dashed or min(line.y) == max(line.y):
+                parts.append(f"{line.name} {last:.4g}")
+            else:
+                least, most = min(line.y), max(line.y)
+                parts.append(f"{line.name} from {first:.4g} to {last:.4g}, between {least:.4g} and {most:.4g}")
+        return "; ".join(parts)
+
+    def data(self) -> dict[str, Any]:
+        """For the script of the page."""
+        lines = [{"name": line.name, "x": line.x, "y": line.y, "dashed": line.dashed} for line in self.lines]
+        return {"title": self.title, "lines": lines}
+
+
+# title, and for each line: key in metrics.jsonl, name, whether it is a limit
+_CHARTS = (
+    ("Loss", (("loss", "loss", False), ("ceiling", "log N: nothing learned", True))),
+    ("k-NN during training", (("knn", "k-NN accuracy", False),)),
+    ("Effective rank", (("effective_rank", "effective rank", False),)),
+    ("Alignment and uniformity", (("alignment", "alignment", False), ("uniformity", "uniformity", False))),
+    ("Mutual information, at least", (("bound", "bound log N - loss", False), ("ceiling", "ceiling log N", True))),
+    ("Contrastive accuracy", (("accuracy", "accuracy", False),)),
+    ("Deviation of a dimension", (("deviation", "deviation", False),)),
+    ("Temperature", (("temperature", "temperature", False),)),
+    ("Learning rate", (("lr", "learning rate", False),)),
+    ("Gradient norm", (("gradient_norm", "gradient norm", False),)),
+    ("Speed", (("samples_per_second", "samples per second", False),)),
+)
+
+
+def curves(metrics: list[dict[str, Any]]) -> list[Chart]:
+    """The charts for which there is something measured."""
+    charts = []
+    for title, wanted in _CHARTS:
+        lines = [line for key, name, dashed in wanted if (line := _line(metrics, key, name, dashed))]
+        if any(not line.dashed for line in lines):
+            charts.append(Chart(title, lines))
+    return charts
+
+
+def _line(metrics: list[dict[str, Any]], key: str, name: str, dashed: bool) -> Line | None:
+    points = [
+        (float(line["step"]), float(value))
+        for line in metrics
+        if isinstance(value := line.get(key), int | float) and math.isfinite(value)
+    ]
+    if not points:
+        return None
+    stride = math.ceil(len(points) / _POINTS)
+    kept = points[:-1:stride] + points[-1:]
+    return Line(name, [x for x, _ in kept], [float(f"{y:.6g}") for _, y in kept], dashed)
