@@ -6,6 +6,7 @@ from importlib import import_module
 from nearfar import __version__
 
 COMMANDS = {
+    "train": "from data to a trained encoder, evaluated, with a report",
     "check": "is the machine right, and are loss and gradient exact here?",
 }
 

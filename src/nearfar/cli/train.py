@@ -3,8 +3,8 @@
 import sys
 from pathlib import Path
 
-from jsonargparse import ArgumentParser, Namespace
 from jsonargparse import ArgumentError as BadArgument
+from jsonargparse import ArgumentParser, Namespace
 
 from nearfar.config import TrainConfig, build, nearest
 

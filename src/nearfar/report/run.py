@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-import yaml  # type: ignore[import-untyped]
+import yaml
 
 from nearfar.evaluate.neighbours import Neighbours
 from nearfar.evaluate.results import Results

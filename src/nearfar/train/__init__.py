@@ -6,9 +6,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from nearfar import _torchvision  # noqa: F401  before lightning, which imports torchvision
 from rich.console import Console
 
+from nearfar import _torchvision  # noqa: F401  before lightning, which imports torchvision
 from nearfar.config import DataConfig, OptimizerConfig, TrainConfig, build
 from nearfar.evaluate import Results
 from nearfar.train.model import Encoder, load

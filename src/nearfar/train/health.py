@@ -37,7 +37,7 @@ def measure(step: Step) -> dict[str, float | list[float]]:
         "effective_rank": float(effective_rank(z1)),
         "dimensions": float(z1.shape[1]),
         "rank_limit": float(min(z1.shape)),
-        "deviation": float(deviation(z1)),
+        "deviation": float(deviation(z1).mean()),
         "accuracy": twins_found(z1, z2),
         "positive_similarity": float((z1 * z2).sum(1).mean()),
         "positives": histograms.positive.tolist(),

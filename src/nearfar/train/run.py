@@ -5,8 +5,9 @@ import logging
 import platform
 import time
 import warnings
-from dataclasses import replace
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import lightning
 import torch
@@ -17,20 +18,22 @@ import nearfar
 from nearfar.config import TrainConfig
 from nearfar.data import Dataset, Loader, open_data
 from nearfar.data.dataset import ArrayDataset
-from nearfar.evaluate import Results, evaluate
+from nearfar.evaluate import Results, embed, evaluate, find_neighbours
 from nearfar.methods import METHODS, VIEWS, Method
 from nearfar.nn.backbones import backbone
-from nearfar.report import find_neighbours, write_report
+from nearfar.report import write_report
 from nearfar.train import checkpoint
 from nearfar.train.health import Verdict
 from nearfar.train.model import save_model
 from nearfar.train.module import NotFiniteError, Pretraining, Steps
 from nearfar.train.readout import Readout
 from nearfar.train.watch import Watch, stopping
-from nearfar.views import PRESETS, ImageView, resize_eval, view_grid
+from nearfar.views import PRESETS, ImageView, resize_eval
+from nearfar.views.grid import view_grid
 
 _VALIDATION = 2000  # samples held out, at most
 _BANK = 4000  # training samples the online k-NN looks among
+SUPERVISED = {"supcon"}  # methods that are given the labels
 _PRECISION = {"32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed"}
 
 
@@ -98,7 +101,7 @@ class Run:
             bank = self.train.subset(torch.linspace(0, len(self.train) - 1, min(_BANK, len(self.train))).long())
         return Readout(self.validation, bank, self.views, self.config.image_size)
 
-    def _restore(self) -> dict[str, object]:
+    def _restore(self) -> dict[str, Any]:
         state, path, broken = checkpoint.load_newest(self.folder / "checkpoints")
         for file in broken:
             self.console.print(f"[yellow]{file.name} cannot be read; going on from {path.name}[/]")
@@ -115,7 +118,7 @@ class Run:
         (self.folder / "environment.json").write_text(json.dumps(environment(self.device), indent=1))
         self._list_skipped()
         sample = self.train.fetch(torch.arange(min(12, len(self.train))))
-        view_grid(sample, self.views, seed=self.config.seed, path=self.folder / "views.png")
+        view_grid(sample, self.views, self.folder / "views.png", seed=self.config.seed)
         if not self._fit():
             return None
         save_model(self.method.encoder, self.config, self.folder)
@@ -128,7 +131,7 @@ class Run:
         """Returns whether the run came to its end."""
         watch = Watch(self.folder, self._readout(), self.steps_per_epoch, self.console)
         ids = self.train.groups if self.train.groups is not None else torch.arange(len(self.train))
-        labels = self.train.labels if getattr(self.method, "needs_labels", False) else None
+        labels = self.train.labels if self.config.method in SUPERVISED else None
         module = Pretraining(
             self.method, self.config, self.views, total=self.total, ids=ids, labels=labels, checkpoint=self._newest
         )
@@ -207,7 +210,8 @@ class Run:
         results.save(self.folder / "evaluation.json")
         self.console.print(results.table())
         self.console.print(f"evaluated in {time.perf_counter() - start:.0f} s on {len(test):,} {split} samples")
-        find_neighbours(encoder, test, prepare=prepare, path=self.folder / "neighbours.npz", seed=self.config.seed)
+        h = embed(encoder, test, prepare=prepare)
+        find_neighbours(h, test, seed=self.config.seed).save(self.folder / "neighbours.npz")
         return results
 
     def _newest(self) -> str:
@@ -237,12 +241,12 @@ def build_method(config: TrainConfig, samples: int) -> Method:
 
 
 @torch.no_grad()
-def calibrated(encoder: nn.Module, train: Dataset, prepare: object) -> nn.Module:
+def calibrated(encoder: nn.Module, train: Dataset, prepare: Callable[[Tensor], Tensor]) -> nn.Module:
     """An untrained encoder with the batch statistics of the data: without them it would be a baseline made weak."""
     encoder.train()
     device = next(encoder.parameters()).device
     for part in torch.arange(len(train)).split(256)[:20]:
-        encoder(prepare(train.fetch(part).to(device)))  # type: ignore[operator]
+        encoder(prepare(train.fetch(part).to(device)))
     return encoder.eval()
 
 
@@ -272,6 +276,3 @@ def _device(name: str) -> torch.device:
         return torch.device(name)
     accelerator = torch.accelerator.current_accelerator(check_available=True)
     return accelerator or torch.device("cpu")
-
-
-__all__ = ["Run", "replace"]

@@ -12,7 +12,6 @@ from types import FrameType
 from typing import Any
 
 import lightning
-import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
@@ -64,7 +63,9 @@ class Watch(lightning.Callback):
             return
         done, last = module.done, module.done == module.total
         loss = float(module.last.loss.detach())
-        self._bar.update(self._task, completed=done, state=f"loss {loss:.3f}  lr {module.rate:.2g}  {self._speed(module):.0f}/s")
+        self._bar.update(
+            self._task, completed=done, state=f"loss {loss:.3f}  lr {module.rate:.2g}  {self._speed(module):.0f}/s"
+        )
         epoch_ends = done % self.steps_per_epoch == 0
         if done % module.config.health_every == 0 or last or done == 1:
             self._look(module, loss, knn=epoch_ends or last)
