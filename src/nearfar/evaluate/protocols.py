@@ -8,6 +8,7 @@ from typing import Protocol
 import torch
 import torch.nn.functional as F
 from rich.console import Console
+from rich.markup import escape
 from torch import Tensor, nn
 
 from nearfar.evaluate.embeddings import Encoder, Images, Prepare, embed
@@ -105,7 +106,7 @@ def evaluate(
             notes.append(f"{name}: the embeddings of {broken} images are not finite, so nothing was measured on them")
             continue
         for protocol in protocols:
-            with Console().status(f"{protocol}") if progress else nullcontext():
+            with Console().status(escape(f"{name}: {protocol}")) if progress else nullcontext():
                 estimate = PROTOCOLS[protocol](features[0], labels[0], features[1], labels[1], classes, seed)
             found.append(Row(name, protocol, "accuracy", *estimate[:3], split, data, estimate.n))
     return Results(found, notes)
