@@ -1,0 +1,65 @@
+"""What the measures say, in words, of runs that are well and runs that are not."""
+
+import math
+
+import torch
+import torch.nn.functional as F
+
+from nearfar.methods.method import Step
+from nearfar.train.health import judge, measure, twins_found
+
+
+def step(z1: torch.Tensor, z2: torch.Tensor, loss: float, **log: torch.Tensor) -> Step:
+    return Step(torch.tensor(loss), z1, z2, candidates=2 * len(z1) - 1, log=log)
+
+
+def names(found: dict[str, float | list[float]], at: int = 50, total: int = 100) -> set[str]:
+    return {verdict.name for verdict in judge(found, at, total)}
+
+
+def test_a_healthy_batch_is_left_in_peace() -> None:
+    torch.manual_seed(0)
+    z1 = torch.randn(256, 64)
+    found = measure(step(z1, z1 + 0.5 * torch.randn_like(z1), 2.0)) | {"loss": 2.0}
+    assert names(found) == set()
+
+
+def test_collapse_is_named_with_its_rank() -> None:
+    z = torch.ones(256, 64) + 1e-3 * torch.randn(256, 64, generator=torch.Generator().manual_seed(0))
+    z[:, 2:] = 0
+    found = measure(step(z, z, 6.2)) | {"loss": 6.2}
+    (verdict,) = [v for v in judge(found, 50, 100) if v.name == "collapse"]
+    assert verdict.level == "error" and "of 64: collapse" in verdict.text
+
+
+def test_a_loss_of_log_n_has_taught_nothing() -> None:
+    z1, z2 = torch.randn(2, 256, 64, generator=torch.Generator().manual_seed(0))
+    found = measure(step(z1, z2, math.log(511))) | {"loss": math.log(511)}
+    assert "nothing_learned" in names(found)
+    (verdict,) = [v for v in judge(found, 50, 100) if v.name == "nothing_learned"]
+    assert "log(511)" in verdict.text
+
+
+def test_identical_positives_mean_weak_views() -> None:
+    z = torch.randn(256, 64, generator=torch.Generator().manual_seed(0))
+    assert "weak_views" in names(measure(step(z, z.clone(), 1.0)) | {"loss": 1.0})
+
+
+def test_the_bound_is_reported_with_its_ceiling_and_never_above() -> None:
+    z = torch.randn(64, 16, generator=torch.Generator().manual_seed(0))
+    found = measure(step(z, z, 0.001)) | {"loss": 0.001}
+    assert found["ceiling"] == math.log(127) and 0 <= float(found["bound"]) <= math.log(127)  # type: ignore[arg-type]
+    assert "ceiling" in names(found)
+
+
+def test_a_filling_queue_explains_the_rising_loss() -> None:
+    z = torch.randn(64, 16, generator=torch.Generator().manual_seed(0))
+    found = measure(step(z, z + torch.randn_like(z), 3.0, queue_fill=torch.tensor(0.25)))
+    (verdict,) = [v for v in judge(found, 1, 100) if v.name == "queue"]
+    assert "25% full" in verdict.text
+
+
+def test_twins_found_counts_nearest_partners() -> None:
+    z1 = F.normalize(torch.eye(4), dim=1)
+    assert twins_found(z1, z1) == 1.0
+    assert twins_found(z1, z1[[1, 0, 2, 3]]) == 0.5
