@@ -189,6 +189,18 @@ class TestInstDisc:
             method.after_step(0.0)
         assert method.log_normalizer == first
 
+    def test_the_normaliser_may_be_held_later(self) -> None:
+        method, seen = self.make(held_after=3), []
+        for step in range(5):
+            data = batch(step)
+            estimate = method.contrast(method.encode(data)).log["log_normalizer"]
+            method._pending.take()
+            sgd_step(method, data)
+            method.after_step(0.0)
+            seen.append(method.log_normalizer.item())
+            assert step >= 3 or method.log_normalizer == estimate
+        assert len(set(seen)) == 3 and seen[2] == seen[3] == seen[4]
+
     def test_memories_move_by_the_formula(self) -> None:
         method = self.make(momentum=0.5)
         data = batch(1)

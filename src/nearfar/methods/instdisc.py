@@ -24,6 +24,10 @@ class InstDisc(Method):
         temperature, noise, dim: the paper's τ, m and D.
         momentum: of the memories; 0.5 in the authors' code.
         proximal: the weight λ of the squared distance to the memory; 0 leaves it out, as the authors' code does.
+        batch_norm: at the end of the linear head, without scale and shift; the authors have none. An untrained network
+            maps all samples to nearly one direction, and on data of few batches that fills the bank at once.
+        held_after: steps after which log Z is held; the paper's is 1, while the bank is still random. On data of few
+            batches the similarities grow far beyond that estimate and the loss with them: hold later, or never.
         seed: of the first memories and the noise.
 
     Reference: Wu et al. 2018, https://arxiv.org/abs/1805.01978
@@ -42,16 +46,19 @@ class InstDisc(Method):
         dim: int = 128,
         momentum: float = 0.5,
         proximal: float = 1.0,
+        batch_norm: bool = True,
+        held_after: int = 1,
         seed: int = 0,
     ) -> None:
         super().__init__()
         if samples < 1:
             raise ValueError(f"samples is {samples}, expected the number of training samples: each has a memory")
         self.encoder = encoder
-        self.projector = projector(features, features, dim, layers=1)
+        self.projector = projector(features, features, dim, layers=1, last_batch_norm=batch_norm, last_affine=False)
         self.bank = Bank(samples, dim, seed=seed)
         self.register_buffer("log_normalizer", torch.tensor(torch.nan))
         self.temperature, self.noise, self.momentum, self.proximal = temperature, noise, momentum, proximal
+        self.held_after = held_after
         self._pending = Pending()
 
     def encode(self, batch: Batch) -> Encoded:
@@ -63,7 +70,7 @@ class InstDisc(Method):
         drawn = self.bank.noise(self.noise)  # (m,)
         noise = self.bank.rows[drawn]  # (m, D)
         log_z = self.log_normalizer
-        if log_z.isnan():
+        if self.bank.step < self.held_after or log_z.isnan():
             log_z = estimate_log_normalizer(v, noise, temperature=self.temperature, bank_size=len(self.bank))
         loss = nce(
             v,
@@ -82,8 +89,7 @@ class InstDisc(Method):
 
     def after_step(self, progress: float) -> None:
         for v, index, ids, log_z in self._pending.take():
-            if self.log_normalizer.isnan():
-                self.log_normalizer.copy_(log_z)
+            self.log_normalizer.copy_(log_z)
             self.bank.write(index, v, self.momentum, ids)
         self.bank.advance()
 
