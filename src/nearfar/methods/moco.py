@@ -28,7 +28,8 @@ class MoCo(Method):
         queue_size: K, the keys remembered. Rows of the query's own id do not count as negatives. While it is empty,
             at the very first step, the other keys of the batch take its place.
         dim, hidden: of the head; hidden is `features` unless given.
-        layers: of the head, without batch-norm: 2 in v2, 1 in v1.
+        layers: of the head: 2 in v2, 1 in v1.
+        batch_norm: within the head; the papers have none. A short run on little data gets going sooner with it.
         group: samples that batch-norm sees together; 0: the whole batch.
 
     Reference: He et al. 2020, https://arxiv.org/abs/1911.05722; Chen et al. 2020, https://arxiv.org/abs/2003.04297
@@ -48,11 +49,12 @@ class MoCo(Method):
         dim: int = 128,
         hidden: int | None = None,
         layers: int = 2,
+        batch_norm: bool = False,
         group: int = 32,
     ) -> None:
         super().__init__()
         self.encoder = encoder
-        self.projector = projector(features, hidden or features, dim, layers=layers, batch_norm=False)
+        self.projector = projector(features, hidden or features, dim, layers=layers, batch_norm=batch_norm)
         self.key_network = copy_of(nn.Sequential(self.encoder, self.projector))
         self.queue = Queue(queue_size, dim)
         self.register_buffer("steps", torch.tensor(0))

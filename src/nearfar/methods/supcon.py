@@ -13,7 +13,8 @@ class SupCon(Method):
 
     Args:
         encoder: x (B, ...) to h (B, features).
-        temperature, dim, hidden: of the loss and the head (2 layers, no batch-norm); hidden is `features` unless given.
+        temperature, dim, hidden: of the loss and the head (2 layers); hidden is `features` unless given.
+        batch_norm: within the head; the paper has none. It shortens the plateau at log(2B - 1) that training starts on.
 
     Samples with equal ids count as one class, the lowest of their labels, so that none is the other's negative.
 
@@ -29,10 +30,11 @@ class SupCon(Method):
         temperature: float = 0.1,
         dim: int = 128,
         hidden: int | None = None,
+        batch_norm: bool = False,
     ) -> None:
         super().__init__()
         self.encoder = encoder
-        self.projector = projector(features, hidden or features, dim, batch_norm=False)
+        self.projector = projector(features, hidden or features, dim, batch_norm=batch_norm)
         self.temperature = temperature
 
     def encode(self, batch: Batch) -> Encoded:
