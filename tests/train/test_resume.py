@@ -16,7 +16,11 @@ QUIET = Console(quiet=True)
 
 
 def config(method: str) -> TrainConfig:
-    options = {"moco": {"queue_size": 96}, "instdisc": {"noise": 32}}.get(method, {})
+    options = {
+        "moco": {"queue_size": 96},
+        "byol": {"hidden": 64, "dim": 32},
+        "instdisc": {"noise": 32},
+    }.get(method, {})
     return TrainConfig(
         data="glyphs:200",
         method=method,
