@@ -29,7 +29,7 @@ class Verdict:
 def measure(step: Step) -> dict[str, float | list[float]]:
     """What the embeddings of one batch look like: cheap, from what the loss has already compared."""
     z1, z2 = unit(step.z1[:_ROWS].detach().float()), unit(step.z2[:_ROWS].detach().float())
-    loss = float(step.loss.detach())
+    loss = float(step.log.get("info_nce", step.loss).detach())  # where the loss is scaled, the InfoNCE in it
     histograms = similarity_histograms(z1, z2)
     found: dict[str, float | list[float]] = {
         "alignment": float(alignment(z1, z2)),
