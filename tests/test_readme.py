@@ -32,7 +32,13 @@ def test_nearfar_commands_run(command: str, tmp_path: Path) -> None:
     assert run.returncode == 0, run.stderr
 
 
-@pytest.mark.parametrize("command", [c for c in COMMANDS if c.startswith("make ")])
+def test_the_demo_runs() -> None:
+    run = subprocess.run(["make", "demo"], cwd=ROOT, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    assert "agrees with its definition here" in run.stdout
+
+
+@pytest.mark.parametrize("command", [c for c in COMMANDS if c.startswith("make ") and c != "make demo"])
 def test_make_targets_exist(command: str) -> None:
     run = subprocess.run([*shlex.split(command), "--dry-run"], cwd=ROOT, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr

@@ -51,4 +51,4 @@ def test_an_error_is_one_line_and_debug_shows_more(capsys: pytest.CaptureFixture
 
 def test_check_passes_here(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "--pairs", "64"]) == 0
-    assert "every loss and every gradient is exact here" in capsys.readouterr().out
+    assert "every loss and every gradient agrees with its definition here" in capsys.readouterr().out

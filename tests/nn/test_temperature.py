@@ -79,3 +79,24 @@ def test_bounds_that_make_no_sense_are_refused(
 ) -> None:
     with pytest.raises(ValueError, match=words):
         kind(**arguments)
+
+
+@pytest.mark.parametrize("module", [LogitScale(100.0), LogTemperature(0.01)])
+def test_at_its_bound_it_may_be_called_twice_before_backward(module: LogitScale | LogTemperature) -> None:
+    first, second = module(), module()
+    (first + second).backward()
+    value = float(module().detach())
+    assert module.low <= value <= module.high
+
+
+def test_carried_out_by_a_huge_step_it_is_back_at_once() -> None:
+    scale = LogitScale()
+    optimiser = torch.optim.SGD(scale.parameters(), lr=1e4)
+    early = scale()
+    (-early).backward()
+    optimiser.step()
+    assert float(scale().detach()) <= 100.0
+    optimiser.zero_grad()
+    scale().backward()
+    optimiser.step()
+    assert float(scale().detach()) < 100.0

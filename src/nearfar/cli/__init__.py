@@ -1,5 +1,6 @@
 """The command `nearfar`: one file for each sub-command, imported only when it is called."""
 
+import os
 import sys
 from importlib import import_module
 
@@ -14,6 +15,18 @@ COMMANDS = {
 def main(arguments: list[str] | None = None) -> int:
     """Run `nearfar COMMAND ...`; returns the exit status."""
     arguments = sys.argv[1:] if arguments is None else arguments
+    if arguments[:1] == ["--debug"]:
+        arguments = [*arguments[1:], "--debug"]
+    try:
+        status = dispatch(arguments)
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader has seen enough, as in `nearfar --help | head -1`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 0
+    return status
+
+
+def dispatch(arguments: list[str]) -> int:
     match arguments:
         case [] | ["-h" | "--help", *_]:
             print(usage())
@@ -34,6 +47,8 @@ def run(command: str, arguments: list[str]) -> int:
     arguments = [a for a in arguments if a != "--debug"]
     try:
         status: int = import_module(f"nearfar.cli.{command}").main(arguments)
+    except BrokenPipeError:
+        raise
     except KeyboardInterrupt:
         print("nearfar: interrupted", file=sys.stderr)
         return 130

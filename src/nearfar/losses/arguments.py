@@ -2,13 +2,13 @@
 
 import math
 from collections.abc import Sequence
+from numbers import Real
 from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-_ZERO_LENGTH = 1e-12
 Reduction = Literal["mean", "sum", "none"]
 
 
@@ -26,14 +26,14 @@ def check_rows(name: str, x: Tensor, rank: int = 2) -> None:
 
 
 def check_alike(name: str, x: Tensor, other_name: str, other: Tensor, *, features_only: bool = False) -> None:
-    """Two tensors of the same shape (or number of features), type and device."""
+    """Two tensors of the same shape (or number of features), device and type; 16 and 32 bits may meet."""
     wrong = x.shape[-1] != other.shape[-1] if features_only else x.shape != other.shape
     if wrong:
         what = "number of features" if features_only else "shape"
         raise ValueError(
             f"{name} has shape {tuple(x.shape)} and {other_name} {tuple(other.shape)}, expected the same {what}"
         )
-    if x.dtype != other.dtype:
+    if sum_type(x) != sum_type(other):
         raise TypeError(f"{name} has type {x.dtype} and {other_name} {other.dtype}, expected the same; convert one")
     if x.device != other.device:
         raise ValueError(f"{name} is on {x.device} and {other_name} on {other.device}, expected one device")
@@ -88,7 +88,7 @@ def check_at_least(name: str, value: float, least: float, below: float = math.in
     """A plain number in [least, below)."""
     number = scalar(name, value)
     if not (least <= number < below):
-        bounds = f"at least {least:g}" + (f" and below {below:g}" if below < math.inf else "")
+        bounds = f"a finite number, at least {least:g}" + (f" and below {below:g}" if below < math.inf else "")
         raise ValueError(f"{name} is {number:g}, expected {bounds}")
 
 
@@ -104,12 +104,13 @@ def check_reduction(reduction: str) -> None:
 def scalar(name: str, value: float | Tensor) -> float:
     """The number in `value`."""
     if isinstance(value, Tensor):
-        if value.numel() != 1 or value.is_complex():
-            raise ValueError(f"{name} has shape {tuple(value.shape)}, expected a single real number")
+        if value.numel() != 1 or value.is_complex() or value.dtype == torch.bool:
+            raise ValueError(f"{name} is {value.dtype} of shape {tuple(value.shape)}, expected a single real number")
         return float(value.detach())
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    number: Any = value
+    if isinstance(number, bool) or not isinstance(number, Real):
         raise TypeError(f"{name} is {value!r} ({type(value).__name__}), expected a number or a tensor that holds one")
-    return float(value)
+    return float(number)
 
 
 def as_scalar(value: float | Tensor, like: Tensor) -> Tensor:
@@ -122,12 +123,20 @@ def as_scalar(value: float | Tensor, like: Tensor) -> Tensor:
 def inverse_temperature(temperature: float | Tensor, like: Tensor) -> Tensor:
     """The scale 1 / temperature as a 0-dimensional tensor like `like`; positives and negatives share it."""
     check_positive("temperature", temperature)
-    return 1 / as_scalar(temperature, like)
+    scale = 1 / as_scalar(temperature, like)
+    if not math.isfinite(scalar("temperature", scale)):
+        raise ValueError(f"temperature is {scalar('temperature', temperature):g}, too small for {like.dtype}")
+    return scale
+
+
+def sum_type(x: Tensor) -> torch.dtype:
+    """The type sums over x are kept in: float32 for half precision, else its own."""
+    return torch.float32 if x.dtype in (torch.float16, torch.bfloat16) else x.dtype
 
 
 def accumulable(x: Tensor) -> Tensor:
-    """`x` in the type its sums are kept in: float32 for half precision, else its own."""
-    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+    """`x` in the type its sums are kept in."""
+    return x.to(sum_type(x))
 
 
 def unit(x: Tensor) -> Tensor:
@@ -159,7 +168,7 @@ class _Unit(torch.autograd.Function):
 
 def _unit_and_inverse_length(x: Tensor) -> tuple[Tensor, Tensor]:
     length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
-    zero = length <= _ZERO_LENGTH
+    zero = length == 0
     inverse = (1 / length.masked_fill(zero, 1.0)).masked_fill(zero, 0.0)
     return x * inverse, inverse
 

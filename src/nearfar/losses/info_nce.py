@@ -79,7 +79,7 @@ def info_nce(
     else:
         near = paired_similarity(query, positive)  # (B,)
     far = similarity_logsumexp(query, keys, scale=scale, query_ids=query_ids, key_ids=key_ids)  # (B,)
-    return reduced(softplus(far - scale * near), reduction)
+    return reduced(softplus(far.to(near) - scale * near), reduction)
 
 
 def nt_xent(
@@ -177,7 +177,12 @@ def _ids_of_queries_and_keys(
 
 
 def _distance_as_inner_product(query: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
-    """Rows two features wider, whose inner products are `-|query_i - keys_j|²`."""
+    """Rows two features wider, whose inner products are `-|query_i - keys_j|²`.
+
+    A small distance between long rows is what is left of large squares: in float64, where the device has it.
+    """
+    if query.device.type != "mps":
+        query, keys = query.double(), keys.double()
     centre = keys.detach().mean(0)  # moves all, changes no distance, and keeps the squares small
     q, k = query - centre, keys - centre
     q_squared, k_squared = q.square().sum(1, keepdim=True), k.square().sum(1, keepdim=True)

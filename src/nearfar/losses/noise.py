@@ -7,6 +7,7 @@ from torch import Tensor
 
 from nearfar.losses.arguments import (
     Reduction,
+    as_scalar,
     check_alike,
     check_at_least,
     check_finite,
@@ -71,7 +72,7 @@ def nce(
     query, positive, noise = unit(query), unit(positive), unit(noise)
     scale = inverse_temperature(temperature, query)
     # h = sigmoid(s/τ - log Z - log(m/n)): noise against data is one logistic regression
-    bias = -torch.as_tensor(log_normalizer).to(query).reshape(()) - math.log(noise.shape[-2] / bank_size)
+    bias = -as_scalar(log_normalizer, query) - math.log(noise.shape[-2] / bank_size)
     mine = softplus(-(scale * paired_similarity(query, positive) + bias))  # (B,)
     if noise.ndim == 2:
         others = similarity_softplus_sum(query, noise, scale=scale, bias=bias, query_ids=ids, key_ids=noise_ids)  # (B,)

@@ -6,7 +6,7 @@ Each function equals the plain line in its docstring, value and gradient, in mem
 import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from functools import lru_cache, wraps
+from functools import wraps
 from typing import Any
 
 import torch
@@ -21,7 +21,7 @@ from nearfar.losses.arguments import (
     check_query_and_keys,
     unit,
 )
-from nearfar.losses.tiles import Grid, Tile, strips
+from nearfar.losses.tiles import Grid, Tile, own_ids, strips
 
 
 def similarity_logsumexp(
@@ -87,22 +87,15 @@ def twin_similarity(z: Tensor) -> Tensor:
 def sample_ids(z: Tensor, ids: Tensor | None) -> Tensor:
     """(B,), the ids given, or one of its own for each row of `z`."""
     if ids is None:
-        return _own_ids(len(z), 1, z.device)
+        return own_ids(len(z), 1, z)
     check_ids("ids", ids, len(z), z)
     return ids
-
-
-@lru_cache(maxsize=8)
-def _own_ids(samples: int, views: int, device: torch.device) -> Tensor:
-    """(views · samples,), a number for each sample. Remembered, so that what is derived from it can be."""
-    with torch.inference_mode(False):
-        return torch.arange(samples, device=device).repeat(views)
 
 
 def stack_views(z1: Tensor, z2: Tensor, ids: Tensor | None) -> tuple[Tensor, Tensor]:
     """(2B, D) normalised rows, all of z1 before all of z2, and their (2B,) ids: both views of a sample share one."""
     check_pair("z1", z1, "z2", z2)
-    both = _own_ids(len(z1), 2, z1.device) if ids is None else sample_ids(z1, ids).repeat(2)
+    both = own_ids(len(z1), 2, z1) if ids is None else sample_ids(z1, ids).repeat(2)
     return unit(torch.cat([z1, z2])), both
 
 

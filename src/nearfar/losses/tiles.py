@@ -72,9 +72,8 @@ class Grid:
         self.single = len(self._rows) == len(self._columns) == 1
         self._layout: _Layout | None = None
         if row_ids is not None and column_ids is not None:
-            versions = _version(row_ids), _version(column_ids)
-            arrange = _arrange if None in versions else _arrange_once
-            self._layout = arrange(row_ids, column_ids, height, width, versions)
+            arrange = _arrange_once if row_ids is column_ids and is_own(row_ids) else _arrange
+            self._layout = arrange(row_ids, column_ids, height, width)
 
     def sort_rows(self, x: Tensor) -> Tensor:
         """Rows of `x` from the caller's order into id order."""
@@ -203,7 +202,6 @@ def _arrange(
     column_ids: Tensor,
     height: int,
     width: int,
-    versions: tuple[int | None, int | None],  # of the two tensors: part of the key under which this is remembered
 ) -> _Layout:
     rows, columns = _blocks(len(row_ids), height), _blocks(len(column_ids), width)
     ids, order = torch.sort(row_ids.long())
@@ -211,16 +209,34 @@ def _arrange(
     pairs = _equal_pairs(ids, others, [block.stop for block in rows])
     if pairs is not None and len(rows) == len(columns) == 1:  # a few known entries of a single tile need no order
         row, column, edges = pairs
-        return _Layout(None, None, [(0, 1)], [(0, 1)], ids, others, (order[row], other_order[column], edges))
+        everywhere = [(0, 1)]  # spans that overlap and are of more than one id: the pairs say the rest
+        return _Layout(None, None, everywhere, everywhere, ids, others, (order[row], other_order[column], edges))
     return _Layout(order, other_order, _spans(ids, rows), _spans(others, columns), ids, others, pairs)
 
 
-_arrange_once = lru_cache(maxsize=4)(_arrange)  # a loss's own ids are the same tensor at every step
+_arrange_once = lru_cache(maxsize=4)(_arrange)  # for own ids: they are the same tensor at every step
 
 
-def _version(ids: Tensor) -> int | None:
-    """Counts the changes of a tensor in place; None where torch does not count them."""
-    return None if ids.is_inference() else ids._version
+def own_ids(samples: int, views: int, like: Tensor) -> Tensor:
+    """(views · samples,), a number for each sample: what the losses use where no ids are given.
+
+    Remembered, and with them their order. Ids that a caller gives never are: their memory may change unseen.
+    """
+    make = _own_ids if type(like) in (Tensor, torch.nn.Parameter) else _own_ids.__wrapped__
+    return make(samples, views, like.device)
+
+
+@lru_cache(maxsize=8)
+def _own_ids(samples: int, views: int, device: torch.device) -> Tensor:
+    with torch.inference_mode(False):
+        ids = torch.arange(samples, device=device).repeat(views)
+    ids.nearfar_own = True  # type: ignore[attr-defined]
+    return ids
+
+
+def is_own(ids: Tensor) -> bool:
+    """Whether these are the losses' own ids, which nobody changes."""
+    return getattr(ids, "nearfar_own", False) and type(ids) is Tensor
 
 
 def _equal_pairs(row_ids: Tensor, column_ids: Tensor, block_ends: list[int]) -> tuple[Tensor, Tensor, list[int]] | None:

@@ -22,10 +22,11 @@ class _Positive(nn.Module):
         if not low <= initial <= high:
             raise ValueError(f"initial is {initial:g}, expected a number from low={low:g} to high={high:g}")
         self.low, self.high = low, high
-        self.log = nn.Parameter(torch.tensor(math.log(initial)))
+        self._bounds = _log_within(low, upward=True), _log_within(high, upward=False)
+        self.log = nn.Parameter(torch.tensor(math.log(initial)).clamp(*self._bounds))
 
     def forward(self) -> Tensor:
-        low, high = math.log(self.low), math.log(self.high)
+        low, high = self._bounds
         if not low <= float(self.log.detach()) <= high:  # momentum carried it out: bring it back to the bound
             with torch.no_grad():
                 self.log.clamp_(low, high)
@@ -61,16 +62,24 @@ class LogitScale(_Positive):
         super().__init__(initial, low, high)
 
 
+def _log_within(bound: float, *, upward: bool) -> float:
+    """The float32 nearest to log(bound) whose exponential does not pass the bound."""
+    log = torch.tensor(math.log(bound))
+    away = torch.tensor(math.inf if upward else -math.inf)
+    while (float(log.exp()) < bound) if upward else (float(log.exp()) > bound):
+        log = torch.nextafter(log, away)
+    return float(log)
+
+
 class _Bounded(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, low: float, high: float) -> Tensor:
-        ctx.save_for_backward(x)
-        ctx.bounds = low, high
+        # what backward needs of x, not x itself: that may be brought back to its bound before backward comes
+        ctx.save_for_backward(x >= high, x <= low)
         return x.clamp(low, high)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
-        (x,) = ctx.saved_tensors
-        low, high = ctx.bounds
-        outward = ((x >= high) & (grad < 0)) | ((x <= low) & (grad > 0))  # descent moves against the gradient
+        at_high, at_low = ctx.saved_tensors
+        outward = (at_high & (grad < 0)) | (at_low & (grad > 0))  # descent moves against the gradient
         return grad.masked_fill(outward, 0.0), None, None

@@ -61,7 +61,7 @@ def _value_and_gradient(loss: Loss, z1: Tensor, z2: Tensor) -> tuple[Tensor, Ten
     leaves = [z1.clone().requires_grad_(), z2.clone().requires_grad_()]
     temperature = torch.tensor(_TEMPERATURE, dtype=z1.dtype, device=z1.device, requires_grad=True)
     value = loss(leaves[0], leaves[1], temperature)
-    gradients = torch.autograd.grad(value, [*leaves, temperature], materialize_grads=True)
+    gradients = torch.autograd.grad(value, [*leaves, temperature], allow_unused=True, materialize_grads=True)
     return value.detach().double().cpu(), torch.cat([g.flatten() for g in gradients]).double().cpu()
 
 
@@ -137,6 +137,39 @@ def _dense_nce(z1: Tensor, z2: Tensor, t: Tensor) -> Tensor:
     return -((p_data / (p_data + density)).log() + (density / (p_noise + density)).log().sum(1)).mean()
 
 
+def _dense_triplet(z1: Tensor, z2: Tensor, t: Tensor) -> Tensor:
+    near, far = (z1 - z2).square().sum(1).sqrt(), (z1 - z2.roll(1, 0)).square().sum(1).sqrt()
+    return (near - far + 6).clamp(min=0).mean()
+
+
+def _dense_batch_triplet(z1: Tensor, z2: Tensor, t: Tensor) -> Tensor:
+    z, labels = torch.cat([z1, z2]), _labels(2 * len(z1))
+    apart = (z[:, None] - z).square().sum(2).clamp(min=1e-300).sqrt()
+    same = labels[:, None] == labels
+    farthest = apart.masked_fill(~same, -torch.inf).amax(1)
+    return (farthest - apart.masked_fill(same, torch.inf).amin(1) + 1).clamp(min=0).mean()
+
+
+def _dense_cosine_regression(z1: Tensor, z2: Tensor, t: Tensor) -> Tensor:
+    return (2 - 2 * F.cosine_similarity(z1, z2.detach())).mean()
+
+
+def _dense_barlow_twins(z1: Tensor, z2: Tensor, t: Tensor) -> Tensor:
+    a, b = (F.batch_norm(z, None, None, training=True) for z in (z1, z2))
+    off = a.T @ b / len(a) - torch.eye(z1.shape[1], dtype=z1.dtype)
+    return off.diagonal().square().sum() + 0.0051 * (off.square().sum() - off.diagonal().square().sum())
+
+
+def _dense_vicreg(z1: Tensor, z2: Tensor, t: Tensor) -> Tensor:
+    total = 25 * (z1 - z2).square().mean()
+    for z in (z1, z2):
+        covariance = torch.cov(z.T)
+        spread = (covariance.diagonal() + 1e-4).sqrt()
+        off = covariance.square().sum() - covariance.diagonal().square().sum()
+        total = total + 12.5 * (1 - spread).clamp(min=0).mean() + off / z.shape[1]
+    return total
+
+
 PAIRS: dict[str, tuple[Loss, Loss]] = {
     "info_nce": (lambda a, b, t: losses.info_nce(a, b, temperature=t), _dense_info_nce),
     "nt_xent": (lambda a, b, t: losses.nt_xent(a, b, temperature=t), _dense_nt_xent),
@@ -163,4 +196,12 @@ PAIRS: dict[str, tuple[Loss, Loss]] = {
         lambda a, b, t: losses.nce(a, b, b.flip(0), temperature=t, bank_size=1000, log_normalizer=9.0),
         _dense_nce,
     ),
+    "triplet": (lambda a, b, t: losses.triplet(a, b, b.roll(1, 0), margin=6.0), _dense_triplet),
+    "batch_triplet": (
+        lambda a, b, t: losses.batch_triplet(torch.cat([a, b]), _labels(2 * len(a), a.device), margin=1.0),
+        _dense_batch_triplet,
+    ),
+    "cosine_regression": (lambda a, b, t: losses.cosine_regression(a, b), _dense_cosine_regression),
+    "barlow_twins": (lambda a, b, t: losses.barlow_twins(a, b), _dense_barlow_twins),
+    "vicreg": (lambda a, b, t: losses.vicreg(a, b), _dense_vicreg),
 }
