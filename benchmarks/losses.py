@@ -153,15 +153,15 @@ def cases() -> list[Case]:
         Case("nt_xent", 64, 128, nt_xent | slow, 15, burst=40, quick=True),
         Case("nt_xent", 256, 128, nt_xent | bare, 15, burst=40, quick=True),
         Case("nt_xent", 1024, 128, nt_xent | bare, 15, burst=5, quick=True),
-        Case("nt_xent", 4096, 128, nt_xent | bare, 7),
-        Case("nt_xent", 8192, 128, nt_xent | bare, 7),
+        Case("nt_xent", 4096, 128, nt_xent | bare, 5),
+        Case("nt_xent", 8192, 128, nt_xent | bare, 5),
         Case("nt_xent", 16384, 128, alone, 3),
         Case("nt_xent", 32768, 128, alone, 2),
         Case("nt_xent", 65536, 128, alone, 1),
         Case("info_nce", 256, 128, one_way, 15, burst=40, quick=True),
-        Case("info_nce", 8192, 128, one_way, 7),
+        Case("info_nce", 8192, 128, one_way, 5),
         Case("symmetric_info_nce", 256, 512, clip, 15, burst=40, quick=True),
-        Case("symmetric_info_nce", 8192, 512, clip, 7),
+        Case("symmetric_info_nce", 8192, 512, clip, 5),
     ]
 
 

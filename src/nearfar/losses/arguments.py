@@ -163,7 +163,8 @@ class _Unit(torch.autograd.Function):
         x, z, inverse = saved
         if torch.is_grad_enabled():  # to be differentiated again: as functions of x
             z, inverse = _unit_and_inverse_length(x)
-        return torch.addcmul(grad, z, (grad * z).sum(-1, keepdim=True), value=-1) * inverse
+            return torch.addcmul(grad, z, (grad * z).sum(-1, keepdim=True), value=-1) * inverse
+        return torch.addcmul(grad, z, (grad * z).sum(-1, keepdim=True), value=-1).mul_(inverse)
 
 
 def _unit_and_inverse_length(x: Tensor) -> tuple[Tensor, Tensor]:

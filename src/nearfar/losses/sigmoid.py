@@ -94,7 +94,7 @@ class _SoftplusSum(torch.autograd.Function):
         with exact(query):
             q, k = grid.sort_rows(query), grid.sort_columns(keys)
             total = q.new_zeros(len(q))
-            for tile, s in grid.similarities(q * scale, k):
+            for tile, s in grid.similarities(q, k, scale):
                 for strip, part in strips(s):
                     total[tile.rows][strip].add_(softplus(part.add_(bias)).sum(1))
         ctx.grid = grid
@@ -115,7 +115,7 @@ class _SoftplusSum(torch.autograd.Function):
                 grad_bias.add_(w.sum())
                 return w
 
-            weights = ((tile, weighted(tile.rows, s)) for tile, s in grid.similarities(q * scale, k))
+            weights = ((tile, weighted(tile.rows, s)) for tile, s in grid.similarities(q, k, scale))
             for_query, for_keys = grid.weighted_sums(q, k, weights, for_keys=ctx.needs_input_grad[1])
             grad_scale = (q * for_query).sum()
             grad_query = grid.restore_rows(for_query.mul_(scale))

@@ -178,7 +178,7 @@ class _LogSumExp(torch.autograd.Function):
             start = 0.0 if ctx.bounded else -torch.inf
             of_rows = q.new_full((len(q),), start)
             of_columns = k.new_full((len(k),), start) if ctx.two_way else None
-            for tile, s in grid.similarities(q * scale, k):
+            for tile, s in grid.similarities(q, k, scale):
                 below = of_rows if tile.mirrored else of_columns
                 if ctx.bounded:
                     s.exp_()
@@ -209,7 +209,7 @@ class _LogSumExp(torch.autograd.Function):
             columns = rows if grid.symmetric else None
             if ctx.two_way and grad_columns is not None:
                 columns = grid.sort_columns(grad_columns), of_columns
-            tiles = grid.similarities(q * scale, k) if kept is None else [kept]
+            tiles = grid.similarities(q, k, scale) if kept is None else [kept]
             if ctx.bounded:
                 exponentials = tiles if kept else ((tile, s.exp_()) for tile, s in tiles)
                 weights = _weights_of_exponentials(exponentials, rows, columns)

@@ -109,12 +109,12 @@ class Grid:
                         excluded = self._layout.excluded(i, rows, columns)
                 yield Tile(rows, columns, excluded, self.symmetric and j > i)
 
-    def similarities(self, query: Tensor, keys: Tensor) -> Iterator[tuple[Tile, Tensor]]:
-        """Each tile with its inner products, -inf where excluded. The tensor is reused: read it before the next."""
+    def similarities(self, query: Tensor, keys: Tensor, scale: Tensor | float = 1.0) -> Iterator[tuple[Tile, Tensor]]:
+        """Each tile of scale · query @ keys.T, -inf where excluded. The tensor is reused: read it before the next."""
         tallest, widest = (max(b.stop - b.start for b in blocks) for blocks in (self._rows, self._columns))
         room = query.new_empty(tallest * widest)
         for tile in self.tiles():
-            q, k = query[tile.rows], keys[tile.columns]
+            q, k = query[tile.rows] * scale, keys[tile.columns]
             s = torch.mm(q, k.T, out=room[: len(q) * len(k)].view(len(q), len(k)))
             if tile.excluded is not None:
                 s[tile.excluded] = -torch.inf
@@ -204,13 +204,15 @@ def _arrange(
     width: int,
 ) -> _Layout:
     rows, columns = _blocks(len(row_ids), height), _blocks(len(column_ids), width)
-    ids, order = torch.sort(row_ids.long())
-    others, other_order = (ids, order) if column_ids is row_ids else torch.sort(column_ids.long())
+    ids, order = _sorted(row_ids.long())
+    others, other_order = (ids, order) if column_ids is row_ids else _sorted(column_ids.long())
     pairs = _equal_pairs(ids, others, [block.stop for block in rows])
     if pairs is not None and len(rows) == len(columns) == 1:  # a few known entries of a single tile need no order
         row, column, edges = pairs
         everywhere = [(0, 1)]  # spans that overlap and are of more than one id: the pairs say the rest
-        return _Layout(None, None, everywhere, everywhere, ids, others, (order[row], other_order[column], edges))
+        row = row if order is None else order[row]
+        column = column if other_order is None else other_order[column]
+        return _Layout(None, None, everywhere, everywhere, ids, others, (row, column, edges))
     return _Layout(order, other_order, _spans(ids, rows), _spans(others, columns), ids, others, pairs)
 
 
@@ -260,6 +262,14 @@ def _spans(ids: Tensor, blocks: tuple[slice, ...]) -> list[tuple[int, int]]:
     """Lowest and highest id of each block of sorted ids."""
     edges = torch.tensor([[b.start, b.stop - 1] for b in blocks], device=ids.device)
     return [(low, high) for low, high in ids[edges].tolist()]
+
+
+def _sorted(ids: Tensor) -> tuple[Tensor, Tensor | None]:
+    """Ids in order, and the order; None, and no copies of the rows later on, where they are in order already."""
+    if bool((ids[1:] >= ids[:-1]).all()):
+        return ids, None
+    found = torch.sort(ids)
+    return found.values, found.indices
 
 
 def _permuted(x: Tensor, order: Tensor | None) -> Tensor:
