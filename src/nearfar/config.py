@@ -14,14 +14,16 @@ class DataConfig:
     """Where samples come from beyond the name or path itself."""
 
     size: int | None = None  # side of the stored image; None: a little more than the views need
-    labels: bool | None = None  # whether sub-folders are labels; None: where there are some
+    labels: bool | None = None  # whether sub-folders are labels; they are not unless asked for
     path_column: str | None = None  # of a table
     label_column: str | None = None
     group_column: str | None = None  # samples of one group are never negatives of each other
     stream: bool = False  # decode at every look instead of packing
     strict: bool = False  # stop at a broken file instead of skipping it
     validation: float = 0.1  # part of the training data held out, at most 2,000 samples
-    test: str | None = None  # data the final evaluation is on; None: the source's own test split, or the validation
+    test: str | None = (
+        None  # data the final evaluation is on; None: glyphs' own test split, else the validation samples
+    )
 
 
 @dataclass(frozen=True)

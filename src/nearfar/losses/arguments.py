@@ -140,7 +140,7 @@ def accumulable(x: Tensor) -> Tensor:
 
 
 def unit(x: Tensor) -> Tensor:
-    """Rows of length one, in the type sums are kept in: in float16 the guard against zero would itself be zero.
+    """Rows of length one, in the type sums are kept in: in float16 the squares would overflow at 256.
 
     A row of zeros stays one and gets no gradient; `F.normalize` would multiply its gradient by 1e12.
     """
