@@ -5,6 +5,7 @@ import torch
 from torch import Tensor
 
 from nearfar.losses import similarity_logsumexp, similarity_logsumexp_two_way
+from nearfar.losses.similarity import near_and_far, near_and_far_two_way
 from tests import references
 from tests.losses.agreement import (
     TILE_SIDES,
@@ -82,6 +83,39 @@ def test_two_way_of_rows_over_themselves_is_the_same_twice() -> None:
         lambda z: torch.cat(similarity_logsumexp_two_way(z, z, scale=2.0, query_ids=ids, key_ids=ids)),
         lambda z: torch.cat(references.similarity_logsumexp_two_way(z, z, 2.0, ids, ids)),
         rows(4, 3),
+    )
+
+
+@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("part", [0, 1, 2, None])
+@pytest.mark.parametrize("ids", [None, [0, 1, 2, 3, 4], [3, -1, 3, 7, -1]])
+def test_near_and_far_equal_their_loops_together_and_each_alone(
+    ids: list[int] | None, part: int | None, scale: float
+) -> None:
+    excluded = None if ids is None else torch.tensor(ids)
+
+    def found(q: Tensor, k: Tensor, s: Tensor) -> Tensor:
+        parts = near_and_far_two_way(q, k, scale=s, ids=excluded)
+        return torch.cat(parts) if part is None else parts[part]
+
+    def expected(q: Tensor, k: Tensor, s: Tensor) -> Tensor:
+        near = torch.stack([s * references.dot(a, b) for a, b in zip(q, k, strict=True)])
+        parts = near, *references.similarity_logsumexp_two_way(q, k, s, excluded, excluded)
+        return torch.cat(parts) if part is None else parts[part]
+
+    assert_equals_reference(found, expected, rows(5, 3), rows(5, 3, seed=1), number(scale))
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_near_and_far_of_rows_with_themselves_equal_their_loops(scale: float) -> None:
+    ids = torch.tensor([1, 0, 1, 2])
+
+    def expected(z: Tensor, s: Tensor) -> Tensor:
+        near = torch.stack([s * references.dot(a, a) for a in z])
+        return torch.cat([near, references.similarity_logsumexp(z, z, s, ids, ids)])
+
+    assert_equals_reference(
+        lambda z, s: torch.cat(near_and_far(z, z, scale=s, ids=ids)), expected, rows(4, 3), number(scale)
     )
 
 
@@ -246,3 +280,13 @@ def test_logits_far_beyond_the_range_of_exp_stay_exact() -> None:
     assert_equals_reference(
         lambda q, k, s: similarity_logsumexp(q, k, scale=s), references.similarity_logsumexp, q, k, number(50.0)
     )
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_a_sum_of_many_terms_near_the_range_of_exp_is_exact(sign: float) -> None:
+    """e^80 is a float32, and 8,192 times that is none."""
+    q, k = torch.ones(2, 1, requires_grad=True), torch.ones(8192, 1)
+    found = similarity_logsumexp(q, k, scale=80.0 * sign)
+    torch.testing.assert_close(found, torch.full((2,), 80.0 * sign + math.log(8192)))
+    found.sum().backward()
+    torch.testing.assert_close(q.grad, torch.full((2, 1), 80.0 * sign))

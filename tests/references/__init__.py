@@ -8,6 +8,7 @@ from tests.references.margin import batch_triplet, triplet
 from tests.references.noise import log_normalizer, nce
 from tests.references.pairs import cosine_regression, sigmoid_pairs
 from tests.references.similarity import (
+    dot,
     similarity_logsumexp,
     similarity_logsumexp_two_way,
     similarity_softplus_sum,
@@ -31,6 +32,7 @@ __all__ = [
     "cosine_regression",
     "debiased",
     "decoupled",
+    "dot",
     "hard_negative",
     "info_nce",
     "log_normalizer",

@@ -123,7 +123,8 @@ def as_scalar(value: float | Tensor, like: Tensor) -> Tensor:
 def inverse_temperature(temperature: float | Tensor, like: Tensor) -> Tensor:
     """The scale 1 / temperature as a 0-dimensional tensor like `like`; positives and negatives share it."""
     check_positive("temperature", temperature)
-    scale = 1 / as_scalar(temperature, like)
+    learned = isinstance(temperature, Tensor)
+    scale = 1 / as_scalar(temperature, like) if learned else as_scalar(1 / temperature, like)
     if not math.isfinite(scalar("temperature", scale)):
         raise ValueError(f"temperature is {scalar('temperature', temperature):g}, too small for {like.dtype}")
     return scale
@@ -169,8 +170,7 @@ class _Unit(torch.autograd.Function):
 
 def _unit_and_inverse_length(x: Tensor) -> tuple[Tensor, Tensor]:
     length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
-    zero = length == 0
-    inverse = (1 / length.masked_fill(zero, 1.0)).masked_fill(zero, 0.0)
+    inverse = length.sign() / length.clamp(min=torch.finfo(x.dtype).tiny)  # 0 where the length is
     return x * inverse, inverse
 
 

@@ -20,10 +20,11 @@ from nearfar.losses.arguments import (
     unit,
 )
 from nearfar.losses.similarity import (
+    near_and_far,
+    near_and_far_two_way,
     paired_similarity,
     sample_ids,
     similarity_logsumexp,
-    similarity_logsumexp_two_way,
     stack_views,
     twin_similarity,
 )
@@ -73,6 +74,10 @@ def info_nce(
     keys = positive if negatives is None else prepared(negatives)
     scale = inverse_temperature(temperature, query)
 
+    if negatives is None and similarity != "euclidean":
+        longest = 1.0 if similarity == "cosine" else None
+        near, far = near_and_far(query, positive, scale=scale, ids=query_ids, longest=longest)  # (B,), (B,)
+        return reduced(softplus(far - near), reduction)
     if similarity == "euclidean":
         near = -(query - positive).square().sum(-1)  # (B,)
         query, keys = _distance_as_inner_product(query, keys)
@@ -153,8 +158,7 @@ def symmetric_info_nce(
     ids = sample_ids(z1, ids)
     z1, z2 = unit(z1), unit(z2)
     scale = inverse_temperature(temperature, z1)
-    near = scale * paired_similarity(z1, z2)  # (B,)
-    far1, far2 = similarity_logsumexp_two_way(z1, z2, scale=scale, query_ids=ids, key_ids=ids)  # (B,), (B,)
+    near, far1, far2 = near_and_far_two_way(z1, z2, scale=scale, ids=ids, longest=1.0)  # each (B,)
     return reduced((softplus(far1 - near) + softplus(far2 - near)) / 2, reduction)
 
 

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from functools import wraps
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -52,8 +52,7 @@ def similarity_logsumexp(
     >>> torch.allclose(similarity_logsumexp(z, z, scale=2, query_ids=ids, key_ids=ids), dense)
     True
     """
-    rows, _ = _logsumexp(query, keys, scale, query_ids, key_ids, columns=False)
-    return rows
+    return _sums(query, keys, scale, query_ids, key_ids).rows
 
 
 def similarity_logsumexp_two_way(
@@ -69,8 +68,30 @@ def similarity_logsumexp_two_way(
     Returns:
         (B,) and (M,): the log-sum-exp along the rows and along the columns of the same matrix.
     """
-    rows, columns = _logsumexp(query, keys, scale, query_ids, key_ids, columns=True)
-    return rows, rows if columns is None else columns
+    sums = _sums(query, keys, scale, query_ids, key_ids, two_way=True)
+    return sums.rows, sums.rows if sums.columns is None else sums.columns
+
+
+def near_and_far(
+    query: Tensor, keys: Tensor, *, scale: Tensor, ids: Tensor | None, longest: float | None = None
+) -> tuple[Tensor, Tensor]:
+    """`scale · <query_i, keys_i>`, and `similarity_logsumexp` of the queries over the keys of other ids.
+
+    One function of both: the gradient of the pairs is where the sums of the backward pass start.
+
+    Args:
+        longest: length that no row exceeds, but for rounding, where it is known: 1 of normalised rows.
+    """
+    sums = _sums(query, keys, scale, ids, ids, paired=True, longest=longest)
+    return sums.pairs, sums.rows
+
+
+def near_and_far_two_way(
+    query: Tensor, keys: Tensor, *, scale: Tensor, ids: Tensor | None, longest: float | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """`near_and_far`, and the same log-sum-exp of the keys over the queries."""
+    sums = _sums(query, keys, scale, ids, ids, paired=True, two_way=True, longest=longest)
+    return sums.pairs, sums.rows, sums.rows if sums.columns is None else sums.columns
 
 
 def paired_similarity(x: Tensor, y: Tensor) -> Tensor:
@@ -106,23 +127,33 @@ def count_negatives(query_ids: Tensor, key_ids: Tensor) -> Tensor:
     return len(key_ids) - equal
 
 
-def _logsumexp(
+class _Sums(NamedTuple):
+    """What `_LogSumExp` returns."""
+
+    rows: Tensor  # (B,)
+    columns: Tensor | None  # (M,); None where they are not asked for, or are the rows'
+    pairs: Tensor  # (B,), scale · <query_i, keys_i>, given that both have the same ids; empty where not asked for
+
+
+def _sums(
     query: Tensor,
     keys: Tensor,
     scale: float | Tensor,
     query_ids: Tensor | None,
     key_ids: Tensor | None,
     *,
-    columns: bool,
-) -> tuple[Tensor, Tensor | None]:
+    paired: bool = False,
+    two_way: bool = False,
+    longest: float | None = None,
+) -> _Sums:
     check_query_and_keys(query, keys, query_ids, key_ids)
     check_finite("scale", scale)
     symmetric = keys is query and key_ids is query_ids
     q = accumulable(query)
     k = None if symmetric else accumulable(keys)
     grid = Grid(len(q), None if k is None else len(k), query_ids, key_ids, like=q)
-    rows, of_columns = _LogSumExp.apply(q, k, as_scalar(scale, q), grid, columns)  # type: ignore[no-untyped-call]
-    return rows, of_columns
+    found = _LogSumExp.apply(q, k, as_scalar(scale, q), grid, paired, two_way, longest)  # type: ignore[no-untyped-call]
+    return _Sums(*found)
 
 
 Backward = Callable[..., tuple[Tensor | None, ...]]
@@ -168,13 +199,21 @@ class _LogSumExp(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, query: Tensor, keys: Tensor | None, scale: Tensor, grid: Grid, columns: bool
-    ) -> tuple[Tensor, Tensor | None]:
-        ctx.grid, ctx.two_way, ctx.kept = grid, columns and not grid.symmetric, None
+        ctx: Any,
+        query: Tensor,
+        keys: Tensor | None,
+        scale: Tensor,
+        grid: Grid,
+        paired: bool,
+        two_way: bool,
+        longest: float | None,
+    ) -> tuple[Tensor, Tensor | None, Tensor]:
+        ctx.grid, ctx.two_way, ctx.kept = grid, two_way and not grid.symmetric, None
+        ctx.set_materialize_grads(False)
         with exact(query):
             q = grid.sort_rows(query)
             k = q if keys is None else grid.sort_columns(keys)
-            ctx.bounded = _exp_is_safe(q, k, scale)
+            ctx.bounded = _exp_is_safe(q, k, scale, longest)
             start = 0.0 if ctx.bounded else -torch.inf
             of_rows = q.new_full((len(q),), start)
             of_columns = k.new_full((len(k),), start) if ctx.two_way else None
@@ -190,22 +229,26 @@ class _LogSumExp(torch.autograd.Function):
                     of_rows[tile.rows] = of_rows[tile.rows].logaddexp(s.logsumexp(1))
                     if below is not None:
                         below[tile.columns] = below[tile.columns].logaddexp(s.logsumexp(0))
+            ctx.save_for_backward(query, keys, scale, of_rows, of_columns)
             if ctx.bounded:
-                of_rows = of_rows.log_()
-                of_columns = None if of_columns is None else of_columns.log_()
-        ctx.save_for_backward(query, keys, scale, of_rows, of_columns)
-        return grid.restore_rows(of_rows), None if of_columns is None else grid.restore_columns(of_columns)
+                of_rows = of_rows.log()
+                of_columns = None if of_columns is None else of_columns.log()
+            pairs = paired_similarity(q, k).mul_(scale) if paired else q.new_empty(0)
+        of_columns = None if of_columns is None else grid.restore_columns(of_columns)
+        return grid.restore_rows(of_rows), of_columns, grid.restore_rows(pairs) if paired else pairs
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad_rows: Tensor, grad_columns: Tensor | None) -> tuple[Tensor | None, ...]:
+    def backward(
+        ctx: Any, grad_rows: Tensor | None, grad_columns: Tensor | None, grad_pairs: Tensor | None
+    ) -> tuple[Tensor | None, ...]:
         query, keys, scale, of_rows, of_columns = ctx.saved_tensors
         grid: Grid = ctx.grid
         kept, ctx.kept = ctx.kept, None  # used up below: a second backward computes it anew
         with exact(query):
             q = grid.sort_rows(query)
             k = q if keys is None else grid.sort_columns(keys)
-            rows = grid.sort_rows(grad_rows), of_rows
+            rows = torch.zeros_like(of_rows) if grad_rows is None else grid.sort_rows(grad_rows), of_rows
             columns = rows if grid.symmetric else None
             if ctx.two_way and grad_columns is not None:
                 columns = grid.sort_columns(grad_columns), of_columns
@@ -215,13 +258,14 @@ class _LogSumExp(torch.autograd.Function):
                 weights = _weights_of_exponentials(exponentials, rows, columns)
             else:
                 weights = _weights_of_similarities(tiles, rows, columns)
-            for_query, for_keys = grid.weighted_sums(q, k, weights, for_keys=ctx.needs_input_grad[1])
+            pairs = None if grad_pairs is None else grid.sort_rows(grad_pairs)
+            for_query, for_keys = grid.weighted_sums(q, k, weights, for_keys=ctx.needs_input_grad[1], diagonal=pairs)
             grad_scale = None
             if ctx.needs_input_grad[2]:
                 grad_scale = (q * for_query).sum() * (0.5 if grid.symmetric else 1.0)  # symmetric: each pair came twice
             grad_query = grid.restore_rows(for_query.mul_(scale))
             grad_keys = None if for_keys is None else grid.restore_columns(for_keys.mul_(scale))
-        return grad_query, grad_keys, grad_scale, None, None
+        return grad_query, grad_keys, grad_scale, None, None, None, None
 
 
 def exact(like: Tensor) -> AbstractContextManager[Any]:
@@ -230,14 +274,18 @@ def exact(like: Tensor) -> AbstractContextManager[Any]:
     return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
 
 
-def _exp_is_safe(query: Tensor, keys: Tensor, scale: Tensor) -> bool:
+def _exp_is_safe(query: Tensor, keys: Tensor, scale: Tensor, longest: float | None) -> bool:
     """Whether no similarity, by Cauchy-Schwarz, nears the range of exp: then no maximum need be subtracted."""
-    longest_query = torch.linalg.vector_norm(query, dim=1).max()
-    longest_key = longest_query if keys is query else torch.linalg.vector_norm(keys, dim=1).max()
-    return float(scale.abs() * longest_query * longest_key) < math.log(torch.finfo(query.dtype).max) / 2
+    if longest is None:
+        longest_query = torch.linalg.vector_norm(query, dim=1).max()
+        longest_key = longest_query if keys is query else torch.linalg.vector_norm(keys, dim=1).max()
+        furthest = float(scale.abs() * longest_query * longest_key)
+    else:
+        furthest = abs(float(scale)) * longest**2
+    return furthest < math.log(torch.finfo(query.dtype).max) / 2  # half: the sums and their product need room, too
 
 
-_Side = tuple[Tensor, Tensor]  # gradient and log-sum-exp of each row, or of each column
+_Side = tuple[Tensor, Tensor]  # gradient and sum of each row, or of each column: of exponentials, or its logarithm
 
 
 def _weights_of_exponentials(
@@ -253,9 +301,9 @@ def _weights_of_exponentials(
         yield tile, e
 
 
-def _share(grad: Tensor, logsumexp: Tensor) -> Tensor:
+def _share(grad: Tensor, total: Tensor) -> Tensor:
     """grad / Σ exp, zero where the sum is empty."""
-    return torch.where(logsumexp.isneginf(), 0.0, grad * (-logsumexp).exp())
+    return torch.where(total == 0, 0.0, grad / total)
 
 
 def _weights_of_similarities(

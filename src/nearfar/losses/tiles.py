@@ -112,23 +112,36 @@ class Grid:
     def similarities(self, query: Tensor, keys: Tensor, scale: Tensor | float = 1.0) -> Iterator[tuple[Tile, Tensor]]:
         """Each tile of scale · query @ keys.T, -inf where excluded. The tensor is reused: read it before the next."""
         tallest, widest = (max(b.stop - b.start for b in blocks) for blocks in (self._rows, self._columns))
-        room = query.new_empty(tallest * widest)
+        room, factor = query.new_empty(tallest * widest), float(scale)
         for tile in self.tiles():
-            q, k = query[tile.rows] * scale, keys[tile.columns]
-            s = torch.mm(q, k.T, out=room[: len(q) * len(k)].view(len(q), len(k)))
+            q, k = query[tile.rows], keys[tile.columns]
+            s = room[: len(q) * len(k)].view(len(q), len(k)).addmm_(q, k.T, beta=0, alpha=factor)
             if tile.excluded is not None:
                 s[tile.excluded] = -torch.inf
             yield tile, s
 
     def weighted_sums(
-        self, query: Tensor, keys: Tensor, weights: Iterable[tuple[Tile, Tensor]], *, for_keys: bool
+        self,
+        query: Tensor,
+        keys: Tensor,
+        weights: Iterable[tuple[Tile, Tensor]],
+        *,
+        for_keys: bool,
+        diagonal: Tensor | None = None,
     ) -> tuple[Tensor, Tensor | None]:
         """`W @ keys` and, if asked, `W.T @ query`, for a matrix W that is given tile by tile.
 
         On a symmetric grid a mirrored tile counts with its mirror image, in the first result.
+
+        Args:
+            diagonal: (rows,), added to W's diagonal; on a symmetric grid once more for its mirror image.
         """
-        of_query = torch.zeros_like(query)
-        of_keys = torch.zeros_like(keys) if for_keys and not self.symmetric else None
+        for_keys = for_keys and not self.symmetric
+        if diagonal is None:
+            of_query, of_keys = torch.zeros_like(query), torch.zeros_like(keys) if for_keys else None
+        else:
+            d = diagonal[:, None] * 2 if self.symmetric else diagonal[:, None]
+            of_query, of_keys = d * keys, d * query if for_keys else None
         for tile, w in weights:
             of_query[tile.rows].addmm_(w, keys[tile.columns])
             below = of_query if tile.mirrored else of_keys
@@ -190,6 +203,8 @@ class _Layout(NamedTuple):
         if self.pairs is None:
             return self.row_ids[rows, None] == self.column_ids[None, columns]
         row, column, edges = self.pairs
+        if len(self.row_spans) == len(self.column_spans) == 1:
+            return row, column
         row, column = row[edges[i] : edges[i + 1]] - rows.start, column[edges[i] : edges[i + 1]] - columns.start
         if len(self.column_spans) > 1:
             inside = (column >= 0) & (column < columns.stop - columns.start)
