@@ -36,7 +36,8 @@ TARGETS = {"32 → 32 px, no blur": (10, 2), "96 → 64 px, blur 0.5": (6, 4)}
 def nearfar_views(images: Tensor, size: int, blur: float) -> Callable[[], object]:
     views = simclr(size, strength=STRENGTH, blur=blur)
     steps = iter(range(1_000_000))
-    return lambda: make_views(images, views, seed=0, step=next(steps))
+    room = [torch.empty(len(images), 3, size, size) for _ in views]  # kept from step to step, as training does
+    return lambda: make_views(images, views, seed=0, step=next(steps), out=room)
 
 
 def lightly_views(images: Tensor, size: int, blur: float) -> Callable[[], object]:

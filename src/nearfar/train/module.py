@@ -72,14 +72,13 @@ class Pretraining(lightning.LightningModule):
         self.gradient_norm = float("nan")
         self.optimiser_state: dict[str, Any] | None = None  # to begin with, where the run is resumed
         self.optimiser: torch.optim.Optimizer | None = None
+        self._room: list[Tensor] = []
 
     def training_step(self, batch: tuple[int, Tensor, Tensor], _: int) -> Tensor:
         number, index, images = batch
         torch.manual_seed(mixed(self.config.seed, number))  # dropout and the like
         with torch.autocast(images.device.type, enabled=False):
-            views = make_views(images, self.views, seed=self.config.seed, step=number)
-        if self.config.channels_last:
-            views = [v.contiguous(memory_format=torch.channels_last) for v in views]
+            views = make_views(images, self.views, seed=self.config.seed, step=number, out=self._room_for(images))
         labels = None if self.labels is None else self.labels[index.cpu()].to(images.device)
         ids = self.ids[index.cpu()].to(images.device)
         step = self.method(methods.Batch(views=views, index=index, ids=ids, labels=labels))
@@ -88,6 +87,14 @@ class Pretraining(lightning.LightningModule):
         self.last = step
         loss: Tensor = step.loss
         return loss
+
+    def _room_for(self, images: Tensor) -> list[Tensor]:
+        """Where to write the views of these images: over those of the step before, which nothing needs any more."""
+        if not self._room or len(self._room[0]) != len(images) or self._room[0].device != images.device:
+            layout = torch.channels_last if self.config.channels_last else torch.contiguous_format
+            shapes = [(len(images), 3, view.size, view.size) for view in self.views]
+            self._room = [torch.empty(s, device=images.device, memory_format=layout) for s in shapes]
+        return self._room
 
     def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
         gradients = [p.grad for p in self.method.parameters() if p.grad is not None]
