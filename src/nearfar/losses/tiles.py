@@ -19,6 +19,7 @@ from torch import Tensor
 _TILE: ContextVar[int | None] = ContextVar("nearfar_tile", default=None)
 _SMALLEST, _LARGEST = 256, 4096  # sides of the automatic tile
 _STRIP = 1 << 16  # entries of a strip
+_FLAT = 128, 1 << 16  # height and width of a flat tile on the CPU: 32 MiB of float32
 
 
 @contextmanager
@@ -58,14 +59,22 @@ class Grid:
         row_ids, column_ids: (rows,), (columns,) integers, or None where nothing is excluded; the same tensor
             if the matrix is symmetric.
         like: a tensor of the type and device of the computation.
+        flat: few rows and many columns to a tile, for work whose cost falls with the width: a top-k reads a row once.
     """
 
     def __init__(
-        self, rows: int, columns: int | None, row_ids: Tensor | None, column_ids: Tensor | None, *, like: Tensor
+        self,
+        rows: int,
+        columns: int | None,
+        row_ids: Tensor | None,
+        column_ids: Tensor | None,
+        *,
+        like: Tensor,
+        flat: bool = False,
     ) -> None:
         self.symmetric = columns is None
         columns = rows if columns is None else columns
-        height, width = _tile_shape(rows, columns, like)
+        height, width = _tile_shape(rows, columns, like, flat)
         if self.symmetric:
             height = width = min(height, width)
         self._rows, self._columns = _blocks(rows, height), _blocks(columns, width)
@@ -167,10 +176,12 @@ def _cache_bytes() -> int:
     return found if found > 0 else 1 << 20
 
 
-def _tile_shape(rows: int, columns: int, like: Tensor) -> tuple[int, int]:
-    """Height and width of a tile: square, unless the matrix is too flat to fill a square."""
+def _tile_shape(rows: int, columns: int, like: Tensor, flat: bool = False) -> tuple[int, int]:
+    """Height and width of a tile: square, unless the matrix is too flat to fill a square, or flat is asked for."""
     if (side := _TILE.get()) is not None:
         return min(side, rows), min(side, columns)
+    if flat and like.device.type == "cpu":
+        return min(_FLAT[0], rows), min(_FLAT[1], columns)
     if like.device.type == "cpu":
         entries = _cache_bytes() * torch.get_num_threads() // like.element_size()
     else:

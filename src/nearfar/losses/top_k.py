@@ -48,7 +48,7 @@ class _TopK(torch.autograd.Function):
     def forward(
         ctx: Any, query: Tensor, keys: Tensor, k: int, query_ids: Tensor | None, key_ids: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        grid = Grid(len(query), len(keys), query_ids, key_ids, like=query)
+        grid = Grid(len(query), len(keys), query_ids, key_ids, like=query, flat=True)
         with exact(query):
             sorted_query, sorted_keys = grid.sort_rows(query), grid.sort_columns(keys)
             values = query.new_full((len(query), k), -torch.inf)
