@@ -20,7 +20,7 @@ MAY_IMPORT = {
     "views": set(),
     "data": set(),
     "methods": {"losses", "nn", "scale"},
-    "evaluate": {"losses", "nn", "data", "views"},
+    "evaluate": {"losses", "nn", "data", "views", "config"},
     "report": {"evaluate", "data", "views"},
     "train": {"losses", "nn", "scale", "methods", "data", "views", "evaluate", "report", "config"},
     "cli": None,  # all

@@ -89,6 +89,69 @@ class TrainConfig:
         return config
 
 
+@dataclass(frozen=True)
+class HeadConfig:
+    """Protocol sgd: a linear layer on the frozen encoder, trained on augmented images."""
+
+    epochs: int = 20
+    lr: float = 0.1  # at batch 256, scaled linearly
+    batch_size: int = 256
+    patience: int = 5  # epochs without a better validation accuracy, after which it stops
+
+
+@dataclass(frozen=True)
+class FinetuneConfig:
+    """Protocol finetune: encoder and linear layer, trained on a part of the labels."""
+
+    labels: list[float] = field(default_factory=lambda: [0.01, 0.1, 1.0])  # parts of each class
+    frozen: bool = False  # train the linear layer alone
+    epochs: int = 30
+    lr: float = 1e-3  # of the last layer
+    layer_decay: float = 0.75  # the rate of each layer, as a part of that of the layer above it
+    batch_size: int = 128
+    patience: int = 5
+
+
+@dataclass(frozen=True)
+class ProtocolConfig:
+    """How the protocols measure; see `nearfar.evaluate.PROTOCOLS`."""
+
+    neighbours: list[int] = field(default_factory=lambda: [20, 1, 5, 200])  # of k-NN; all metrics for the first
+    temperature: float = 0.07  # of k-NN's votes
+    search: Literal["tiles", "faiss"] = "tiles"  # both exact
+    cutoffs: list[int] = field(default_factory=lambda: [1, 5, 10])  # of retrieval's recall@k and precision@k
+    queries: int = 10_000  # of retrieval, at most
+    pairs: int = 20_000  # of verification, at most, of each kind
+    views: int = 8  # of each image, for alignment and LiDAR
+    viewed: int = 500  # images looked at in several views
+    validation: float = 0.1  # part of the training rows on which strength and number of epochs are chosen
+    resamples: int = 200  # of the bootstrap
+    sgd: HeadConfig = field(default_factory=HeadConfig)
+    finetune: FinetuneConfig = field(default_factory=FinetuneConfig)
+
+    def __post_init__(self) -> None:
+        for name in ("neighbours", "cutoffs"):
+            values = getattr(self, name)
+            if not values or min(values) < 1:
+                raise ValueError(f"{name} is {values}, expected whole numbers of at least 1")
+        for name, least in (("queries", 1), ("pairs", 1), ("views", 2), ("viewed", 2), ("resamples", 20)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} is {getattr(self, name)}, expected at least {least}")
+        if not 0 < self.validation < 1:
+            raise ValueError(f"validation is {self.validation}, expected a part between 0 and 1")
+        labels = self.finetune.labels
+        if not labels or not all(0 < part <= 1 for part in labels):
+            raise ValueError(f"finetune.labels is {labels}, expected parts above 0 and up to 1, such as 0.01 0.1 1")
+        if not 0 < self.finetune.layer_decay <= 1:
+            raise ValueError(f"finetune.layer_decay is {self.finetune.layer_decay}, expected above 0 and up to 1")
+        for group, settings in (("sgd", self.sgd), ("finetune", self.finetune)):
+            for name in ("epochs", "batch_size", "patience"):
+                if getattr(settings, name) < 1:
+                    raise ValueError(f"{group}.{name} is {getattr(settings, name)}, expected at least 1")
+            if settings.lr <= 0:
+                raise ValueError(f"{group}.lr is {settings.lr}, expected above 0")
+
+
 def build(kind: type[Any], values: Mapping[str, Any], where: str) -> Any:
     """A configuration dataclass from plain values, refusing keys it does not have."""
     hints = get_type_hints(kind)

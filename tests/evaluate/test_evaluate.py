@@ -51,12 +51,12 @@ def test_the_schema_of_the_rows(tmp_path: Path) -> None:
     path = results.save(tmp_path / "run" / "evaluation.json")
     content = json.loads(path.read_text())
     assert list(content) == ["results"]
-    assert [(row["encoder"], row["protocol"]) for row in content["results"]] == [
+    assert list(dict.fromkeys((row["encoder"], row["protocol"]) for row in content["results"])) == [
         (encoder, protocol) for encoder in ("trained", "untrained", "raw") for protocol in ("knn", "linear")
     ]
     for row in content["results"]:
         assert list(row) == ["encoder", "protocol", "metric", "value", "low", "high", "split", "data", "n"]
-        assert row["metric"] == "accuracy" and row["split"] == "test" and row["n"] == 80
+        assert row["split"] == "test" and row["n"] == 80
         assert 0 <= row["low"] <= row["value"] <= row["high"] <= 1
     assert results.value("trained", "knn") > 0.9  # type: ignore[operator]
     assert results.value("nobody", "knn") is None
@@ -79,7 +79,7 @@ def test_an_untrained_copy_is_made_where_none_is_given() -> None:
         if name in ("0.weight", "4.weight", "1.running_mean"):
             assert not torch.equal(fresh, old)
     results = evaluate({"trained": encoder}, Bars(40, 0), Bars(20, 1), prepare=prepare, protocols=["knn"], seed=0)
-    assert [row.encoder for row in results.rows] == ["trained", "untrained", "raw"]
+    assert measured(results) == ["trained", "untrained", "raw"]
 
 
 def test_what_cannot_be_drawn_anew_is_said() -> None:
@@ -92,7 +92,7 @@ def test_what_cannot_be_drawn_anew_is_said() -> None:
             return x.flatten(1) + self.place
 
     results = evaluate({"trained": Odd()}, Bars(40, 0), Bars(20, 1), prepare=prepare, protocols=["knn"], seed=0)
-    assert [row.encoder for row in results.rows] == ["trained", "raw"]
+    assert measured(results) == ["trained", "raw"]
     assert len(results.notes) == 1 and "untrained" in results.notes[0]
 
 
@@ -102,7 +102,7 @@ def test_absent_labels_are_one_line() -> None:
     for train, test, what in ((Bars(40, 0), without, "test"), (without, Bars(40, 0), "training")):
         results = evaluate({"trained": Rows()}, train, test, prepare=prepare, seed=0)
         assert not results.rows
-        assert results.notes == [f"the {what} part has no labels: k-NN and linear probe were not measured"]
+        assert results.notes == [f"the {what} part has no labels: knn, linear could not be measured"]
     assert "no labels" in shown(results)
 
 
@@ -133,7 +133,7 @@ def test_broken_embeddings_cost_only_their_own_rows() -> None:
     results = evaluate(
         {"trained": broken, "untrained": Rows()}, Bars(40, 0), Bars(20, 1), prepare=prepare, protocols=["knn"], seed=0
     )
-    assert [row.encoder for row in results.rows] == ["untrained", "raw"]
+    assert measured(results) == ["untrained", "raw"]
     assert "not finite" in results.notes[0]
 
 
@@ -170,7 +170,7 @@ def test_large_raw_images_are_averaged_down() -> None:
 def test_the_table_shows_hostile_names_as_they_are() -> None:
     row = Row("[red]trained[/nothing]", "knn", "accuracy", 0.831, 0.81, 0.85, "test", "glyphs", 2000)
     text = shown(Results([row], ["a [note]"]))
-    for part in ("[red]trained[/nothing]", "83.1 %", "81.0 % to 85.0 %", "glyphs test", "2,000", "a [note]"):
+    for part in ("[red]trained[/nothing]", "83.1 %", "(81.0 to 85.0)", "glyphs test", "2,000", "a [note]"):
         assert part in text
 
 
@@ -204,6 +204,10 @@ def test_evaluation_draws_nothing() -> None:
     )
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert run.stdout.strip() == "[]", run.stdout + run.stderr
+
+
+def measured(results: Results) -> list[str]:
+    return list(dict.fromkeys(row.encoder for row in results.rows))
 
 
 def shown(results: Results) -> str:

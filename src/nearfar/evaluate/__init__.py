@@ -1,15 +1,25 @@
 """How good are the embeddings? Sees embeddings or a frozen encoder, never a trainer.
 
-Protocols that need labels are in `knn` and `linear`, those that need none in `geometry`; `evaluate` runs the
-former on every encoder, beside raw pixels and an untrained one.
+`PROTOCOLS` lists what can be measured, `evaluate` measures it for every encoder, beside raw pixels and an untrained
+one. Each file is one subject: `knn`, `linear`, `finetune`, `retrieval`, `verification`, `clustering`, `geometry`;
+`classification` holds the metrics of class scores, `metrics` the intervals.
 """
 
+from nearfar.evaluate.baselines import calibrated, raw_pixels, untrained_copy
+from nearfar.evaluate.classification import classification
+from nearfar.evaluate.clustering import agreement, k_means, purity
 from nearfar.evaluate.embeddings import embed
+from nearfar.evaluate.evaluation import evaluate
 from nearfar.evaluate.geometry import (
     Histograms,
+    Neighbourhood,
     alignment,
+    covariance_spectrum,
     deviation,
     effective_rank,
+    lidar,
+    neighbourhood,
+    participation_ratio,
     similarity_histograms,
     uniformity,
 )
@@ -17,29 +27,52 @@ from nearfar.evaluate.knn import knn_accuracy, knn_predict
 from nearfar.evaluate.linear import LinearProbe, linear_accuracy, linear_probe
 from nearfar.evaluate.metrics import Estimate, accuracy, wilson
 from nearfar.evaluate.neighbours import Neighbours, find_neighbours
-from nearfar.evaluate.protocols import PROTOCOLS, evaluate, raw_pixels, untrained_copy
+from nearfar.evaluate.protocols import PROTOCOLS
 from nearfar.evaluate.results import Results, Row
+from nearfar.evaluate.retrieval import Retrieved, retrieval
+from nearfar.evaluate.task import Measure, Outcome, Task
+from nearfar.evaluate.verification import Pairs, Roc, draw_pairs, pair_similarity, roc
 
 __all__ = [
     "PROTOCOLS",
     "Estimate",
     "Histograms",
     "LinearProbe",
+    "Measure",
+    "Neighbourhood",
     "Neighbours",
+    "Outcome",
+    "Pairs",
     "Results",
+    "Retrieved",
+    "Roc",
     "Row",
+    "Task",
     "accuracy",
+    "agreement",
     "alignment",
+    "calibrated",
+    "classification",
+    "covariance_spectrum",
     "deviation",
+    "draw_pairs",
     "effective_rank",
     "embed",
     "evaluate",
     "find_neighbours",
+    "k_means",
     "knn_accuracy",
     "knn_predict",
+    "lidar",
     "linear_accuracy",
     "linear_probe",
+    "neighbourhood",
+    "pair_similarity",
+    "participation_ratio",
+    "purity",
     "raw_pixels",
+    "retrieval",
+    "roc",
     "similarity_histograms",
     "uniformity",
     "untrained_copy",

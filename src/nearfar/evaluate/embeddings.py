@@ -54,7 +54,7 @@ def embed(
         raise ValueError("the data set has 0 images, expected at least one")
     device = _device_of(encoder) if device is None else torch.device(device)
     embeddings: Tensor | None = None
-    with _evaluating(encoder), _bar(progress, len(rows)) as advance:
+    with _evaluating(encoder), progress_bar(progress, len(rows)) as advance:
         for start in range(0, len(rows), batch_size):
             part = rows[start : start + batch_size]
             h = encoder(prepare(dataset.fetch(part).to(device)))
@@ -89,7 +89,7 @@ def _evaluating(encoder: Encoder) -> Iterator[None]:
 
 
 @contextmanager
-def _bar(progress: bool | str, total: int) -> Iterator[Callable[[int], None]]:
+def progress_bar(progress: bool | str, total: int) -> Iterator[Callable[[int], None]]:
     if not progress:
         yield lambda _: None
         return

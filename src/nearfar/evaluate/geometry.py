@@ -8,6 +8,7 @@ from torch import Tensor
 
 from nearfar.losses.arguments import check_pair, check_positive, check_rows, unit
 from nearfar.losses.similarity import sample_ids, similarity_logsumexp
+from nearfar.losses.top_k import top_k_similarity
 
 _TILE = 1 << 20  # similarities held at once
 
@@ -127,3 +128,91 @@ def similarity_histograms(z1: Tensor, z2: Tensor, *, bins: int = 50, queries: in
         others[torch.arange(len(rows), device=s.device), rows] = False
         negative += count(s[others])
     return Histograms(torch.linspace(-1, 1, bins + 1), positive.long().cpu(), negative.long().cpu())
+
+
+@torch.no_grad()
+def covariance_spectrum(z: Tensor) -> Tensor:
+    """(D,) eigenvalues of the covariance, falling: how many directions carry the variance, in float64.
+
+    Reference: Jing et al. 2022, section 3, https://arxiv.org/abs/2110.09348
+    """
+    check_rows("z", z)
+    x = z.detach().to("cpu", torch.float64)
+    x = x - x.mean(0)
+    eigenvalues: Tensor = torch.linalg.eigvalsh(x.T @ x / len(x)).clamp_min(0).flip(0)
+    return eigenvalues
+
+
+def participation_ratio(spectrum: Tensor) -> float:
+    """(Σλ)² / Σλ²: as many directions of equal variance would have this spread; 0 where nothing varies.
+
+    >>> participation_ratio(torch.tensor([2.0, 2.0, 2.0, 0.0]))
+    3.0
+    """
+    return float(spectrum.sum().square() / spectrum.square().sum()) if spectrum.any() else 0.0
+
+
+@torch.no_grad()
+def lidar(z: Tensor, *, delta: float = 1e-4, epsilon: float = 1e-7) -> float:
+    """Effective rank of what tells images apart beyond the changes of their views: linear discriminant analysis whose
+    classes are the images.
+
+    Args:
+        z: (n, q, D), q views of each of n images, as they are; n and n · q should be well above D.
+        delta: added to the diagonal of the covariance within images, as in the paper.
+        epsilon: added to each share.
+
+    Returns:
+        From 1 to D; 0 where all images coincide.
+
+    Reference: Thilak et al. 2024, section 4, https://arxiv.org/abs/2312.04000
+    """
+    if z.ndim != 3 or len(z) < 2 or z.shape[1] < 2:
+        raise ValueError(f"z has shape {tuple(z.shape)}, expected (images, views, features), two or more of the first")
+    n, q, d = z.shape
+    x = z.detach().to("cpu", torch.float64)
+    mean = x.mean(1)  # (n, D)
+    between = mean - mean.mean(0)
+    within = (x - mean[:, None]).reshape(n * q, d)
+    scatter = within.T @ within / (n * q) + delta * torch.eye(d, dtype=torch.float64)
+    whitened = torch.linalg.solve_triangular(torch.linalg.cholesky(scatter), between.T, upper=False)  # (D, n)
+    eigenvalues = torch.linalg.eigvalsh(whitened @ whitened.T / n).clamp_min(0)  # those of W^-1/2 B W^-1/2
+    if not eigenvalues.any():
+        return 0.0
+    share = eigenvalues / eigenvalues.sum() + epsilon
+    return float((-(share * share.log()).sum()).exp())
+
+
+class Neighbourhood(NamedTuple):
+    """Who is near whom among N rows."""
+
+    occurrence: Tensor  # (N,) how many rows count it among their k nearest
+    purity: Tensor | None  # (N,) share of its k nearest that have its label
+
+    @property
+    def hubness(self) -> float:
+        """Skewness of the occurrence: near 0 where none is everyone's neighbour, large where a few hubs are.
+
+        Reference: Radovanović et al. 2010, "Hubs in space", eq. 1, https://www.jmlr.org/papers/v11/radovanovic10a.html
+        """
+        centred = self.occurrence.double() - self.occurrence.double().mean()
+        deviation = centred.square().mean().sqrt()
+        return float((centred**3).mean() / deviation**3) if deviation > 0 else 0.0
+
+
+@torch.no_grad()
+def neighbourhood(z: Tensor, labels: Tensor | None = None, *, k: int = 10) -> Neighbourhood:
+    """The k nearest others of each row by cosine, in memory linear in N.
+
+    Args:
+        z: (N, D); normalised here.
+        labels: (N,) integers, for the purity.
+        k: fewer where there are fewer other rows.
+    """
+    check_rows("z", z)
+    if len(z) < 2:
+        raise ValueError(f"z has shape {tuple(z.shape)}, expected at least two rows: there is no neighbour")
+    u, ids = unit(z), torch.arange(len(z), device=z.device)
+    _, index = top_k_similarity(u, u, k=min(k, len(z) - 1), query_ids=ids, key_ids=ids)  # (N, k)
+    pure = None if labels is None else (labels[index] == labels[:, None]).double().mean(1)
+    return Neighbourhood(index.flatten().bincount(minlength=len(z)), pure)

@@ -1,5 +1,7 @@
 """k-nearest-neighbour classification on frozen embeddings: nothing is trained, so nothing can be tuned to please."""
 
+from typing import Literal
+
 import torch
 from torch import Tensor
 
@@ -7,10 +9,19 @@ from nearfar.evaluate.metrics import Estimate, accuracy
 from nearfar.losses.arguments import check_alike, check_ids, check_positive, check_rows, unit
 from nearfar.losses.top_k import top_k_similarity
 
+Search = Literal["tiles", "faiss"]
+
 
 @torch.no_grad()
 def knn_predict(
-    train: Tensor, labels: Tensor, test: Tensor, *, k: int = 20, temperature: float | None = 0.07, classes: int
+    train: Tensor,
+    labels: Tensor,
+    test: Tensor,
+    *,
+    k: int = 20,
+    temperature: float | None = 0.07,
+    classes: int,
+    search: Search = "tiles",
 ) -> Tensor:
     """Scores of each class: the votes of the k most similar training rows, each with weight exp(cosine / temperature).
 
@@ -23,6 +34,7 @@ def knn_predict(
         k: how many neighbours vote, at most M.
         temperature: divides the cosine similarities; None gives each neighbour the same vote.
         classes: C.
+        search: "tiles" or, where it is installed, "faiss"; see `nearest`.
 
     Returns:
         (N, C), each row sums to one. The paper's weights are these times a constant of the row.
@@ -39,13 +51,39 @@ def knn_predict(
     check_classes(labels, train, classes)
     if not isinstance(k, int) or isinstance(k, bool) or not 1 <= k <= len(train):
         raise ValueError(f"k is {k!r}, expected a whole number from 1 to {len(train)}, the training rows")
-    similarity, index = top_k_similarity(unit(test), unit(train), k=k)  # (N, k)
+    similarity, index = nearest(unit(test), unit(train), k=k, search=search)  # (N, k)
+    return knn_votes(similarity, labels.long()[index], temperature=temperature, classes=classes)
+
+
+def knn_votes(similarity: Tensor, labels: Tensor, *, temperature: float | None, classes: int) -> Tensor:
+    """(N, C) scores from the (N, k) cosines and labels of each row's neighbours."""
     if temperature is None:
-        votes = torch.full_like(similarity, 1 / k)
+        votes = torch.full_like(similarity, 1 / similarity.shape[1])
     else:
         check_positive("temperature", temperature)
         votes = (similarity / temperature).softmax(1)  # relative to the row's largest: no exp overflows
-    return votes.new_zeros(len(test), classes).scatter_add_(1, labels.long()[index], votes)  # (N, C)
+    return votes.new_zeros(len(similarity), classes).scatter_add_(1, labels, votes)  # (N, C)
+
+
+def nearest(query: Tensor, keys: Tensor, *, k: int, search: Search = "tiles") -> tuple[Tensor, Tensor]:
+    """(N, k) inner products of each query with its k nearest keys, falling, and their row numbers; exact.
+
+    Args:
+        query, keys: (N, D), (M, D) unit rows.
+        k: at most M.
+        search: "tiles" is ours. "faiss" is an IndexFlatIP: exact too, in float32, on the CPU; it was the slower one
+            wherever both were measured, and is here for those who trust it more.
+    """
+    if search == "tiles":
+        return top_k_similarity(query, keys, k=k)
+    try:
+        import faiss
+    except ImportError:
+        raise ImportError("search is 'faiss', which is not installed: pip install 'nearfar[search]'") from None
+    index = faiss.IndexFlatIP(keys.shape[1])
+    index.add(keys.cpu().float().contiguous().numpy())
+    values, rows = index.search(query.cpu().float().contiguous().numpy(), k)
+    return torch.from_numpy(values).to(query), torch.from_numpy(rows).to(query.device)
 
 
 def knn_accuracy(

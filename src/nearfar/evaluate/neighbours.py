@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nearfar.evaluate.protocols import LabelledImages
 from nearfar.evaluate.results import write_atomically
+from nearfar.evaluate.task import LabelledImages
 from nearfar.losses.arguments import check_rows, unit
 from nearfar.losses.top_k import top_k_similarity
 

@@ -1,179 +1,227 @@
-"""The whole evaluation: every encoder under every protocol, always beside raw input and an untrained encoder."""
-
-import copy
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
-from typing import Protocol
+"""The protocols, each a function of a task and a seed; `PROTOCOLS` is the one list of them."""
 
 import torch
-import torch.nn.functional as F
-from rich.console import Console
-from rich.markup import escape
-from torch import Tensor, nn
+from torch import Tensor
 
-from nearfar.evaluate.embeddings import Encoder, Images, Prepare, embed
-from nearfar.evaluate.knn import knn_accuracy
-from nearfar.evaluate.linear import linear_accuracy
-from nearfar.evaluate.metrics import Estimate
-from nearfar.evaluate.results import Results, Row
-from nearfar.losses.arguments import check_choice
+from nearfar.evaluate.augment import augment
+from nearfar.evaluate.classification import classification, probabilities
+from nearfar.evaluate.clustering import agreement, cluster_agreement
+from nearfar.evaluate.embeddings import embed
+from nearfar.evaluate.finetune import Recipe, train_on_labels
+from nearfar.evaluate.geometry import (
+    alignment,
+    covariance_spectrum,
+    effective_rank,
+    lidar,
+    neighbourhood,
+    participation_ratio,
+    uniformity,
+)
+from nearfar.evaluate.knn import knn_votes, nearest
+from nearfar.evaluate.linear import linear_probe
+from nearfar.evaluate.metrics import Estimate, accuracy, mean_estimate, resamples, share, with_interval
+from nearfar.evaluate.retrieval import retrieval
+from nearfar.evaluate.task import Measure, Outcome, Task, arrays
+from nearfar.evaluate.verification import FALSE_RATES, Roc, draw_pairs, pair_similarity, roc
+from nearfar.losses.arguments import unit
+from nearfar.views.presets import simclr, view_generator
 
-_RAW_SIDE = 32  # raw images are averaged down to at most this side: more pixels only make the probe slower
-
-
-class LabelledImages(Images, Protocol):
-    """Images of which some or all may have a label."""
-
-    @property
-    def labels(self) -> Tensor | None:
-        """(N,) int64 with -1 where an image has none, or None."""
-        ...
-
-    @property
-    def classes(self) -> Sequence[str] | None:
-        """Names of the labels, or None."""
-        ...
-
-
-# (M, F) features, (M,) labels, (N, F) features, (N,) labels, C, seed
-Measure = Callable[[Tensor, Tensor, Tensor, Tensor, int, int], Estimate]
+_PAIR_RESAMPLES = 100  # each sorts all pairs
 
 
-def _knn(train: Tensor, labels: Tensor, test: Tensor, test_labels: Tensor, classes: int, _: int) -> Estimate:
-    return knn_accuracy(train, labels, test, test_labels, classes=classes)
-
-
-def _linear(train: Tensor, labels: Tensor, test: Tensor, test_labels: Tensor, classes: int, seed: int) -> Estimate:
-    return linear_accuracy(train, labels, test, test_labels, classes=classes, seed=seed)
-
-
-PROTOCOLS: dict[str, Measure] = {"knn": _knn, "linear": _linear}
-
-
-def evaluate(
-    encoders: Mapping[str, Encoder],
-    train: LabelledImages,
-    test: LabelledImages,
-    *,
-    prepare: Prepare,
-    protocols: Sequence[str] = ("knn", "linear"),
-    seed: int,
-    data: str = "data",
-    split: str = "test",
-    batch_size: int = 256,
-    device: torch.device | str | None = None,
-    progress: bool = False,
-) -> Results:
-    """Measure frozen encoders on held-out data, beside raw pixels and an untrained encoder.
-
-    Args:
-        encoders: by name, each (B, ...) to (B, F). "untrained" is made from "trained" where it is not given
-            (`untrained_copy`); "raw" is the prepared pixels.
-        train: images whose labels the protocols may use.
-        test: images on which the number is measured, and that nothing is fitted or chosen on.
-        prepare: (B, 3, S, S) uint8 to the encoders' input, without randomness.
-        protocols: of `PROTOCOLS`.
-        seed: of the validation split and of the untrained encoder.
-        data, split: how the rows name the data.
-        batch_size, device: see `embed`.
-        progress: show what is done and how long it takes.
-
-    Returns:
-        Rows in the order of the encoders; notes on what could not be measured, instead of an error.
-    """
-    for protocol in protocols:
-        check_choice("protocols", protocol, tuple(PROTOCOLS))
-    labels, rows, notes = _common_labels(train, test)
-    if labels is None or rows is None:
-        return Results([], notes)
-    classes = int(labels[0].max()) + 1
-    found = []
-    for name, encoder in _with_baselines(encoders, seed, notes).items():
-        features = [
-            embed(
-                encoder,
-                images,
-                prepare=prepare,
-                batch_size=batch_size,
-                device=device,
-                rows=part,
-                progress=progress and f"{name}: {what}",
-            )
-            for images, part, what in ((train, rows[0], "training part"), (test, rows[1], f"{split} part"))
-        ]
-        broken = sum(int((~h.isfinite().all(1)).sum()) for h in features)
-        if broken:
-            notes.append(f"{name}: the embeddings of {broken} images are not finite, so nothing was measured on them")
-            continue
-        for protocol in protocols:
-            with Console().status(escape(f"{name}: {protocol}")) if progress else nullcontext():
-                estimate = PROTOCOLS[protocol](features[0], labels[0], features[1], labels[1], classes, seed)
-            found.append(Row(name, protocol, "accuracy", *estimate[:3], split, data, estimate.n))
-    return Results(found, notes)
-
-
-def raw_pixels(x: Tensor) -> Tensor:
-    """(B, 3, S, S) prepared images to (B, F) pixels, averaged down to at most 32 × 32; else flattened."""
-    if x.ndim == 4 and max(x.shape[2:]) > _RAW_SIDE:
-        x = F.adaptive_avg_pool2d(x, (min(x.shape[2], _RAW_SIDE), min(x.shape[3], _RAW_SIDE)))
-    return x.flatten(1).float()
-
-
-def untrained_copy(encoder: nn.Module, *, seed: int) -> nn.Module | None:
-    """A copy with every parameter drawn anew, as its modules' `reset_parameters` do, or None where one has none.
-
-    This is torch's default initialisation, which may differ from the architecture's own: give "untrained" to
-    `evaluate` to measure that.
-    """
-    fresh = copy.deepcopy(encoder)
-    cuda = sorted({p.device.index or 0 for p in fresh.parameters() if p.device.type == "cuda"})
-    with torch.random.fork_rng(devices=cuda):
-        torch.manual_seed(seed)
-        for module in fresh.modules():
-            reset = getattr(module, "reset_parameters", None)
-            if callable(reset):
-                reset()
-            elif next(module.parameters(recurse=False), None) is not None:
-                return None
-    return fresh
-
-
-def _with_baselines(encoders: Mapping[str, Encoder], seed: int, notes: list[str]) -> dict[str, Encoder]:
-    everyone = dict(encoders)
-    if "untrained" not in everyone:
-        trained = everyone.get("trained")
-        fresh = untrained_copy(trained, seed=seed) if isinstance(trained, nn.Module) else None
-        if fresh is None:
-            notes.append('no untrained encoder to compare with: give one by the name "untrained"')
+def knn(task: Task, seed: int) -> Outcome:
+    """Weighted k-NN: all metrics for the first k of the settings, the accuracy for the others."""
+    settings = task.settings
+    most = min(max(settings.neighbours), len(task.train))
+    similarity, index = nearest(
+        unit(task.test_features), unit(task.train_features), k=most, search=settings.search
+    )  # (N, most)
+    labels = task.train.labels[index]
+    outcome: Outcome | None = None
+    for k in dict.fromkeys(min(k, most) for k in settings.neighbours):
+        scores = knn_votes(
+            similarity[:, :k], labels[:, :k], temperature=settings.temperature, classes=task.classes
+        )  # (N, C)
+        if outcome is None:
+            outcome = _classified(task, scores, seed)
         else:
-            everyone["untrained"] = fresh
-    everyone.setdefault("raw", raw_pixels)
-    return everyone
+            outcome.metrics[f"accuracy, k = {k}"] = accuracy(scores, task.test.labels)
+    assert outcome is not None
+    return outcome
 
 
-_Pair = tuple[Tensor, Tensor]  # of the training part, of the test part
+def linear(task: Task, seed: int) -> Outcome:
+    """Full-batch logistic regression on frozen features, its strength chosen on a part of the training rows."""
+    probe = linear_probe(
+        task.train_features,
+        task.train.labels,
+        classes=task.classes,
+        validation=task.settings.validation,
+        seed=seed,
+    )
+    return _classified(task, probabilities(probe(task.test_features)), seed)
 
 
-def _common_labels(train: LabelledImages, test: LabelledImages) -> tuple[_Pair | None, _Pair | None, list[str]]:
-    """The labels that count, as the training part numbers them, the images that have them, and what was left out."""
-    notes: list[str] = []
-    for images, what in ((train, "training"), (test, "test")):
-        if images.labels is None or not bool((images.labels >= 0).any()):
-            return None, None, [f"the {what} part has no labels: k-NN and linear probe were not measured"]
-    assert train.labels is not None and test.labels is not None
-    labels, test_labels = train.labels.cpu().long(), test.labels.cpu().long()
-    if train.classes is not None and test.classes is not None and list(train.classes) != list(test.classes):
-        numbers = {name: number for number, name in enumerate(train.classes)}
-        renumber = torch.tensor([numbers.get(name, -1) for name in test.classes])
-        test_labels = torch.where(test_labels >= 0, renumber[test_labels.clamp_min(0)], -1)
-    known = torch.isin(test_labels, labels[labels >= 0].unique())
-    parts = (labels >= 0).nonzero()[:, 0], (known & (test_labels >= 0)).nonzero()[:, 0]
-    for part, images, what in (
-        (parts[0], train, "training images without a label"),
-        (parts[1], test, "test images without a label, or of a class without training images,"),
-    ):
-        if len(part) < len(images):
-            notes.append(f"{len(images) - len(part)} of {len(images)} {what} were left out")
-    if len(parts[1]) == 0:
-        return None, None, ["no test image has a class that the training part has: nothing was measured"]
-    return (labels[parts[0]], test_labels[parts[1]]), parts, notes
+def sgd(task: Task, seed: int) -> Outcome:
+    """A linear layer on the frozen encoder, trained by SGD on augmented images, stopped on a validation split."""
+    settings = task.settings.sgd
+    recipe = Recipe(
+        frozen=True,
+        optimizer="sgd",
+        lr=settings.lr * settings.batch_size / 256,
+        epochs=settings.epochs,
+        batch_size=settings.batch_size,
+        patience=settings.patience,
+        validation=task.settings.validation,
+    )
+    trained = train_on_labels(task, recipe, labels=1.0, seed=seed, words=f"{task.name}: SGD probe")
+    return _classified(task, trained.scores, seed)
+
+
+def finetune(task: Task, seed: int) -> Outcome:
+    """Encoder and linear layer, trained on parts of the labels. Of the untrained encoder: supervised from scratch."""
+    settings = task.settings.finetune
+    recipe = Recipe(
+        frozen=settings.frozen,
+        optimizer="adamw",
+        lr=settings.lr,
+        epochs=settings.epochs,
+        batch_size=settings.batch_size,
+        patience=settings.patience,
+        # What is learned from scratch has no layers worth keeping: slowing them would weaken the baseline.
+        layer_decay=1.0 if task.name == "untrained" else settings.layer_decay,
+        weight_decay=0.05,
+        validation=max(0.2, task.settings.validation),  # of few labels, a tenth would choose nothing
+    )
+    metrics, curves = {}, {}
+    for part in sorted(settings.labels):
+        words = f"{task.name}: fine-tuning on {100 * part:g} % of the labels"
+        trained = train_on_labels(task, recipe, labels=part, seed=seed, words=words)
+        outcome = _classified(task, trained.scores, seed)
+        metrics[f"accuracy, {100 * part:g} % labels"] = outcome.metrics["accuracy"]
+        metrics[f"balanced accuracy, {100 * part:g} % labels"] = outcome.metrics["balanced accuracy"]
+        curves = outcome.curves  # of most labels
+    return Outcome(metrics, curves)
+
+
+def retrieve(task: Task, seed: int) -> Outcome:
+    """Each test image asks the other test images for its class."""
+    settings = task.settings
+    labels = task.test.labels
+    found = retrieval(task.test_features, labels, cutoffs=settings.cutoffs, queries=settings.queries)
+    metrics = {"mAP": mean_estimate(found.average_precision, count=settings.resamples, seed=seed)}
+    for k, hits in found.recall.items():
+        metrics[f"recall@{k}"] = share(hits)
+    for k, shares in found.precision.items():
+        metrics[f"precision@{k}"] = mean_estimate(shares, count=settings.resamples, seed=seed)
+    alone = int((labels.bincount()[labels] < 2).sum())
+    notes = [f"{alone} test images are alone in their class and were not asked for"] if alone else []
+    return Outcome(metrics, arrays(average_precision=found.average_precision, queries=found.queries), notes)
+
+
+def verification(task: Task, seed: int) -> Outcome:
+    """Same or different class? As many pairs of either kind; images, not pairs, are resampled: pairs share images."""
+    labels, count = task.test.labels, min(_PAIR_RESAMPLES, task.settings.resamples)
+    pairs = draw_pairs(labels, most=task.settings.pairs, seed=seed)
+    similarity = pair_similarity(task.test_features, pairs)
+    curve = roc(similarity, pairs.same)
+    found = _verification_metrics(curve, len(similarity) // 2)
+    draws: dict[str, list[float]] = {name: [] for name in found}
+    for weights in resamples(labels, count=count, seed=seed):
+        for w in weights:
+            often = (w[pairs.first] * w[pairs.second]).long()  # (P,)
+            same = pairs.same.repeat_interleave(often)
+            if not 0 < int(same.sum()) < len(same):
+                continue
+            redrawn = roc(similarity.repeat_interleave(often), same)
+            for name, value in _verification_metrics(redrawn, len(similarity) // 2).items():
+                draws[name].append(value)
+    n = len(similarity)
+    metrics = {
+        name: with_interval(value, torch.tensor(draws[name]), n) if draws[name] else Estimate(value, None, None, n)
+        for name, value in found.items()
+    }
+    curves = {"false_rate": curve.false_rate, "true_rate": curve.true_rate}
+    return Outcome(metrics, curves | arrays(similarity=similarity, same=pairs.same))
+
+
+def _verification_metrics(curve: Roc, negatives: int) -> dict[str, float]:
+    found = {"AUC": curve.auc, "EER": curve.equal_error_rate}
+    for false_rate in FALSE_RATES:
+        if false_rate * negatives >= 10:  # fewer pairs cannot tell so small a rate
+            found[f"TAR@FAR={false_rate:g}"] = curve.true_rate_at(false_rate)
+    return found
+
+
+def clustering(task: Task, seed: int) -> Outcome:
+    """k-means of the test features into as many clusters as there are classes."""
+    labels = task.test.labels
+    clusters, found = cluster_agreement(task.test_features, labels, seed=seed)
+    draws: dict[str, list[float]] = {name: [] for name in found}
+    for weights in resamples(labels, count=task.settings.resamples, seed=seed):
+        for w in weights:
+            for name, value in agreement(*(x.repeat_interleave(w.long()) for x in (clusters, labels))).items():
+                draws[name].append(value)
+    metrics = {name: with_interval(value, torch.tensor(draws[name]), len(labels)) for name, value in found.items()}
+    return Outcome(metrics, arrays(clusters=clusters))
+
+
+def geometry(task: Task, seed: int) -> Outcome:
+    """The shape of the test embeddings; alignment and LiDAR on several SimCLR views of some of the images."""
+    settings, h = task.settings, task.test_features
+    n = len(h)
+    seen = torch.arange(n)[:: max(1, n // settings.viewed)][: settings.viewed]
+    views = torch.stack([_view(task, seen, seed, index) for index in range(settings.views)], 1)  # (n, q, F)
+    spectrum = covariance_spectrum(h)
+    near = neighbourhood(h, task.test.labels if task.labelled else None)
+    values = {
+        "alignment": (float(alignment(views[:, 0], views[:, 1])), len(seen)),
+        "uniformity": (float(uniformity(h)), n),
+        "RankMe": (float(effective_rank(h)), n),
+        "LiDAR": (lidar(views), len(seen)),
+        "participation ratio": (participation_ratio(spectrum), n),
+        "hubness": (near.hubness, n),
+    }
+    metrics = {name: Estimate(value, None, None, count) for name, (value, count) in values.items()}
+    metrics["orphans"] = share(near.occurrence == 0)
+    if near.purity is not None:
+        metrics["neighbourhood purity"] = mean_estimate(near.purity, count=settings.resamples, seed=seed)
+    notes = []
+    if len(seen) < h.shape[1] or n < h.shape[1]:
+        notes.append(
+            f"{task.name}: {h.shape[1]} features from {n} images, {len(seen)} of them in several views: ranks are "
+            "bounded by these numbers, too"
+        )
+    return Outcome(metrics, arrays(spectrum=spectrum, occurrence=near.occurrence), notes)
+
+
+def _view(task: Task, places: Tensor, seed: int, index: int) -> Tensor:
+    """(K, F) features of one random view of each of these test images."""
+    view = simclr(task.test.fetch(places[:1]).shape[-1])[0]
+    generator = view_generator(seed, 0, index)
+    return embed(
+        task.encoder,
+        task.test.images,
+        prepare=lambda images: task.prepare(augment(images, view, generator)),
+        batch_size=task.batch_size,
+        device=task.device,
+        rows=task.test.rows[places],
+    )
+
+
+def _classified(task: Task, scores: Tensor, seed: int) -> Outcome:
+    return classification(scores, task.test.labels, classes=task.classes, count=task.settings.resamples, seed=seed)
+
+
+PROTOCOLS: dict[str, Measure] = {
+    "knn": Measure(knn, "weighted k-nearest neighbours", "accuracy"),
+    "linear": Measure(linear, "linear probe, full batch", "accuracy", seeded=True),
+    "sgd": Measure(sgd, "linear probe by SGD, on augmented images", "accuracy", seeded=True),
+    "finetune": Measure(finetune, "fine-tuning on parts of the labels", "accuracy, .* labels", seeded=True),
+    "retrieval": Measure(retrieve, "find the same class: mAP, recall@k, precision@k", "mAP"),
+    "verification": Measure(verification, "same or different class: AUC, EER, TAR@FAR", "AUC", seeded=True),
+    "clustering": Measure(clustering, "k-means against the classes: NMI, ARI, purity", "NMI", seeded=True),
+    "geometry": Measure(
+        geometry, "alignment, uniformity, RankMe, LiDAR, spectrum, hubness, purity", "RankMe", labels=False
+    ),
+}

@@ -1,12 +1,15 @@
 """What was measured: one row for each encoder and protocol, as it is written to `evaluation.json`."""
 
+import io
 import json
 import os
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+import re
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from rich.markup import escape
 from rich.table import Table
 
@@ -19,8 +22,8 @@ class Row:
     protocol: str  # "knn", "linear", ...
     metric: str  # "accuracy", ...
     value: float
-    low: float
-    high: float
+    low: float | None  # None where no interval is known
+    high: float | None
     split: str
     data: str
     n: int
@@ -28,10 +31,15 @@ class Row:
 
 @dataclass(frozen=True)
 class Results:
-    """All rows of an evaluation, and what could not be measured, each in a line."""
+    """All rows of an evaluation, and what could not be measured, each in a line.
 
-    rows: Sequence[Row] = ()
-    notes: Sequence[str] = ()
+    Attributes:
+        curves: arrays by encoder and protocol, the data of figures; written by `save_curves`.
+    """
+
+    rows: list[Row] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    curves: dict[tuple[str, str], dict[str, NDArray[Any]]] = field(default_factory=dict, compare=False)
 
     def value(self, encoder: str, protocol: str, metric: str = "accuracy") -> float | None:
         """The number of the first such row, or None."""
@@ -52,7 +60,7 @@ class Results:
         """Read what `save` wrote."""
         try:
             content = json.loads(Path(path).read_text(encoding="utf-8"))
-            names = [field.name for field in fields(Row)]
+            names = [f.name for f in fields(Row)]
             rows = [Row(**{name: row[name] for name in names}) for row in content["results"]]
             return cls(rows, [str(note) for note in content.get("notes", [])])
         except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -60,22 +68,68 @@ class Results:
                 f"{path} does not hold evaluation results ({error!r}); evaluate again to write it"
             ) from error
 
+    def save_curves(self, folder: Path | str) -> list[Path]:
+        """Write the arrays of each encoder and protocol to `PROTOCOL-ENCODER.npz` in a folder."""
+        paths = []
+        for (encoder, protocol), curves in self.curves.items():
+            content = io.BytesIO()
+            np.savez_compressed(content, allow_pickle=False, **curves)
+            path = Path(folder) / f"{file_name(protocol)}-{file_name(encoder)}.npz"
+            paths.append(write_atomically(path, content.getvalue()))
+        return paths
+
     def table(self) -> Table:
-        """For the terminal: one line for each row, the notes below."""
+        """For the terminal: a line for each measure, a column for each encoder, the notes below."""
         table = Table(caption=escape("\n".join(self.notes)) or None, caption_justify="left")
-        for name in ("encoder", "protocol", "metric", "value", "95 % interval", "data", "n"):
-            table.add_column(name, justify="right" if name in ("value", "95 % interval", "n") else "left")
+        encoders = list(dict.fromkeys(row.encoder for row in self.rows))
+        for name in ("protocol", "metric", "data", "n"):
+            table.add_column(name, justify="right" if name == "n" else "left")
+        for encoder in encoders:
+            table.add_column(escape(encoder), justify="right")
+        lines: dict[tuple[str, str, str, int], dict[str, Row]] = {}
         for row in self.rows:
-            table.add_row(
-                escape(row.encoder),
-                escape(row.protocol),
-                escape(row.metric),
-                percent(row.value),
-                f"{percent(row.low)} to {percent(row.high)}",
-                escape(f"{row.data} {row.split}"),
-                f"{row.n:,}",
-            )
+            lines.setdefault((row.protocol, row.metric, f"{row.data} {row.split}", row.n), {})[row.encoder] = row
+        order = list(dict.fromkeys(protocol for protocol, *_ in lines))
+        before = None
+        for key in sorted(lines, key=lambda key: order.index(key[0])):
+            if before not in (None, key[0]):
+                table.add_section()
+            before = key[0]
+            found = [lines[key].get(encoder) for encoder in encoders]
+            cells = [f"{shown(row)} {interval(row)}".strip() if row else "" for row in found]
+            table.add_row(*(escape(text) for text in key[:3]), f"{key[3]:,}", *cells)
         return table
+
+
+# Everything else is a share, shown in percent.
+PLAIN = {"alignment", "uniformity", "RankMe", "LiDAR", "participation ratio", "hubness"}
+
+
+def shown(row: Row) -> str:
+    """The value as its metric is read.
+
+    >>> shown(Row("raw", "geometry", "RankMe", 12.345, None, None, "test", "glyphs", 100))
+    '12.35'
+    """
+    return f"{row.value:.2f}" if row.metric in PLAIN else percent(row.value)
+
+
+def interval(row: Row) -> str:
+    """The interval in brackets, empty where none is known."""
+    if row.low is None or row.high is None:
+        return ""
+    if row.metric in PLAIN:
+        return f"({row.low:.2f} to {row.high:.2f})"
+    return f"({100 * row.low:.1f} to {100 * row.high:.1f})"
+
+
+def file_name(text: str) -> str:
+    """A name as a part of a file's name.
+
+    >>> file_name("timm:vit_tiny/16")
+    'timm_vit_tiny_16'
+    """
+    return re.sub(r"[^\w.=-]+", "_", text).strip("._") or "_"
 
 
 def percent(value: float) -> str:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from nearfar.evaluate.neighbours import Neighbours
-from nearfar.evaluate.results import Results, percent, write_atomically
+from nearfar.evaluate.results import Results, Row, interval, percent, shown, write_atomically
 from nearfar.report import words
 from nearfar.report.curves import Chart, curves
 from nearfar.report.run import Run, Verdict, read_run
@@ -81,17 +81,25 @@ def _evaluation(results: Results | None) -> str:
     notes = "".join(_sentence(note) for note in results.notes)
     if not results.rows:
         return notes or _sentence("The evaluation holds no results.")
+    first = [row for row in results.rows if words.is_headline(row)]
+    table = _table(first, "Evaluation table")
+    if len(first) < len(results.rows):
+        table += f"<details><summary>All metrics</summary>{_table(results.rows, 'All metrics')}</details>"
+    return f"{table}{notes}"
+
+
+def _table(results: list[Row], name: str) -> str:
     titles = ("encoder", "protocol", "metric", "value", "95 % interval", "data", "n")
     numbers = ("value", "95 % interval", "n")
     head = "".join(f'<th scope="col"{_number(title in numbers)}>{title}</th>' for title in titles)
     rows = ""
-    for row in results.rows:
+    for row in results:
         cells = (
             row.encoder,
             row.protocol,
             row.metric,
-            percent(row.value),
-            f"{percent(row.low)} to {percent(row.high)}",
+            shown(row),
+            interval(row).strip("()"),
             f"{row.data} {row.split}",
             f"{row.n:,}",
         )
@@ -99,7 +107,7 @@ def _evaluation(results: Results | None) -> str:
         texts = zip(titles, cells, strict=True)
         rows += f"<tr{kind}>" + "".join(f"<td{_number(t in numbers)}>{escape(c)}</td>" for t, c in texts) + "</tr>"
     table = f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
-    return f'<div class="scroll" tabindex="0" role="region" aria-label="Evaluation table">{table}</div>{notes}'
+    return f'<div class="scroll" tabindex="0" role="region" aria-label="{name}">{table}</div>'
 
 
 def _curves(charts: list[Chart]) -> str:

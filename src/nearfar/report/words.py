@@ -1,11 +1,22 @@
 """The verdict: what was trained, whether it is healthy, and how much better it is, in sentences."""
 
 import math
+import re
 
-from nearfar.evaluate.results import Row, percent
+from nearfar.evaluate.protocols import PROTOCOLS
+from nearfar.evaluate.results import Row, interval, shown
 from nearfar.report.run import Run, Verdict
 
-PROTOCOL_NAMES = {"knn": "k-NN", "linear": "A linear probe"}
+PROTOCOL_NAMES = {
+    "knn": "k-NN",
+    "linear": "A linear probe",
+    "sgd": "A linear probe by SGD",
+    "finetune": "Fine-tuning",
+    "retrieval": "Retrieval",
+    "verification": "Verification",
+    "clustering": "Clustering",
+    "geometry": "The geometry",
+}
 _OTHERS = {"raw": "raw input", "untrained": "the untrained encoder"}
 
 
@@ -43,11 +54,17 @@ def health(verdicts: list[Verdict]) -> tuple[str, str]:
     return "good", f"Healthy: {last.text}"
 
 
+def is_headline(row: Row) -> bool:
+    """Whether the row is one to read first; of a protocol that is not known here, each is."""
+    measure = PROTOCOLS.get(row.protocol)
+    return measure is None or re.fullmatch(measure.headline, row.metric) is not None
+
+
 def comparisons(rows: list[Row]) -> list[str]:
     """For each protocol, the trained encoder beside raw input and the untrained encoder, with the intervals."""
     sentences = []
     for row in rows:
-        if row.encoder != "trained":
+        if row.encoder != "trained" or not is_headline(row):
             continue
         name = PROTOCOL_NAMES.get(row.protocol, row.protocol)
         sentence = f"{name} reaches {_interval(row)} {row.metric} on {row.n:,} {row.split} samples of {row.data}"
@@ -58,6 +75,8 @@ def comparisons(rows: list[Row]) -> list[str]:
 
 def _beside(row: Row, other: Row) -> str:
     who, value = _OTHERS[other.encoder], _interval(other)
+    if row.low is None or row.high is None or other.low is None or other.high is None:
+        return f"{who} has {value}"
     if row.low > other.high:
         times = f"{row.value / other.value:.1f} times" if other.value > 0 else "clearly above"
         return f"{times} {who} at {value}"
@@ -67,7 +86,7 @@ def _beside(row: Row, other: Row) -> str:
 
 
 def _interval(row: Row) -> str:
-    return f"{percent(row.value)} ({100 * row.low:.1f} to {100 * row.high:.1f})"
+    return f"{shown(row)} {interval(row)}".strip()
 
 
 def _same_measure(row: Row, other: Row) -> bool:

@@ -5,20 +5,19 @@ import logging
 import platform
 import time
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import lightning
 import torch
 from rich.console import Console
-from torch import Tensor, nn
+from torch import Tensor
 
 import nearfar
 from nearfar.config import TrainConfig
 from nearfar.data import Dataset, Loader, open_data
 from nearfar.data.dataset import ArrayDataset
-from nearfar.evaluate import Results, embed, evaluate, find_neighbours
+from nearfar.evaluate import Results, calibrated, embed, evaluate, find_neighbours
 from nearfar.methods import METHODS, VIEWS, Method
 from nearfar.nn.backbones import backbone
 from nearfar.report import write_report
@@ -238,16 +237,6 @@ def build_method(config: TrainConfig, samples: int) -> Method:
         return METHODS[config.method](encoder, features=features, samples=samples, **config.options)
     except TypeError as error:
         raise ValueError(f"{config.method} does not take these options: {error}") from None
-
-
-@torch.no_grad()
-def calibrated(encoder: nn.Module, train: Dataset, prepare: Callable[[Tensor], Tensor]) -> nn.Module:
-    """An untrained encoder with the batch statistics of the data: without them it would be a baseline made weak."""
-    encoder.train()
-    device = next(encoder.parameters()).device
-    for part in torch.arange(len(train)).split(256)[:20]:
-        encoder(prepare(train.fetch(part).to(device)))
-    return encoder.eval()
 
 
 def environment(device: torch.device) -> dict[str, object]:

@@ -1,0 +1,174 @@
+"""The whole evaluation: every encoder under every protocol, always beside raw input and an untrained encoder."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+
+import torch
+from rich.console import Console
+from rich.markup import escape
+from torch import Tensor, nn
+
+from nearfar.config import ProtocolConfig
+from nearfar.evaluate.baselines import raw_pixels, untrained_copy
+from nearfar.evaluate.embeddings import Encoder, Prepare
+from nearfar.evaluate.metrics import over_seeds
+from nearfar.evaluate.protocols import PROTOCOLS
+from nearfar.evaluate.results import Results, Row
+from nearfar.evaluate.task import LabelledImages, Measure, Outcome, Part, Task
+from nearfar.losses.arguments import check_choice
+
+_BARS = ("sgd", "finetune")  # show a progress bar of their own
+
+
+def evaluate(
+    encoders: Mapping[str, Encoder],
+    train: LabelledImages,
+    test: LabelledImages,
+    *,
+    prepare: Prepare | Mapping[str, Prepare],
+    protocols: Sequence[str] = ("knn", "linear"),
+    seed: int,
+    seeds: int = 1,
+    settings: ProtocolConfig | None = None,
+    data: str = "data",
+    split: str = "test",
+    batch_size: int = 256,
+    device: torch.device | str | None = None,
+    progress: bool = False,
+) -> Results:
+    """Measure frozen encoders on held-out data, beside raw pixels and an untrained encoder.
+
+    Args:
+        encoders: by name, each (B, ...) to (B, F). "untrained" is made from the first where it is not given
+            (`untrained_copy`); "raw" is the prepared pixels.
+        train: images whose labels the protocols may use.
+        test: images on which the number is measured, and that nothing is fitted or chosen on.
+        prepare: (B, 3, S, S) uint8 to the encoders' input, without randomness; by name where they differ, and a name
+            that is missing has that of the first encoder.
+        protocols: of `PROTOCOLS`.
+        seed, seeds: the first seed and how many, for the protocols that depend on one.
+        settings: of the protocols.
+        data, split: how the rows name the data.
+        batch_size, device: see `embed`.
+        progress: show what is done and how long it takes.
+
+    Returns:
+        Rows in the order of the encoders; notes on what could not be measured, instead of an error.
+    """
+    for protocol in protocols:
+        check_choice("protocols", protocol, tuple(PROTOCOLS))
+    if seeds < 1:
+        raise ValueError(f"seeds is {seeds}, expected at least 1")
+    parts, labelled, notes = _parts(train, test, split, protocols)
+    if parts is None:
+        return Results([], notes)
+    results = Results([], notes, {})
+    for name, encoder in _with_baselines(encoders, seed, notes).items():
+        task = Task(
+            name,
+            encoder,
+            _prepare_of(name, prepare, encoders),
+            *parts,
+            classes=int(parts[0].labels.max()) + 1,
+            labelled=labelled,
+            settings=settings or ProtocolConfig(),
+            batch_size=batch_size,
+            device=device,
+            progress=progress,
+        )
+        broken = sum(int((~h.isfinite().all(1)).sum()) for h in (task.train_features, task.test_features))
+        if broken:
+            notes.append(f"{name}: the embeddings of {broken} images are not finite, so nothing was measured on them")
+            continue
+        for protocol in protocols:
+            measure = PROTOCOLS[protocol]
+            if measure.labels and not labelled:
+                continue
+            words = Console().status(escape(f"{name}: {protocol}")) if progress and protocol not in _BARS else None
+            with words or nullcontext():
+                outcome = _measured(measure, task, range(seed, seed + (seeds if measure.seeded else 1)))
+            _add(results, outcome, name, protocol, split, data)
+    return results
+
+
+def _measured(measure: Measure, task: Task, seeds: Sequence[int]) -> Outcome:
+    """The mean over seeds; curves and notes of the first. What the data do not allow becomes a note."""
+    try:
+        outcomes = [measure.run(task, seed) for seed in seeds]
+    except ValueError as error:
+        return Outcome({}, {}, [f"{task.name}: {error}"])
+    first = outcomes[0]
+    metrics = {
+        name: over_seeds([outcome.metrics[name] for outcome in outcomes if name in outcome.metrics])
+        for name in first.metrics
+    }
+    return Outcome(metrics, first.curves, first.notes)
+
+
+def _add(results: Results, outcome: Outcome, name: str, protocol: str, split: str, data: str) -> None:
+    for metric, estimate in outcome.metrics.items():
+        results.rows.append(Row(name, protocol, metric, *estimate[:3], split, data, estimate.n))
+    if outcome.curves:
+        results.curves[name, protocol] = outcome.curves
+    for note in outcome.notes:
+        note = f"{protocol}: {note}" if not outcome.metrics else note
+        if note not in results.notes:
+            results.notes.append(note)
+
+
+def _prepare_of(name: str, prepare: Prepare | Mapping[str, Prepare], encoders: Mapping[str, Encoder]) -> Prepare:
+    if not isinstance(prepare, Mapping):
+        return prepare
+    if not prepare:
+        raise ValueError("prepare is empty, expected a preparation for each encoder")
+    return prepare.get(name) or prepare.get(next(iter(encoders))) or next(iter(prepare.values()))
+
+
+def _with_baselines(encoders: Mapping[str, Encoder], seed: int, notes: list[str]) -> dict[str, Encoder]:
+    everyone = dict(encoders)
+    if "untrained" not in everyone:
+        trained = next(iter(everyone.values()), None)
+        fresh = untrained_copy(trained, seed=seed) if isinstance(trained, nn.Module) else None
+        if fresh is None:
+            notes.append('no untrained encoder to compare with: give one by the name "untrained"')
+        else:
+            everyone["untrained"] = fresh
+    everyone.setdefault("raw", raw_pixels)
+    return everyone
+
+
+def _parts(
+    train: LabelledImages, test: LabelledImages, split: str, protocols: Sequence[str]
+) -> tuple[tuple[Part, Part] | None, bool, list[str]]:
+    """The images that count, with labels as the training part numbers them; whether they have labels; notes."""
+    notes: list[str] = []
+    unlabelled = [p for p in protocols if not PROTOCOLS[p].labels]
+    for images, what in ((train, "training"), (test, split)):
+        if images.labels is None or not bool((images.labels >= 0).any()):
+            lost = ", ".join(p for p in protocols if PROTOCOLS[p].labels)
+            notes = [f"the {what} part has no labels: {lost} could not be measured"] if lost else []
+            if not unlabelled:
+                return None, False, notes
+            return (_whole(train, "training"), _whole(test, split)), False, notes
+    assert train.labels is not None and test.labels is not None
+    labels, test_labels = train.labels.cpu().long(), test.labels.cpu().long()
+    if train.classes is not None and test.classes is not None and list(train.classes) != list(test.classes):
+        numbers = {name: number for number, name in enumerate(train.classes)}
+        renumber = torch.tensor([numbers.get(name, -1) for name in test.classes])
+        test_labels = torch.where(test_labels >= 0, renumber[test_labels.clamp_min(0)], -1)
+    known = torch.isin(test_labels, labels[labels >= 0].unique())
+    rows: tuple[Tensor, Tensor] = (labels >= 0).nonzero()[:, 0], (known & (test_labels >= 0)).nonzero()[:, 0]
+    for part, images, what in (
+        (rows[0], train, "training images without a label"),
+        (rows[1], test, f"{split} images without a label, or of a class without training images,"),
+    ):
+        if len(part) < len(images):
+            notes.append(f"{len(images) - len(part)} of {len(images)} {what} were left out")
+    if len(rows[1]) == 0:
+        return None, True, [f"no {split} image has a class that the training part has: nothing was measured"]
+    first = Part(train, rows[0], labels[rows[0]], "training")
+    return (first, Part(test, rows[1], test_labels[rows[1]], split)), True, notes
+
+
+def _whole(images: LabelledImages, name: str) -> Part:
+    return Part(images, torch.arange(len(images)), torch.zeros(len(images), dtype=torch.long), name)

@@ -1,0 +1,112 @@
+"""What a protocol is given and what it gives back: one contract for all of them."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from nearfar.config import ProtocolConfig
+from nearfar.evaluate.embeddings import Encoder, Images, Prepare, embed
+from nearfar.evaluate.metrics import Estimate
+
+
+class LabelledImages(Images, Protocol):
+    """Images of which some or all may have a label."""
+
+    @property
+    def labels(self) -> Tensor | None:
+        """(N,) int64 with -1 where an image has none, or None."""
+        ...
+
+    @property
+    def classes(self) -> Sequence[str] | None:
+        """Names of the labels, or None."""
+        ...
+
+
+@dataclass(frozen=True)
+class Part:
+    """The images of a split that count."""
+
+    images: LabelledImages
+    rows: Tensor  # (N,) their numbers
+    labels: Tensor  # (N,) from 0 to classes - 1; all 0 where there are no labels
+    name: str  # "training", "test", "validation", ...
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def fetch(self, places: Tensor) -> Tensor:
+        """(B,) places among the N to (B, 3, S, S) uint8."""
+        return self.images.fetch(self.rows[places])
+
+
+@dataclass(frozen=True)
+class Task:
+    """One encoder on one data set: all that a protocol may look at. Nothing is fitted or chosen on `test`."""
+
+    name: str
+    encoder: Encoder
+    prepare: Prepare
+    train: Part
+    test: Part
+    classes: int
+    labelled: bool = True
+    settings: ProtocolConfig = field(default_factory=ProtocolConfig)
+    batch_size: int = 256
+    device: torch.device | str | None = None
+    progress: bool = False
+
+    @cached_property
+    def train_features(self) -> Tensor:
+        """(M, F), computed at the first look."""
+        return self._embed(self.train)
+
+    @cached_property
+    def test_features(self) -> Tensor:
+        """(N, F)."""
+        return self._embed(self.test)
+
+    def _embed(self, part: Part) -> Tensor:
+        return embed(
+            self.encoder,
+            part.images,
+            prepare=self.prepare,
+            batch_size=self.batch_size,
+            device=self.device,
+            rows=part.rows,
+            progress=self.progress and f"{self.name}: {part.name} part",
+        )
+
+
+Curves = dict[str, NDArray[Any]]  # arrays by name: curves, spectra, a confusion matrix
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a protocol found: numbers by metric, and the data behind its figures."""
+
+    metrics: dict[str, Estimate]
+    curves: Curves = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Measure:
+    """An entry of `PROTOCOLS`."""
+
+    run: Callable[[Task, int], Outcome]  # the int is a seed
+    what: str  # in a line, for help
+    headline: str  # pattern of the metrics to read first
+    seeded: bool = False  # the result depends on the seed, so that several are worth their time
+    labels: bool = True  # needs them
+
+
+def arrays(**tensors: Tensor) -> Curves:
+    """Tensors as arrays, for `Outcome.curves`."""
+    return {name: np.asarray(x.detach().cpu()) for name, x in tensors.items()}
