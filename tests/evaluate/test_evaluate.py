@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -13,26 +12,7 @@ from torch import Tensor, nn
 
 from nearfar.evaluate import Results, Row, embed, evaluate, find_neighbours, raw_pixels, untrained_copy
 from nearfar.evaluate.neighbours import Neighbours
-
-
-class Bars:
-    """Images with a bright row at the height their label says, under noise."""
-
-    def __init__(
-        self, n: int, seed: int, labels: Tensor | None = None, classes: Sequence[str] | None = ("a", "b", "c", "d")
-    ) -> None:
-        generator = torch.Generator().manual_seed(seed)
-        truth = torch.arange(n) % 4
-        self.images = torch.randint(0, 120, (n, 3, 8, 8), generator=generator, dtype=torch.uint8)
-        self.images[torch.arange(n), :, 2 * truth] += 60
-        self.labels: Tensor | None = truth if labels is None else labels
-        self.classes = classes
-
-    def __len__(self) -> int:
-        return len(self.images)
-
-    def fetch(self, indices: Tensor) -> Tensor:
-        return self.images[indices]
+from tests.evaluate.bars import Bars, prepare
 
 
 class Rows(nn.Module):
@@ -40,10 +20,6 @@ class Rows(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return x.mean((1, 3))
-
-
-def prepare(x: Tensor) -> Tensor:
-    return x.float() / 255
 
 
 def test_the_schema_of_the_rows(tmp_path: Path) -> None:

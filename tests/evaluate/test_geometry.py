@@ -7,7 +7,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from nearfar.evaluate import alignment, deviation, effective_rank, similarity_histograms, uniformity
+from nearfar.evaluate import (
+    alignment,
+    covariance_spectrum,
+    deviation,
+    effective_rank,
+    lidar,
+    neighbourhood,
+    participation_ratio,
+    similarity_histograms,
+    uniformity,
+)
 from nearfar.losses import tile_size
 
 
@@ -84,3 +94,63 @@ def test_histograms_of_a_sample_of_queries() -> None:
 def test_no_pair_is_an_error() -> None:
     with pytest.raises(ValueError, match="at least two rows"):
         uniformity(torch.ones(1, 3))
+
+
+def test_the_spectrum_is_the_covariances() -> None:
+    for z in (rows(50, 8), rows(6, 9)):  # more rows than features, and fewer
+        expected = torch.linalg.eigvalsh(torch.cov(z.T, correction=0)).flip(0).clamp_min(0)
+        torch.testing.assert_close(covariance_spectrum(z), expected)
+    assert participation_ratio(torch.zeros(3)) == 0
+
+
+@pytest.mark.parametrize("features", [5, 40])  # fewer and more than images
+def test_lidar_is_the_papers_sum_over_images_and_views(features: int) -> None:
+    z = rows(12, 4, features)
+    n, q, d = z.shape
+    means = [sum(z[i, j] for j in range(q)) / q for i in range(n)]
+    centre = sum(means) / n
+    between, within = torch.zeros(d, d, dtype=torch.float64), 1e-4 * torch.eye(d, dtype=torch.float64)
+    for i in range(n):
+        between += torch.outer(means[i] - centre, means[i] - centre) / n
+        for j in range(q):
+            within += torch.outer(z[i, j] - means[i], z[i, j] - means[i]) / (n * q)
+    values, vectors = torch.linalg.eigh(within)
+    root = vectors @ torch.diag(values**-0.5) @ vectors.T
+    eigenvalues = torch.linalg.eigvalsh(root @ between @ root).clamp_min(0)
+    share = eigenvalues / eigenvalues.sum() + 1e-7
+    assert lidar(z) == pytest.approx(math.exp(-float((share * share.log()).sum())), rel=1e-5)
+
+
+def test_lidar_counts_the_directions_that_tell_images_apart() -> None:
+    images = torch.zeros(200, 1, 10, dtype=torch.float64)
+    images[:, 0, :3] = 10 * rows(200, 3)
+    z = images + 0.1 * rows(200, 6, 10, seed=1)
+    assert lidar(z) == pytest.approx(3, abs=0.2)
+    assert lidar(torch.ones(4, 3, 2)) == 0
+    with pytest.raises(ValueError, match=r"shape \(4, 1, 2\), expected \(images, views, features\)"):
+        lidar(torch.ones(4, 1, 2))
+
+
+def test_hubness_and_purity_equal_the_loops() -> None:
+    z, labels = rows(40, 5), torch.arange(40) % 3
+    found = neighbourhood(z, labels, k=4)
+    u = F.normalize(z, dim=1)
+    counts, pure = [0] * 40, []
+    for i in range(40):
+        nearest = sorted((j for j in range(40) if j != i), key=lambda j: -float(u[i] @ u[j]))[:4]
+        pure.append(sum(int(labels[j] == labels[i]) for j in nearest) / 4)
+        for j in nearest:
+            counts[j] += 1
+    assert found.occurrence.tolist() == counts
+    assert found.purity is not None and found.purity.tolist() == pytest.approx(pure)
+    mean = sum(counts) / 40
+    deviation = (sum((c - mean) ** 2 for c in counts) / 40) ** 0.5
+    assert found.hubness == pytest.approx(sum((c - mean) ** 3 for c in counts) / 40 / deviation**3)
+
+
+def test_a_hub_is_seen() -> None:
+    z = torch.cat([torch.eye(30, dtype=torch.float64) * 3, torch.ones(1, 30, dtype=torch.float64)])
+    assert neighbourhood(z, k=1).hubness > 3
+    assert neighbourhood(z, k=1).purity is None
+    with pytest.raises(ValueError, match="at least two rows"):
+        neighbourhood(z[:1])

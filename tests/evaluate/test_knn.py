@@ -1,6 +1,7 @@
 """k-NN against the paper's loops and against scikit-learn."""
 
 import math
+import sys
 
 import numpy as np
 import pytest
@@ -75,3 +76,17 @@ def test_errors_say_what_was_seen() -> None:
         knn_predict(z, labels, z, k=1, classes=5)
     with pytest.raises(ValueError, match="same number of features"):
         knn_predict(z, labels, z[:, :3], k=1, classes=6)
+
+
+def test_faiss_finds_the_same_neighbours() -> None:
+    pytest.importorskip("faiss")
+    train, labels, test, _ = digits()
+    train, test = train.float(), test.float()
+    ours, theirs = (knn_predict(train, labels, test, k=7, classes=10, search=search) for search in ("tiles", "faiss"))  # type: ignore[arg-type]
+    torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=1e-4)
+
+
+def test_without_faiss_a_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    with pytest.raises(ImportError, match=r"pip install 'nearfar\[search\]'"):
+        knn_predict(torch.eye(3), torch.arange(3), torch.eye(3), k=1, classes=3, search="faiss")

@@ -8,6 +8,7 @@ from nearfar import __version__
 
 COMMANDS = {
     "train": "from data to a trained encoder, evaluated, with a report",
+    "evaluate": "how good is an encoder, on what, and compared with what?",
     "check": "is the machine right, and are loss and gradient exact here?",
 }
 

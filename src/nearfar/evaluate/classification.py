@@ -49,8 +49,9 @@ def classification(scores: Tensor, labels: Tensor, *, classes: int, count: int, 
         "calibration error": tm.multiclass_calibration_error(scores, labels, classes, n_bins=BINS, norm="l1"),
     }
     if len(present) > 1:
-        values["AUC"] = tm.multiclass_auroc(scores, labels, **options)[present].mean()
-        values["AP"] = tm.multiclass_average_precision(scores, labels, **options)[present].mean()
+        rest = [(scores[:, c], (labels == c).long()) for c in present.tolist()]
+        values["AUC"] = torch.stack([tm.binary_auroc(*one) for one in rest]).mean()
+        values["AP"] = torch.stack([tm.binary_average_precision(*one) for one in rest]).mean()
     draws: dict[str, list[Tensor]] = {name: [] for name in values}
     for weights in resamples(labels, count=count, seed=seed):
         for name, found in weighted_metrics(scores, labels, weights).items():
@@ -58,7 +59,8 @@ def classification(scores: Tensor, labels: Tensor, *, classes: int, count: int, 
                 draws[name].append(found)
     metrics = {"accuracy": accuracy(predicted, labels)}
     if classes > 5:
-        metrics["top-5 accuracy"] = share((scores.topk(5).indices == labels[:, None]).any(1))
+        best = scores.argsort(dim=1, descending=True, stable=True)[:, :5]  # of equal scores the first, as in argmax
+        metrics["top-5 accuracy"] = share((best == labels[:, None]).any(1))
     for name, value in values.items():
         metrics[name] = with_interval(float(value), torch.cat(draws[name]), len(labels))
     curves = arrays(

@@ -138,9 +138,14 @@ def covariance_spectrum(z: Tensor) -> Tensor:
     """
     check_rows("z", z)
     x = z.detach().to("cpu", torch.float64)
-    x = x - x.mean(0)
-    eigenvalues: Tensor = torch.linalg.eigvalsh(x.T @ x / len(x)).clamp_min(0).flip(0)
-    return eigenvalues
+    return _eigenvalues(x - x.mean(0)) / len(x)
+
+
+def _eigenvalues(x: Tensor) -> Tensor:
+    """(D,) eigenvalues of xᵀx, falling, of (N, D) rows: by x xᵀ where that is the smaller, the others are zero."""
+    gram = x @ x.T if len(x) < x.shape[1] else x.T @ x
+    found = torch.linalg.eigvalsh(gram).clamp_min(0).flip(0)
+    return torch.cat([found, found.new_zeros(x.shape[1] - len(found))])
 
 
 def participation_ratio(spectrum: Tensor) -> float:
@@ -176,7 +181,7 @@ def lidar(z: Tensor, *, delta: float = 1e-4, epsilon: float = 1e-7) -> float:
     within = (x - mean[:, None]).reshape(n * q, d)
     scatter = within.T @ within / (n * q) + delta * torch.eye(d, dtype=torch.float64)
     whitened = torch.linalg.solve_triangular(torch.linalg.cholesky(scatter), between.T, upper=False)  # (D, n)
-    eigenvalues = torch.linalg.eigvalsh(whitened @ whitened.T / n).clamp_min(0)  # those of W^-1/2 B W^-1/2
+    eigenvalues = _eigenvalues(whitened.T)  # those of W^-1/2 B W^-1/2, times n
     if not eigenvalues.any():
         return 0.0
     share = eigenvalues / eigenvalues.sum() + epsilon

@@ -97,10 +97,14 @@ def resamples(strata: Tensor, *, count: int, seed: int) -> Iterator[Tensor]:
         yield weights
 
 
-def with_interval(value: float, draws: Tensor, n: int) -> Estimate:
-    """The middle 95 % of (R,) values of resamples, widened to hold the value itself: some metrics are biased there."""
-    low, high = torch.quantile(draws.double(), torch.tensor([0.025, 0.975], dtype=torch.float64)).tolist()
-    return Estimate(value, min(low, value), max(high, value), n)
+def with_interval(value: float, draws: Tensor, n: int, *, least: float = 0.0, most: float = 1.0) -> Estimate:
+    """The middle 95 % of (R,) values of resamples, moved by how far their mean is from the value: rows that are drawn
+    twice make some metrics larger (AP, NMI). Cut off at the least and most that the metric can be.
+    """
+    draws = draws.double()
+    low, high = torch.quantile(draws, torch.tensor([0.025, 0.975], dtype=torch.float64)).tolist()
+    bias = float(draws.mean()) - value
+    return Estimate(value, max(least, min(low - bias, value)), min(most, max(high - bias, value)), n)
 
 
 def mean_estimate(values: Tensor, *, count: int, seed: int) -> Estimate:

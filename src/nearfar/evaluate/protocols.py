@@ -162,7 +162,10 @@ def clustering(task: Task, seed: int) -> Outcome:
         for w in weights:
             for name, value in agreement(*(x.repeat_interleave(w.long()) for x in (clusters, labels))).items():
                 draws[name].append(value)
-    metrics = {name: with_interval(value, torch.tensor(draws[name]), len(labels)) for name, value in found.items()}
+    metrics = {
+        name: with_interval(value, torch.tensor(draws[name]), len(labels), least=-1.0 if name == "ARI" else 0.0)
+        for name, value in found.items()
+    }
     return Outcome(metrics, arrays(clusters=clusters))
 
 

@@ -48,6 +48,17 @@ class Results:
                 return row.value
         return None
 
+    def after(self, earlier: "Results") -> "Results":
+        """These results, after those of an earlier evaluation that were not measured anew."""
+
+        def measure(row: Row) -> tuple[str, ...]:
+            return row.encoder, row.protocol, row.metric, row.split, row.data
+
+        anew = {measure(row) for row in self.rows}
+        kept = [row for row in earlier.rows if measure(row) not in anew]
+        notes = [note for note in earlier.notes if note not in self.notes] if kept else []
+        return Results([*kept, *self.rows], [*notes, *self.notes], self.curves)
+
     def save(self, path: Path | str) -> Path:
         """Write `{"results": [...]}`, with "notes" where there are any; a reader never sees half of it."""
         content: dict[str, Any] = {"results": [asdict(row) for row in self.rows]}
@@ -80,12 +91,19 @@ class Results:
 
     def table(self) -> Table:
         """For the terminal: a line for each measure, a column for each encoder, the notes below."""
-        table = Table(caption=escape("\n".join(self.notes)) or None, caption_justify="left")
+        where = list(dict.fromkeys(f"{row.data} {row.split}" for row in self.rows))
         encoders = list(dict.fromkeys(row.encoder for row in self.rows))
-        for name in ("protocol", "metric", "data", "n"):
-            table.add_column(name, justify="right" if name == "n" else "left")
+        table = Table(
+            title=escape(where[0]) if len(where) == 1 else None,
+            caption=escape("\n".join(self.notes)) or None,
+            caption_justify="left",
+            min_width=72 if self.notes else None,
+        )
+        for name in ("protocol", "metric", "data")[: 3 if len(where) > 1 else 2]:
+            table.add_column(name, overflow="fold")
+        table.add_column("n", justify="right")
         for encoder in encoders:
-            table.add_column(escape(encoder), justify="right")
+            table.add_column(escape(encoder), justify="right", overflow="fold")
         lines: dict[tuple[str, str, str, int], dict[str, Row]] = {}
         for row in self.rows:
             lines.setdefault((row.protocol, row.metric, f"{row.data} {row.split}", row.n), {})[row.encoder] = row
@@ -94,10 +112,11 @@ class Results:
         for key in sorted(lines, key=lambda key: order.index(key[0])):
             if before not in (None, key[0]):
                 table.add_section()
-            before = key[0]
+            protocol, before = key[0] if key[0] != before else "", key[0]
+            texts = [protocol, key[1], key[2]][: 3 if len(where) > 1 else 2]
             found = [lines[key].get(encoder) for encoder in encoders]
             cells = [f"{shown(row)} {interval(row)}".strip() if row else "" for row in found]
-            table.add_row(*(escape(text) for text in key[:3]), f"{key[3]:,}", *cells)
+            table.add_row(*map(escape, texts), f"{key[3]:,}", *cells)
         return table
 
 

@@ -43,7 +43,7 @@ class Roc(NamedTuple):
 
     def true_rate_at(self, false_rate: float) -> float:
         """The largest true accept rate of a threshold that keeps the false accept rate within `false_rate`."""
-        return float(self.true_rate[self.false_rate <= false_rate].max())
+        return float(self.true_rate[self.false_rate <= false_rate * (1 + 1e-6)].max())
 
 
 def draw_pairs(labels: Tensor, *, most: int, seed: int) -> Pairs:

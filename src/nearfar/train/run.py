@@ -48,7 +48,7 @@ class Run:
 
     def __init__(self, config: TrainConfig, folder: Path, *, resume: bool, console: Console) -> None:
         self.config, self.folder, self.console = config, folder, console
-        self.device = _device(config.device)
+        self.device = find_device(config.device)
         self.views = _views(config)
         self.train, self.validation, self.test = self._open()
         self.loader = Loader(len(self.train), config.batch_size, config.seed)
@@ -259,7 +259,8 @@ def _views(config: TrainConfig) -> tuple[ImageView, ...]:
     return PRESETS[preset](config.image_size)
 
 
-def _device(name: str) -> torch.device:
+def find_device(name: str) -> torch.device:
+    """The device of that name, or for "auto" the best there is."""
     if name != "auto":
         torch.zeros(1, device=name)  # says so now where it is not there
         return torch.device(name)

@@ -1,0 +1,71 @@
+"""`nearfar evaluate`: how good is an encoder, on what, and compared with what?"""
+
+import sys
+from pathlib import Path
+
+from jsonargparse import ArgumentError as BadArgument
+from jsonargparse import ArgumentParser
+
+from nearfar.cli.train import explained, underscored
+from nearfar.config import DataConfig, ProtocolConfig, build
+
+ENCODERS = "a run folder, timm:NAME, torchvision:NAME, either with =FILE for local weights, or a file.onnx"
+
+
+def main(arguments: list[str]) -> int:
+    parser = ArgumentParser(
+        prog="nearfar evaluate",
+        description="Measure an encoder beside raw pixels and its untrained self. Protocols: knn, linear, sgd, "
+        "finetune, retrieval, verification, clustering, geometry; or all.",
+        exit_on_error=False,
+        default_env=False,
+    )
+    parser.add_argument("run", nargs="?", type=str | None, help=ENCODERS)
+    parser.add_argument("--encoder", type=str | None, help="the same, as a flag")
+    parser.add_argument("--data", type=str | None, help="labelled data (default: what the run was trained on)")
+    parser.add_argument("--test", type=str | None, help="other data to test on (default: the data's own split)")
+    parser.add_argument("--protocol", nargs="+", default=["knn", "linear"], help="what to measure")
+    parser.add_argument("--against", nargs="+", default=[], help="further encoders to compare with")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seeds", type=int, default=1, help="how many, for protocols that depend on one")
+    parser.add_argument("--image_size", type=int | None, help="pixels of a foreign encoder's input")
+    parser.add_argument("--batch_size", type=int, default=256)
+    parser.add_argument("--device", type=str, default="auto")
+    parser.add_argument("--out", type=str | None, help="where to write (default: the run, or evaluations/NAME)")
+    parser.add_class_arguments(DataConfig, "sources")
+    parser.add_class_arguments(ProtocolConfig, "protocols")
+    known = {action.dest for action in parser._actions}
+    try:
+        options = parser.parse_args([underscored(a) for a in arguments])
+    except BadArgument as error:
+        print(f"nearfar evaluate: {explained(str(error), known)}", file=sys.stderr)
+        return 2
+    if (options.run is None) == (options.encoder is None):
+        print(f"nearfar evaluate: expected one encoder: {ENCODERS}", file=sys.stderr)
+        return 2
+
+    from rich.console import Console
+
+    from nearfar.evaluate import PROTOCOLS
+    from nearfar.train.assess import assess
+
+    console = Console()
+    results, folder = assess(
+        options.run or options.encoder,
+        data=options.data,
+        test=options.test,
+        protocols=list(PROTOCOLS) if options.protocol == ["all"] else options.protocol,
+        against=options.against,
+        seed=options.seed,
+        seeds=options.seeds,
+        settings=build(ProtocolConfig, options.protocols.as_dict(), "protocols"),
+        sources=build(DataConfig, options.sources.as_dict(), "sources"),
+        image_size=options.image_size,
+        batch_size=options.batch_size,
+        device=options.device,
+        out=Path(options.out) if options.out else None,
+        console=console,
+    )
+    console.print(results.table())
+    console.print(f"written: {folder / 'evaluation.json'}; curves: {folder / 'evaluation'}")
+    return 0 if results.rows else 1

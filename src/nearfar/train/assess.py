@@ -1,0 +1,153 @@
+"""The evaluation of an encoder by name, ours or foreign, into a folder: what `nearfar evaluate` does."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from rich.console import Console
+
+from nearfar.config import DataConfig, ProtocolConfig, build
+from nearfar.evaluate import PROTOCOLS, Results, calibrated, evaluate
+from nearfar.evaluate.embeddings import Encoder as AnyEncoder
+from nearfar.evaluate.embeddings import Prepare
+from nearfar.evaluate.parts import Parts, open_parts
+from nearfar.evaluate.results import file_name
+from nearfar.report import write_report
+from nearfar.report.figures import draw_curves
+from nearfar.train.encoders import FOREIGN_SIZE, Prepared, open_encoder, untrained
+from nearfar.train.model import CARD, Encoder
+from nearfar.train.run import SUPERVISED, find_device
+
+RESULTS, FIGURES = "evaluation.json", "evaluation"
+
+
+def assess(
+    spec: str,
+    *,
+    data: str | None = None,
+    test: str | None = None,
+    protocols: Sequence[str] = ("knn", "linear"),
+    against: Sequence[str] = (),
+    seed: int = 0,
+    seeds: int = 1,
+    settings: ProtocolConfig | None = None,
+    sources: DataConfig | None = None,
+    image_size: int | None = None,
+    batch_size: int = 256,
+    device: str = "auto",
+    out: Path | None = None,
+    console: Console | None = None,
+) -> tuple[Results, Path]:
+    """Evaluate an encoder beside raw pixels, its untrained self and any others, and write what was found.
+
+    Args:
+        spec: as `open_encoder` takes it.
+        data, test: as `open_parts` takes them; a run's own where None.
+        protocols: of `PROTOCOLS`.
+        against: further encoders to compare with.
+        seed, seeds: see `evaluate`.
+        settings: of the protocols.
+        sources: columns of a table, and whether to stream.
+        image_size: pixels of foreign encoders' input.
+        batch_size: images at a time.
+        device: "auto", "cpu", "cuda", ...
+        out: the folder; the run's own where None, or one under `evaluations/` for a foreign encoder.
+        console: where to speak.
+
+    Returns:
+        What was found now, and the folder that holds it: `evaluation.json`, where rows of earlier evaluations stay
+        unless they were measured anew, curves under `evaluation/`, and for a run its report.
+    """
+    console = console or Console()
+    unknown = [protocol for protocol in protocols if protocol not in PROTOCOLS]
+    if unknown:
+        raise ValueError(f"there is no protocol {unknown[0]!r}; known are {', '.join(PROTOCOLS)}")
+    where = find_device(device)
+    encoders = {name: open_encoder(each, size=image_size, device=where) for name, each in _names(spec, against).items()}
+    first = next(iter(encoders.values()))
+    sources = sources or DataConfig()
+    size = max(_size(encoder) for encoder in encoders.values())
+    data, parts = _open(spec, data, test, sources, size, seed)
+    everyone: dict[str, AnyEncoder] = dict(encoders)
+    fresh = untrained(spec, size=image_size, device=where)
+    if fresh is not None:
+        everyone["untrained"] = calibrated(fresh, parts.train, first.prepare)
+    prepares: dict[str, Prepare] = {name: encoder.prepare for name, encoder in encoders.items()}
+    found = evaluate(
+        everyone,
+        parts.train,
+        parts.test,
+        prepare=prepares,
+        protocols=protocols,
+        seed=seed,
+        seeds=seeds,
+        settings=settings,
+        data=data,
+        split=parts.split,
+        batch_size=batch_size,
+        device=where,
+        progress=console.is_terminal,
+    )
+    results = replace(found, notes=[*parts.notes, *found.notes])
+    return results, _write(results, spec, out)
+
+
+def _write(results: Results, spec: str, out: Path | None) -> Path:
+    run = Path(spec).expanduser()
+    folder = out or (run if run.is_dir() else Path("evaluations") / file_name(spec.removesuffix(".onnx")))
+    earlier = Results.load(folder / RESULTS) if (folder / RESULTS).exists() else Results()
+    results.after(earlier).save(folder / RESULTS)
+    results.save_curves(folder / FIGURES)
+    draw_curves(results, folder / FIGURES)
+    if (folder / CARD).exists():
+        write_report(folder)
+    return folder
+
+
+def _names(spec: str, against: Sequence[str]) -> dict[str, str]:
+    """Each encoder's name in the results: "trained" for the run in question, else as it was called."""
+    names = {"trained" if Path(spec).expanduser().is_dir() else _called(spec): spec}
+    for other in against:
+        name = _called(other)
+        if name in names or name in ("trained", "untrained", "raw"):
+            raise ValueError(f"two encoders would be called {name!r}; rename the folder or file of one")
+        names[name] = other
+    return names
+
+
+def _called(spec: str) -> str:
+    if spec.startswith(("timm:", "torchvision:")):
+        return spec.partition("=")[0]
+    return Path(spec).expanduser().resolve().name
+
+
+def _size(encoder: Prepared) -> int:
+    return int(encoder.card["image_size"]) if isinstance(encoder, Encoder) else getattr(encoder, "size", FOREIGN_SIZE)
+
+
+def _open(
+    spec: str, data: str | None, test: str | None, sources: DataConfig, size: int, seed: int
+) -> tuple[str, Parts]:
+    """The data's name and parts, with a word on what the encoder has seen of them."""
+    card = Path(spec).expanduser() / CARD
+    config = json.loads(card.read_text(encoding="utf-8"))["config"] if card.is_file() else None
+    if data is None:
+        if config is None:
+            raise ValueError(f"{spec} says nothing of data; give --data, such as a folder with a sub-folder per class")
+        data, test = config["data"], test or config["sources"]["test"]
+        if sources == DataConfig():
+            sources = build(DataConfig, config["sources"], CARD)
+    parts = open_parts(
+        data,
+        test,
+        size=sources.size or size,
+        seed=seed,
+        path_column=sources.path_column,
+        label_column=sources.label_column,
+        stream=sources.stream,
+    )
+    if config is not None and config["data"] == data and parts.split == "held-out":
+        how = "with" if config["method"] in SUPERVISED else "without"
+        parts.notes.append(f"the encoder was trained on these images, {how} their labels")
+    return str(data), parts

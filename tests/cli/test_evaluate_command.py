@@ -1,0 +1,155 @@
+"""`nearfar evaluate` in a process of its own, and the encoders and data it opens."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import save_file
+from torch import nn
+
+from nearfar.cli import main
+from nearfar.config import TrainConfig
+from nearfar.evaluate import Results, Row
+from nearfar.evaluate.parts import open_parts
+from nearfar.nn.backbones import backbone
+from nearfar.train.encoders import OnnxEncoder, open_encoder, untrained
+from nearfar.train.model import load, save_model
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """A run folder with an encoder in it, not trained: what it reaches does not matter here."""
+    folder = tmp_path / "run"
+    folder.mkdir()
+    config = TrainConfig(data="glyphs:100", backbone="micro")
+    torch.manual_seed(7)
+    save_model(backbone("micro"), config, folder)
+    (folder / "config.yaml").write_text(config.to_yaml())
+    old = Row("trained", "linear", "accuracy", 0.5, 0.4, 0.6, "test", "elsewhere", 10)
+    Results([old]).save(folder / "evaluation.json")
+    return folder
+
+
+def pictures(folder: Path, n: int, seed: int) -> None:
+    """Two classes: dark and bright."""
+    generator = np.random.default_rng(seed)
+    for label, base in (("dark", 20), ("bright", 180)):
+        (folder / label).mkdir(parents=True)
+        for i in range(n):
+            pixels = generator.integers(base, base + 50, (12, 12, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(folder / label / f"{i}.png")
+
+
+def test_a_run_on_a_folder_in_a_real_process(run: Path, tmp_path: Path) -> None:
+    pictures(tmp_path / "photos" / "train", 12, 0)
+    pictures(tmp_path / "photos" / "test", 6, 1)
+    weights = tmp_path / "resnet18.safetensors"
+    save_file({k: v.contiguous() for k, v in backbone("resnet18", size=96).state_dict().items()}, weights)
+    command = f"nearfar evaluate {run} --data photos --protocol knn verification --image-size 96"
+    words = [sys.executable, "-m", *command.split(), "--against", f"timm:resnet18={weights}"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "written:" in done.stdout and "photos test" in done.stdout
+    content = json.loads((run / "evaluation.json").read_text())["results"]
+    assert content[0]["data"] == "elsewhere"  # what was measured before stays
+    anew = [row for row in content if row["data"] == "photos"]
+    assert {row["encoder"] for row in anew} == {"trained", "timm:resnet18", "untrained", "raw"}
+    assert {row["split"] for row in anew} == {"test"}
+    raw = next(row for row in anew if (row["encoder"], row["protocol"], row["metric"]) == ("raw", "knn", "accuracy"))
+    assert raw["value"] == 1.0 and raw["n"] == 12
+    for name in ("knn-trained", "knn-timm_resnet18", "verification-raw"):
+        assert (run / "evaluation" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+    with np.load(run / "evaluation" / "knn-raw.npz") as arrays:
+        assert arrays["confusion"].tolist() == [[6, 0], [0, 6]] and "roc" in arrays
+    assert "photos" in (run / "report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "expected one encoder"),
+        (["nowhere", "--data", "glyphs:40"], "there is no run folder 'nowhere'"),
+        (["timm:resnet81", "--data", "glyphs:40"], "there is no backbone 'resnet81'"),
+        (["gone.onnx", "--data", "glyphs:40"], "there is no file 'gone.onnx'"),
+        (["RUN", "--protocol", "knm"], "there is no protocol 'knm'; known are knn, linear"),
+        (["RUN", "--data", "nodata"], "'nodata' is neither a file or folder nor the name of a data set"),
+        (["RUN", "--seeds", "0"], "seeds is 0, expected at least 1"),
+        (["RUN", "--protocols.neighbors", "[3]"], "there is no key"),
+        (["RUN", "--protocols.views", "1"], "views is 1, expected at least 2"),
+        (["RUN", "--against", "RUN"], "two encoders would be called"),
+    ],
+)
+def test_a_mistake_is_one_line(
+    arguments: list[str], message: str, run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(run.parent)
+    run.rename(run.parent / "trained")
+    words = ["trained" if a == "RUN" else a for a in arguments]
+    assert main(["evaluate", *words]) in (1, 2)
+    error = capsys.readouterr().err
+    assert message in error and len(error.splitlines()) == 1, error
+
+
+def test_the_untrained_encoder_is_the_one_the_run_began_with(run: Path) -> None:
+    first, second = untrained(str(run)), untrained(str(run))
+    assert first is not None and second is not None
+    weights, learned = first.backbone.state_dict(), load(run).backbone.state_dict()
+    assert all(torch.equal(x, second.backbone.state_dict()[name]) for name, x in weights.items())
+    assert not torch.equal(weights["stem.weight"], learned["stem.weight"])
+
+
+class Means(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.mean((2, 3))
+
+
+@pytest.mark.parametrize("batch", [None, 4])  # any number of images, or always four
+def test_an_onnx_file_gives_the_features_of_its_network(batch: int | None, tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    path = tmp_path / "means.onnx"
+    dynamic = {"x": {0: "batch"}} if batch is None else None
+    torch.onnx.export(
+        Means(), (torch.zeros(batch or 2, 3, 8, 8),), path, input_names=["x"], dynamic_axes=dynamic, dynamo=False
+    )
+    encoder = open_encoder(str(path))
+    images = torch.randint(0, 256, (6, 3, 10, 10), dtype=torch.uint8)
+    x = encoder.prepare(images)
+    assert x.shape == (6, 3, 8, 8)
+    torch.testing.assert_close(encoder(x), Means()(x))
+    assert untrained(str(path)) is None
+    with pytest.raises(ValueError, match="takes images of 8 pixels, but 9 were asked for"):
+        OnnxEncoder(path, size=9)
+    path.write_bytes(b"no model")
+    with pytest.raises(ValueError, match="cannot be read as an ONNX model"):
+        open_encoder(str(path))
+
+
+def test_without_onnxruntime_a_line_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "some.onnx").touch()
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    with pytest.raises(ImportError, match=r"pip install 'nearfar\[export\]'"):
+        open_encoder(str(tmp_path / "some.onnx"))
+
+
+def test_data_without_a_split_get_one(tmp_path: Path) -> None:
+    pictures(tmp_path / "all", 10, 0)
+    parts = open_parts(tmp_path / "all", size=12, progress=False)
+    assert (len(parts.train), len(parts.test), parts.split) == (16, 4, "held-out")
+    assert parts.test.labels is not None and parts.test.labels.bincount().tolist() == [2, 2]
+    assert not set(parts.train.names) & set(parts.test.names)
+    assert "no split of its own" in parts.notes[0]
+
+
+def test_data_with_a_split_keep_it(tmp_path: Path) -> None:
+    pictures(tmp_path / "both" / "train", 4, 0)
+    pictures(tmp_path / "both" / "val", 2, 1)
+    pictures(tmp_path / "other", 3, 2)
+    parts = open_parts(tmp_path / "both", size=12, progress=False)
+    assert (len(parts.train), len(parts.test), parts.split) == (8, 4, "val")
+    parts = open_parts(tmp_path / "both", tmp_path / "other", size=12, progress=False)
+    assert (len(parts.train), len(parts.test), parts.split) == (8, 6, "test")
