@@ -71,8 +71,8 @@ def nearest(query: Tensor, keys: Tensor, *, k: int, search: Search = "tiles") ->
     Args:
         query, keys: (N, D), (M, D) unit rows.
         k: at most M.
-        search: "tiles" is ours. "faiss" is an IndexFlatIP: exact too, in float32, on the CPU; it was the slower one
-            wherever both were measured, and is here for those who trust it more.
+        search: "tiles" is ours. "faiss" is an IndexFlatIP: exact too, in float32, on the CPU. At 2,000 × 20,000 rows,
+            D = 512, one thread, it was the slower one; no other size was measured.
     """
     if search == "tiles":
         return top_k_similarity(query, keys, k=k)
