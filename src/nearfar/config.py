@@ -18,6 +18,7 @@ class DataConfig:
     path_column: str | None = None  # of a table
     label_column: str | None = None
     group_column: str | None = None  # samples of one group are never negatives of each other
+    groups: str | None = None  # a table of path and group to the same end, as `nearfar doctor` writes it
     stream: bool = False  # decode at every look instead of packing
     strict: bool = False  # stop at a broken file instead of skipping it
     validation: float = 0.1  # part of the training data held out, at most 2,000 samples

@@ -8,11 +8,14 @@ from jsonargparse import ArgumentParser, Namespace
 
 from nearfar.config import TrainConfig, build, nearest
 
+SHORT = {"--group": "--sources.groups"}
+
 
 def main(arguments: list[str]) -> int:
     parser = ArgumentParser(
         prog="nearfar train",
-        description="Pretrain an encoder, evaluate it and write a report. Without arguments: SimCLR on glyphs.",
+        description="Pretrain an encoder, evaluate it and write a report. Without arguments: SimCLR on glyphs. "
+        "--group FILE is short for --sources.groups.",
         exit_on_error=False,
         default_env=False,
     )
@@ -55,8 +58,9 @@ def configured(options: Namespace) -> TrainConfig:
 
 
 def underscored(argument: str) -> str:
-    """--batch-size as --batch_size; values stay as they are."""
+    """--batch-size as --batch_size, short names in full; values stay as they are."""
     name, equals, value = argument.partition("=")
+    name = SHORT.get(name, name)
     return name.replace("-", "_").replace("__", "--", 1) + equals + value if argument.startswith("--") else argument
 
 

@@ -11,7 +11,7 @@ from rich.console import Console
 from nearfar import _torchvision  # noqa: F401  before lightning, which imports torchvision
 from nearfar.config import DataConfig, OptimizerConfig, TrainConfig, build
 from nearfar.evaluate import Results
-from nearfar.train.model import Encoder, load
+from nearfar.export.model import Encoder, load
 from nearfar.train.run import Run
 
 __all__ = ["DataConfig", "Encoder", "OptimizerConfig", "Results", "Run", "TrainConfig", "load", "run", "train"]

@@ -16,15 +16,16 @@ from torch import Tensor, nn
 
 import nearfar
 from nearfar.config import TrainConfig
-from nearfar.data import Dataset, Loader, open_data
+from nearfar.data import Dataset, Loader, fingerprint, open_data
 from nearfar.data.dataset import ArrayDataset
+from nearfar.data.groups import held_out
 from nearfar.evaluate import Results, embed, evaluate, find_neighbours
+from nearfar.export.model import save_model
 from nearfar.methods import METHODS, VIEWS, Method
 from nearfar.nn.backbones import backbone
 from nearfar.report import write_report
 from nearfar.train import checkpoint
 from nearfar.train.health import Verdict
-from nearfar.train.model import save_model
 from nearfar.train.module import NotFiniteError, Pretraining, Steps
 from nearfar.train.readout import Readout
 from nearfar.train.watch import Watch, stopping
@@ -70,7 +71,7 @@ class Run:
         config, sources = self.config, self.config.sources
         size = sources.size or (None if config.data.startswith("glyphs") else round(config.image_size * 1.15))
 
-        def open_one(spec: str, split: str | None) -> Dataset:
+        def open_one(spec: str, split: str | None, groups: str | None = None) -> Dataset:
             return open_data(
                 spec,
                 size=size,
@@ -79,11 +80,12 @@ class Run:
                 path_column=sources.path_column,
                 label_column=sources.label_column,
                 group_column=sources.group_column,
+                groups=groups,
                 stream=sources.stream,
                 strict=sources.strict,
             )
 
-        everything = open_one(config.data, None)
+        everything = open_one(config.data, None, sources.groups)
         test = open_one(sources.test, "test" if sources.test.startswith("glyphs") else None) if sources.test else None
         if sources.test is None and config.data.startswith("glyphs"):
             test = open_one(config.data, "test")
@@ -91,7 +93,10 @@ class Run:
         if held < 8 or not isinstance(everything, ArrayDataset):
             return everything, None, test
         order = torch.randperm(len(everything), generator=torch.Generator().manual_seed(config.seed))
-        return everything.subset(order[held:].sort().values), everything.subset(order[:held].sort().values), test
+        out = held_out(everything.groups, order, held)  # (N,)
+        if int(out.sum()) < 8:  # one group is almost everything
+            return everything, None, test
+        return everything.subset((~out).nonzero()[:, 0]), everything.subset(out.nonzero()[:, 0]), test
 
     def _readout(self) -> Readout | None:
         if self.validation is None:
@@ -121,7 +126,13 @@ class Run:
         view_grid(sample, self.views, self.folder / "views.png", seed=self.config.seed)
         if not self._fit():
             return None
-        save_model(self.method.encoder, self.config, self.folder)
+        save_model(
+            self.method.encoder,
+            self.config,
+            self.folder,
+            temperature=getattr(self.method, "temperature", None),
+            data={"fingerprint": fingerprint(self.train), "samples": len(self.train)},
+        )
         results = self._evaluate()
         report = write_report(self.folder)
         self.console.print(f"report: {report}")
