@@ -9,6 +9,7 @@ from nearfar import __version__
 COMMANDS = {
     "train": "from data to a trained encoder, evaluated, with a report",
     "embed": "every image of a data set as a vector, in a file",
+    "search": "the images most like one, with a contact sheet",
     "check": "is the machine right, and are loss and gradient exact here?",
 }
 

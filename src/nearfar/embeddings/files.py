@@ -88,14 +88,14 @@ class Embeddings:
             self._read: Callable[[], Iterator[NDArray[Any]]] = lambda: self._read_parquet(file)
             self.about = _about((schema.metadata or {}).get(METADATA, b"{}"))
         else:
-            vectors = np.load(self.path, mmap_mode="r" if kind == ".npy" else None, allow_pickle=False)
+            vectors = self._loaded()
             if kind == ".npz":
                 self._archive = vectors
                 if "vector" not in vectors.files:
                     shown = ", ".join(vectors.files[:8]) or "none"
                     raise ValueError(f"{self.path} has the arrays {shown}, expected one called vector")
-                self.about = _about(str(vectors["about"]).encode() if "about" in vectors.files else b"{}")
-                vectors = vectors["vector"]
+                self.about = _about(str(self._member("about")).encode() if "about" in vectors.files else b"{}")
+                vectors = self._member("vector")
             if vectors.ndim != 2 or vectors.dtype.kind != "f":
                 raise ValueError(f"{self.path} holds {vectors.dtype} of shape {vectors.shape}, expected (N, F) floats")
             self._count, self.dim = map(int, vectors.shape)
@@ -123,7 +123,7 @@ class Embeddings:
         elif kind == ".npz":
             if name not in self._archive.files:
                 return None
-            values = [str(value) or None for value in self._archive[name].tolist()]
+            values = [str(value) or None for value in self._member(name).tolist()]
         else:
             beside = self.path.with_suffix(".csv")
             if not beside.is_file():
@@ -133,6 +133,20 @@ class Embeddings:
         if len(values) != len(self):
             raise ValueError(f"{self.path} has {len(self)} vectors and {len(values)} of {name}, expected one for each")
         return None if all(value is None for value in values) else [v if v is None else str(v) for v in values]
+
+    def _loaded(self) -> Any:
+        """numpy's own, which never unpickles."""
+        try:
+            return np.load(self.path, mmap_mode="r" if self.path.suffix.lower() == ".npy" else None, allow_pickle=False)
+        except (ValueError, OSError) as error:
+            raise self._unreadable(error) from None
+
+    def _member(self, name: str) -> NDArray[Any]:
+        try:
+            member: NDArray[Any] = self._archive[name]
+        except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
+            raise self._unreadable(error) from None
+        return member
 
     def _unreadable(self, error: Exception) -> ValueError:
         reason = (" ".join(str(error).split()) or type(error).__name__)[:120]
