@@ -10,6 +10,7 @@ COMMANDS = {
     "train": "from data to a trained encoder, evaluated, with a report",
     "embed": "every image of a data set as a vector, in a file",
     "search": "the images most like one, with a contact sheet",
+    "duplicates": "near-duplicate groups in a file of embeddings",
     "check": "is the machine right, and are loss and gradient exact here?",
 }
 
