@@ -11,6 +11,7 @@ COMMANDS = {
     "embed": "every image of a data set as a vector, in a file",
     "search": "the images most like one, with a contact sheet",
     "duplicates": "near-duplicate groups in a file of embeddings",
+    "doctor": "duplicates, broken files, sizes, balance and leaks of a data set, before a run",
     "check": "is the machine right, and are loss and gradient exact here?",
 }
 

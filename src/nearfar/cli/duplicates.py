@@ -22,7 +22,7 @@ def main(arguments: list[str]) -> int:
     from nearfar.embeddings.duplicates import find_duplicates, write_groups
     from nearfar.embeddings.files import Embeddings
     from nearfar.embeddings.index import lookup
-    from nearfar.embeddings.write import bar
+    from nearfar.embeddings.progress import bar
 
     file = Embeddings(options.embeddings)
     with bar(True, "comparing", len(file)) as advance:

@@ -2,9 +2,8 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -13,14 +12,13 @@ from typing import Literal
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from torch import Tensor
 
 from nearfar.data import Dataset, Skipped, StreamDataset, open_data
 from nearfar.data.cache import locked, replacing
 from nearfar.embeddings.files import check_kind
 from nearfar.embeddings.parts import Parts, parts_folder
+from nearfar.embeddings.progress import bar
 from nearfar.export.model import Encoder, load
 
 MARGIN = 1.15  # files are decoded at this many times the encoder's image size, as training does
@@ -207,22 +205,6 @@ def _list_skipped(path: Path, skipped: Sequence[Skipped]) -> None:
         return
     with replacing(file) as fresh:
         fresh.write_text("".join(f"{s.path}\t{s.reason}\n" for s in skipped), encoding="utf-8")
-
-
-@contextmanager
-def bar(shown: bool, words: str, total: int, done: int = 0) -> Iterator[Callable[[int], None]]:
-    """A progress bar with the time that is left; gives the function that moves it."""
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("ETA"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True), disable=not shown) as progress:
-        task = progress.add_task(words, total=total, completed=done)
-        yield lambda count: progress.advance(task, count)
 
 
 def _absolute(spec: str | None) -> str | None:
