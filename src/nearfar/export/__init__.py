@@ -2,5 +2,6 @@
 
 from nearfar.export.card import make_card, read_card
 from nearfar.export.model import Encoder, load, save_model
+from nearfar.export.write import FORMATS, Exported, export
 
-__all__ = ["Encoder", "load", "make_card", "read_card", "save_model"]
+__all__ = ["FORMATS", "Encoder", "Exported", "export", "load", "make_card", "read_card", "save_model"]
