@@ -128,8 +128,9 @@ class Grid:
         *,
         for_keys: bool,
         diagonal: Tensor | None = None,
+        factor: float = 1.0,
     ) -> tuple[Tensor, Tensor | None]:
-        """`W @ keys` and, if asked, `W.T @ query`, for a matrix W that is given tile by tile.
+        """`factor · W @ keys` and, if asked, `factor · W.T @ query`, for a matrix W that is given tile by tile.
 
         On a symmetric grid a mirrored tile counts with its mirror image, in the first result.
 
@@ -140,13 +141,13 @@ class Grid:
         if diagonal is None:
             of_query, of_keys = torch.zeros_like(query), torch.zeros_like(keys) if for_keys else None
         else:
-            d = diagonal[:, None] * 2 if self.symmetric else diagonal[:, None]
+            d = diagonal[:, None] * (2 * factor if self.symmetric else factor)
             of_query, of_keys = d * keys, d * query if for_keys else None
         for tile, w in weights:
-            of_query[tile.rows].addmm_(w, keys[tile.columns])
+            of_query[tile.rows].addmm_(w, keys[tile.columns], alpha=factor)
             below = of_query if tile.mirrored else of_keys
             if below is not None:
-                below[tile.columns].addmm_(w.T, query[tile.rows])
+                below[tile.columns].addmm_(w.T, query[tile.rows], alpha=factor)
         return of_query, of_keys
 
 
