@@ -12,13 +12,12 @@ from torch import Tensor, nn
 import nearfar
 from nearfar.config import TrainConfig
 from nearfar.nn.backbones import backbone
-from nearfar.views import resize_eval
-from nearfar.views.image import IMAGENET_MEAN, IMAGENET_STD
+from nearfar.views import Preparation
 
 MODEL, CARD = "model.safetensors", "card.json"
 
 
-def save_model(encoder: nn.Module, config: TrainConfig, folder: Path) -> None:
+def save_model(encoder: nn.Module, config: TrainConfig, preparation: Preparation, folder: Path) -> None:
     """Write `model.safetensors` and `card.json`, each whole or not at all."""
     weights = {name: x.detach().cpu().contiguous() for name, x in encoder.state_dict().items()}
     save_file(weights, folder / f".{MODEL}.unfinished")
@@ -27,9 +26,11 @@ def save_model(encoder: nn.Module, config: TrainConfig, folder: Path) -> None:
         "format": "nearfar encoder",
         "nearfar": nearfar.__version__,
         "backbone": config.backbone,
-        "image_size": config.image_size,
-        "mean": IMAGENET_MEAN,
-        "std": IMAGENET_STD,
+        "image_size": preparation.size,
+        "mean": preparation.mean,
+        "std": preparation.std,
+        "grayscale": preparation.grayscale,
+        "standardize": preparation.standardize,
         "method": config.method,
         "config": asdict(config),
     }
@@ -48,11 +49,17 @@ class Encoder(nn.Module):
         super().__init__()
         self.backbone, self.card = backbone, card
         self.num_features: int = backbone.num_features  # type: ignore[assignment]
+        self.preparation = Preparation(
+            card["image_size"],
+            tuple(card["mean"]),
+            tuple(card["std"]),
+            grayscale=card.get("grayscale", False),
+            standardize=card.get("standardize", False),
+        )
 
     def prepare(self, images: Tensor) -> Tensor:
         """(B, 3, H, W) uint8, or floating point in [0, 1], to the backbone's input."""
-        mean, std = tuple(self.card["mean"]), tuple(self.card["std"])
-        return resize_eval(images, self.card["image_size"], mean=mean, std=std)
+        return self.preparation(images)
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, 3, S, S) prepared input to (B, F)."""

@@ -28,7 +28,7 @@ from nearfar.train.model import save_model
 from nearfar.train.module import NotFiniteError, Pretraining, Steps
 from nearfar.train.readout import Readout
 from nearfar.train.watch import Watch, stopping
-from nearfar.views import PRESETS, ImageView, resize_eval
+from nearfar.views import PRESETS, ImageView, Preparation
 from nearfar.views.grid import view_grid
 
 _VALIDATION = 2000  # samples held out, at most
@@ -51,6 +51,7 @@ class Run:
         self.config, self.folder, self.console = config, folder, console
         self.device = _device(config.device)
         self.views = _views(config)
+        self.prepare = Preparation.of(self.views[0])
         self.train, self.validation, self.test = self._open()
         self.loader = Loader(len(self.train), config.batch_size, config.seed)
         self.steps_per_epoch = max(1, len(self.loader) // config.accumulate)
@@ -99,7 +100,7 @@ class Run:
         bank = None
         if self.train.labels is not None and isinstance(self.train, ArrayDataset):
             bank = self.train.subset(torch.linspace(0, len(self.train) - 1, min(_BANK, len(self.train))).long())
-        return Readout(self.validation, bank, self.views, self.config.image_size)
+        return Readout(self.validation, bank, self.views)
 
     def _restore(self) -> dict[str, Any]:
         state, path, broken = checkpoint.load_newest(self.folder / "checkpoints")
@@ -118,10 +119,11 @@ class Run:
         (self.folder / "environment.json").write_text(json.dumps(environment(self.device), indent=1))
         self._list_skipped()
         sample = self.train.fetch(torch.arange(min(12, len(self.train))))
-        view_grid(sample, self.views, self.folder / "views.png", seed=self.config.seed)
+        shown = view_grid(sample, self.views, self.folder / "views.png", seed=self.config.seed)
+        self.console.print(f"views: {preset(self.config)}, shown in {shown}; --views chooses others", highlight=False)
         if not self._fit():
             return None
-        save_model(self.method.encoder, self.config, self.folder)
+        save_model(self.method.encoder, self.config, self.prepare, self.folder)
         results = self._evaluate()
         report = write_report(self.folder)
         self.console.print(f"report: {report}")
@@ -188,13 +190,9 @@ class Run:
 
     def _evaluate(self) -> Results:
         test, split = (self.test, "test") if self.test is not None else (self.validation, "validation")
-        size = self.config.image_size
-
-        def prepare(x: Tensor) -> Tensor:
-            return resize_eval(x, size)
-
         encoder = self.method.encoder.to(self.device).eval()
-        untrained = calibrated(build_method(self.config, len(self.train)).encoder.to(self.device), self.train, prepare)
+        fresh = build_method(self.config, len(self.train)).encoder.to(self.device)
+        untrained = calibrated(fresh, self.train, self.prepare)
         if test is None:
             test, split = self.train, "train"
         start = time.perf_counter()
@@ -202,7 +200,8 @@ class Run:
             {"trained": encoder, "untrained": untrained},
             self.train,
             test,
-            prepare=prepare,
+            prepare=self.prepare,
+            raw=None if self.prepare.plain else Preparation(self.config.image_size),
             seed=self.config.seed,
             data=self.config.data,
             split=split,
@@ -210,7 +209,7 @@ class Run:
         results.save(self.folder / "evaluation.json")
         self.console.print(results.table())
         self.console.print(f"evaluated in {time.perf_counter() - start:.0f} s on {len(test):,} {split} samples")
-        h = embed(encoder, test, prepare=prepare)
+        h = embed(encoder, test, prepare=self.prepare)
         find_neighbours(h, test, seed=self.config.seed).save(self.folder / "neighbours.npz")
         return results
 
@@ -263,11 +262,16 @@ def environment(device: torch.device) -> dict[str, object]:
     }
 
 
+def preset(config: TrainConfig) -> str:
+    """The name of the views: those asked for, else the method's own."""
+    return config.views or VIEWS.get(config.method, "simclr")
+
+
 def _views(config: TrainConfig) -> tuple[ImageView, ...]:
-    preset = config.views or VIEWS.get(config.method, "simclr")
-    if preset not in PRESETS:
-        raise ValueError(f"there are no views {preset!r}; known are {', '.join(sorted(PRESETS))}")
-    return PRESETS[preset](config.image_size)
+    name = preset(config)
+    if name not in PRESETS:
+        raise ValueError(f"there are no views {name!r}; known are {', '.join(sorted(PRESETS))}")
+    return PRESETS[name](config.image_size)
 
 
 def _device(name: str) -> torch.device:
