@@ -248,6 +248,11 @@ class _LogSumExp(torch.autograd.Function):
         with exact(query):
             q = grid.sort_rows(query)
             k = q if keys is None else grid.sort_columns(keys)
+            for_keys, for_scale = ctx.needs_input_grad[1:3]
+            if not for_scale:  # else at the end: the scale's own gradient is read from the sums without it
+                grad_rows, grad_columns, grad_pairs = (
+                    None if g is None else g * scale for g in (grad_rows, grad_columns, grad_pairs)
+                )
             rows = torch.zeros_like(of_rows) if grad_rows is None else grid.sort_rows(grad_rows), of_rows
             columns = rows if grid.symmetric else None
             if ctx.two_way and grad_columns is not None:
@@ -259,9 +264,7 @@ class _LogSumExp(torch.autograd.Function):
             else:
                 weights = _weights_of_similarities(tiles, rows, columns)
             pairs = None if grad_pairs is None else grid.sort_rows(grad_pairs)
-            for_keys, for_scale = ctx.needs_input_grad[1:3]
-            factor = 1.0 if for_scale else float(scale)  # the scale's own gradient is read from the sums without it
-            of_query, of_keys = grid.weighted_sums(q, k, weights, for_keys=for_keys, diagonal=pairs, factor=factor)
+            of_query, of_keys = grid.weighted_sums(q, k, weights, for_keys=for_keys, diagonal=pairs)
             grad_scale = None
             if for_scale:
                 grad_scale = (q * of_query).sum() * (0.5 if grid.symmetric else 1.0)  # symmetric: each pair came twice
