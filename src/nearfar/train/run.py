@@ -13,6 +13,7 @@ import lightning
 import torch
 from rich.console import Console
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 import nearfar
 from nearfar.config import TrainConfig
@@ -242,11 +243,22 @@ def build_method(config: TrainConfig, samples: int) -> Method:
 
 @torch.no_grad()
 def calibrated(encoder: nn.Module, train: Dataset, prepare: Callable[[Tensor], Tensor]) -> nn.Module:
-    """An untrained encoder with the batch statistics of the data: without them it would be a baseline made weak."""
+    """An untrained encoder with the batch statistics of the data: without them it would be a baseline made weak.
+
+    They are the plain mean over the batches. A running mean would, on data of few batches, still be mostly the
+    statistics that a network is born with.
+    """
+    norms = [m for m in encoder.modules() if isinstance(m, _BatchNorm) and m.track_running_stats]
+    momenta = [norm.momentum for norm in norms]
+    for norm in norms:
+        norm.reset_running_stats()
+        norm.momentum = None
     encoder.train()
     device = next(encoder.parameters()).device
     for part in torch.arange(len(train)).split(256)[:20]:
         encoder(prepare(train.fetch(part).to(device)))
+    for norm, momentum in zip(norms, momenta, strict=True):
+        norm.momentum = momentum
     return encoder.eval()
 
 
