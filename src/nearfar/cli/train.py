@@ -42,7 +42,7 @@ def main(arguments: list[str]) -> int:
             print(f"nearfar train: {folder} holds a run already; --resume {folder} goes on with it", file=sys.stderr)
             return 2
         results = run(config, folder, console=console)
-    console.print(f"run: {folder}")
+    console.print(f"run: {folder}", soft_wrap=True, markup=False, highlight=False)
     return 0 if results is not None else 130
 
 
