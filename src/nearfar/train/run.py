@@ -26,6 +26,7 @@ from nearfar.methods import METHODS, VIEWS, Method
 from nearfar.nn.backbones import backbone
 from nearfar.report import write_report
 from nearfar.train import checkpoint
+from nearfar.train.advice import advise
 from nearfar.train.health import Verdict
 from nearfar.train.model import save_model
 from nearfar.train.module import NotFiniteError, Pretraining, Steps
@@ -146,6 +147,9 @@ class Run:
         )
         if self.state is not None:
             watch.resume(self.state, module)
+        else:
+            for verdict in advise(self.config, self.method, samples=len(self.train), total=self.total):
+                watch.say(verdict, 0)
         if self.config.channels_last:
             self.method.encoder.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         if module.done >= self.total:
@@ -217,8 +221,11 @@ class Run:
             split=split,
         )
         results.save(self.folder / "evaluation.json")
-        self.console.print(results.table())
-        self.console.print(f"evaluated in {time.perf_counter() - start:.0f} s on {len(test):,} {split} samples")
+        if results.rows:
+            self.console.print(results.table())
+            self.console.print(f"evaluated in {time.perf_counter() - start:.0f} s on {len(test):,} {split} samples")
+        else:
+            self._tell("not evaluated: " + "; ".join(results.notes))
         h = embed(encoder, test, prepare=self.prepare)
         find_neighbours(h, test, seed=self.config.seed).save(self.folder / "neighbours.npz")
         return results
