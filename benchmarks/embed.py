@@ -26,6 +26,7 @@ from nearfar.data import ArrayDataset, Dataset, StreamDataset, open_data
 from nearfar.embeddings import embed
 from nearfar.export import Encoder, load, save_model
 from nearfar.nn.backbones import backbone
+from nearfar.views import Preparation
 
 BATCH = 256
 TARGET = 1.10  # times the bare forward pass
@@ -68,7 +69,7 @@ def measure(runs: dict[str, Callable[[], object]], rounds: int) -> dict[str, lis
 def case(name: str, size: int, count: int, rounds: int, folder: Path) -> list[str]:
     torch.manual_seed(0)
     network = backbone(name, size=size)
-    save_model(network, TrainConfig(backbone=name, image_size=size), folder)
+    save_model(network, TrainConfig(backbone=name, image_size=size), Preparation(size), folder)
     encoder = load(folder)
     side = round(1.15 * size)
     made = pictures(count, side)

@@ -9,6 +9,7 @@ from PIL import Image
 from nearfar.config import TrainConfig
 from nearfar.export import Encoder, load, save_model
 from nearfar.nn.backbones import backbone
+from nearfar.views import Preparation
 
 
 def scene(seed: int, side: int = 48) -> Image.Image:
@@ -26,12 +27,15 @@ def folder_of(path: Path, count: int, *, classes: int = 2, first: int = 0) -> Pa
     return path
 
 
-def run_folder(path: Path, *, name: str = "micro", seed: int = 0) -> Path:
+def run_folder(
+    path: Path, *, name: str = "micro", seed: int = 0, prepare: Preparation | None = None
+) -> Path:
     """What training leaves behind, without the training."""
     torch.manual_seed(seed)
     path.mkdir(parents=True)
     config = TrainConfig(backbone=name, data="pictures")
-    save_model(backbone(name), config, path, temperature=0.5, data={"fingerprint": "abc", "samples": 4})
+    prepare = prepare or Preparation(config.image_size)
+    save_model(backbone(name), config, prepare, path, temperature=0.5, data={"fingerprint": "abc", "samples": 4})
     return path
 
 

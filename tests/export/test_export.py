@@ -14,6 +14,7 @@ from nearfar.config import TrainConfig
 from nearfar.export import FORMATS, export, load, save_model
 from nearfar.export.shapes import push_to_hub, readme
 from nearfar.nn.backbones import backbone
+from nearfar.views import Preparation
 from tests.embeddings.pictures import run_folder
 
 
@@ -69,7 +70,7 @@ def test_torch_export_and_torchscript_load_with_torch_alone(run: Path, tmp_path:
 
 def run_of(name: str, size: int, folder: Path) -> Path:
     folder.mkdir()
-    save_model(backbone(name, size=size), TrainConfig(backbone=name, image_size=size), folder)
+    save_model(backbone(name, size=size), TrainConfig(backbone=name, image_size=size), Preparation(size), folder)
     return folder
 
 
@@ -181,3 +182,12 @@ def test_without_onnx_the_extra_is_named(run: Path, monkeypatch: pytest.MonkeyPa
     with pytest.raises(ValueError, match="expected one of") as error:
         export(run, "keras")
     assert all(name in str(error.value) for name in FORMATS)
+
+
+def test_the_preparation_of_the_views_is_the_encoders_wherever_it_is_read(tmp_path: Path) -> None:
+    prepare = Preparation(32, grayscale=True, standardize=True)
+    plain, own = run_folder(tmp_path / "plain"), run_folder(tmp_path / "own", prepare=prepare)
+    assert load(own).preparation == prepare and load(plain).preparation == Preparation(32)
+    assert load(own).digest() != load(plain).digest()
+    assert "0.2989 R" in load(own).card["preprocessing"] and "its own mean" in readme(load(own).card)
+    assert load(export(own, "nearfar").path).preparation == prepare

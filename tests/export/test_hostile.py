@@ -101,6 +101,7 @@ WEIGHTS = "is not a whole safetensors file"
         (card(image_size=10**9), "expected a whole number from 1 to 4096"),
         (card(image_size="32"), "expected a whole number"),
         (card(mean=[0, "x", 0]), "mean is [0, 'x', 0], expected three numbers"),
+        (card(standardize="no"), "standardize is 'no', expected true or false"),
         (card(std=[0, 1, 1]), "expected three numbers above 0"),
         (card(std=[float("nan"), 1, 1]), "expected three numbers"),
         (card(format="other"), "is not the card of an encoder"),

@@ -56,6 +56,7 @@ def evaluate(
     test: LabelledImages,
     *,
     prepare: Prepare,
+    raw: Prepare | None = None,
     protocols: Sequence[str] = ("knn", "linear"),
     seed: int,
     data: str = "data",
@@ -72,6 +73,9 @@ def evaluate(
         train: images whose labels the protocols may use.
         test: images on which the number is measured, and that nothing is fitted or chosen on.
         prepare: (B, 3, S, S) uint8 to the encoders' input, without randomness.
+        raw: the same for the baseline "raw", where `prepare` does more than resize and normalise: what pixels know
+            before that. What they know after it is then measured by the name "prepared", by k-NN alone: on pixels the
+            linear probe takes longest and finds least.
         protocols: of `PROTOCOLS`.
         seed: of the validation split and of the untrained encoder.
         data, split: how the rows name the data.
@@ -88,12 +92,15 @@ def evaluate(
         return Results([], notes)
     classes = int(labels[0].max()) + 1
     found = []
-    for name, encoder in _with_baselines(encoders, seed, notes).items():
+    everyone = _with_baselines(encoders, seed, notes)
+    if raw is not None:
+        everyone["prepared"] = raw_pixels
+    for name, encoder in everyone.items():
         features = [
             embed(
                 encoder,
                 images,
-                prepare=prepare,
+                prepare=raw if raw is not None and name == "raw" else prepare,
                 batch_size=batch_size,
                 device=device,
                 rows=part,
@@ -105,7 +112,7 @@ def evaluate(
         if broken:
             notes.append(f"{name}: the embeddings of {broken} images are not finite, so nothing was measured on them")
             continue
-        for protocol in protocols:
+        for protocol in protocols if name != "prepared" or raw is None else {"knn"} & set(protocols):
             with Console().status(escape(f"{name}: {protocol}")) if progress else nullcontext():
                 estimate = PROTOCOLS[protocol](features[0], labels[0], features[1], labels[1], classes, seed)
             found.append(Row(name, protocol, "accuracy", *estimate[:3], split, data, estimate.n))

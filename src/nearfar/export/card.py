@@ -9,7 +9,7 @@ from typing import Any
 
 import nearfar
 from nearfar.config import TrainConfig
-from nearfar.views.image import IMAGENET_MEAN, IMAGENET_STD
+from nearfar.views import Preparation
 
 FORMAT = "nearfar encoder"
 LARGEST_SIDE = 4096  # of an input image; more is a mistake, or a file that wants all the memory
@@ -20,6 +20,7 @@ Card = dict[str, Any]
 
 def make_card(
     config: TrainConfig,
+    preparation: Preparation,
     *,
     temperature: float | None = None,
     data: Mapping[str, Any] | None = None,
@@ -29,6 +30,7 @@ def make_card(
 
     Args:
         config: of the run.
+        preparation: what the encoder's images go through.
         temperature: at the end of training, of methods that have one.
         data: what is known of the training data, such as its fingerprint.
         licence: of the weights, an SPDX name such as "Apache-2.0"; for their owner to state.
@@ -37,11 +39,12 @@ def make_card(
         "format": FORMAT,
         "nearfar": nearfar.__version__,
         "backbone": config.backbone,
-        "image_size": config.image_size,
-        "mean": list(IMAGENET_MEAN),
-        "std": list(IMAGENET_STD),
-        "preprocessing": "RGB in [0, 1]; the largest central square, resized with antialiasing to image_size; "
-        "minus mean, divided by std",
+        "image_size": preparation.size,
+        "mean": list(preparation.mean),
+        "std": list(preparation.std),
+        "grayscale": preparation.grayscale,
+        "standardize": preparation.standardize,
+        "preprocessing": preparation.words(),
         "method": config.method,
         "temperature": temperature,
         "data": {"name": config.data, **(data or {})},
@@ -70,9 +73,23 @@ def read_card(path: Path) -> Card:
         values = card.get(key)
         if not isinstance(values, list) or len(values) != 3 or not all(map(_finite, values)):
             raise ValueError(f"{path}: {key} is {shown(values)}, expected three numbers")
+    for key in ("grayscale", "standardize"):
+        if not isinstance(card.get(key, False), bool):
+            raise ValueError(f"{path}: {key} is {shown(card[key])}, expected true or false")
     if min(card["std"]) <= 0:
         raise ValueError(f"{path}: std is {shown(card['std'])}, expected three numbers above 0")
     return card
+
+
+def preparation(card: Card) -> Preparation:
+    """What the images of a card's encoder go through."""
+    return Preparation(
+        card["image_size"],
+        tuple(card["mean"]),
+        tuple(card["std"]),
+        grayscale=card.get("grayscale", False),
+        standardize=card.get("standardize", False),
+    )
 
 
 def with_metrics(card: Card, evaluation: Path) -> Card:

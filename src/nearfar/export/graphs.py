@@ -46,7 +46,7 @@ def to_onnx(encoder: Encoder, path: Path) -> float:
         )
         assert program is not None
         model = program.model_proto
-        for key in ("backbone", "image_size", "mean", "std", "preprocessing"):
+        for key in ("backbone", "image_size", "mean", "std", "grayscale", "standardize", "preprocessing"):
             entry = model.metadata_props.add()
             entry.key, entry.value = key, json.dumps(encoder.card.get(key))
         onnx.checker.check_model(model)

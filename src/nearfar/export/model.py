@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 from nearfar.config import TrainConfig
 from nearfar.data.cache import replacing
-from nearfar.export.card import Card, make_card, read_card
+from nearfar.export.card import Card, make_card, preparation, read_card
 from nearfar.nn.backbones import backbone
-from nearfar.views import resize_eval
+from nearfar.views import Preparation
 
 MODEL, CARD = "model.safetensors", "card.json"
 
@@ -23,13 +23,14 @@ MODEL, CARD = "model.safetensors", "card.json"
 def save_model(
     encoder: nn.Module,
     config: TrainConfig,
+    prepare: Preparation,
     folder: Path,
     *,
     temperature: float | None = None,
     data: Mapping[str, Any] | None = None,
 ) -> None:
     """Write `model.safetensors` and `card.json` of a run, each whole or not at all."""
-    write_model(encoder.state_dict(), make_card(config, temperature=temperature, data=data), folder)
+    write_model(encoder.state_dict(), make_card(config, prepare, temperature=temperature, data=data), folder)
 
 
 def write_model(weights: Mapping[str, Tensor], card: Card, folder: Path) -> None:
@@ -58,11 +59,11 @@ class Encoder(nn.Module):
         super().__init__()
         self.backbone, self.card = backbone, card
         self.num_features: int = backbone.num_features  # type: ignore[assignment]
+        self.preparation = preparation(card)
 
     def prepare(self, images: Tensor) -> Tensor:
         """(B, 3, H, W) uint8, or floating point in [0, 1], to the backbone's input."""
-        mean, std = tuple(self.card["mean"]), tuple(self.card["std"])
-        return resize_eval(images, self.card["image_size"], mean=mean, std=std)
+        return self.preparation(images)
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, 3, S, S) prepared input to (B, F)."""
@@ -77,7 +78,7 @@ class Encoder(nn.Module):
     def digest(self) -> str:
         """A short text that is another as soon as any weight or the preparation is."""
         digest = hashlib.blake2b(digest_size=12)
-        digest.update(repr([self.card[key] for key in ("backbone", "image_size", "mean", "std")]).encode())
+        digest.update(repr([self.card["backbone"], self.preparation]).encode())
         for name, x in sorted(self.backbone.state_dict().items()):
             digest.update(name.encode())
             digest.update(x.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())

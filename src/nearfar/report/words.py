@@ -6,7 +6,11 @@ from nearfar.evaluate.results import Row, percent
 from nearfar.report.run import Run, Verdict
 
 PROTOCOL_NAMES = {"knn": "k-NN", "linear": "A linear probe"}
-_OTHERS = {"raw": "raw input", "untrained": "the untrained encoder"}
+_OTHERS = {
+    "raw": "raw input",
+    "prepared": "pixels as the encoder is given them",
+    "untrained": "the untrained encoder",
+}
 
 
 def training(run: Run) -> str:
@@ -44,7 +48,7 @@ def health(verdicts: list[Verdict]) -> tuple[str, str]:
 
 
 def comparisons(rows: list[Row]) -> list[str]:
-    """For each protocol, the trained encoder beside raw input and the untrained encoder, with the intervals."""
+    """For each protocol, the trained encoder beside its baselines, with the intervals."""
     sentences = []
     for row in rows:
         if row.encoder != "trained":
