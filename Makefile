@@ -13,8 +13,8 @@ help:  ## this list
 
 setup: $(VENV)/.dev  ## everything for development into .venv
 
-demo: $(VENV)/.core  ## the main job, with the core alone installed
-	$(BIN)/nearfar check
+demo: $(VENV)/.core  ## train, evaluate, report on built-in data, with the core alone installed
+	$(BIN)/nearfar train $(DEMO)
 
 test: $(VENV)/.dev  ## the tests, doctests included
 	$(BIN)/pytest -q

@@ -22,7 +22,10 @@ MAY_IMPORT = {
     "methods": {"losses", "nn", "scale"},
     "evaluate": {"losses", "nn", "data", "views", "config"},
     "report": {"evaluate", "data", "views"},
-    "train": {"losses", "nn", "scale", "methods", "data", "views", "evaluate", "report", "config"},
+    "export": {"nn", "data", "views", "config"},
+    "embeddings": {"losses", "data", "export"},
+    "doctor": {"data", "embeddings"},
+    "train": {"losses", "nn", "scale", "methods", "data", "views", "evaluate", "report", "export", "config"},
     "cli": None,  # all
 }
 

@@ -5,11 +5,16 @@ from typing import Any
 
 __version__ = "0.1.0"
 
+_ROOMS = {"load": "export", "embed": "embeddings"}  # where a function of the top is written
+
 
 def __getattr__(name: str) -> Any:
-    """`nearfar.train(...)` and `nearfar.load(run)`, imported when they are asked for: the losses need torch alone."""
+    """`nearfar.train(...)`, `nearfar.load(run)` and `nearfar.embed(...)`, imported when they are asked for.
+
+    The losses need torch alone.
+    """
     if name == "train":
         return import_module("nearfar.train")  # the room itself can be called
-    if name == "load":
-        return import_module("nearfar.train").load
+    if name in _ROOMS:
+        return getattr(import_module(f"nearfar.{_ROOMS[name]}"), name)
     raise AttributeError(f"module 'nearfar' has no attribute {name!r}")

@@ -18,6 +18,7 @@ class DataConfig:
     path_column: str | None = None  # of a table
     label_column: str | None = None
     group_column: str | None = None  # samples of one group are never negatives of each other
+    groups: str | None = None  # a table of path and group to the same end, as `nearfar doctor` writes it
     stream: bool = False  # decode at every look instead of packing
     strict: bool = False  # stop at a broken file instead of skipping it
     validation: float = 0.1  # part of the training data held out, at most 2,000 samples
@@ -150,6 +151,43 @@ class ProtocolConfig:
                     raise ValueError(f"{group}.{name} is {getattr(settings, name)}, expected at least 1")
             if settings.lr <= 0:
                 raise ValueError(f"{group}.lr is {settings.lr}, expected above 0")
+
+
+# What a run on built-in data starts from where nothing else is asked for. `options` are for SimCLR alone;
+# they, the batch and the views were chosen on fonts held out of the training fonts.
+BUILT_IN: dict[str, dict[str, Any]] = {
+    "glyphs": {
+        "views": "shapes",
+        "backbone": "strokes",
+        "epochs": 7,
+        "batch_size": 64,
+        "optimizer": {"name": "adamw", "lr": 8e-3},
+        "options": {"temperature": 0.2, "layers": 1, "dim": 256},
+    }
+}
+
+
+def completed(given: Mapping[str, Any]) -> dict[str, Any]:
+    """What was asked for, and around it what built-in data bring with them; data of one's own bring nothing.
+
+    A method's options stay away from another method, an optimiser's rate from another optimiser.
+
+    >>> completed({"data": "photos/", "epochs": 3})
+    {'data': 'photos/', 'epochs': 3}
+    >>> completed({"data": "glyphs:400", "epochs": 3, "optimizer": {"name": "sgd"}})["optimizer"]
+    {'name': 'sgd'}
+    """
+    data = str(given.get("data", TrainConfig.data))
+    own = dict(BUILT_IN.get(data.partition(":")[0], {}))
+    if given.get("method", "simclr") != "simclr":
+        own.pop("options", None)
+    if "name" in (rates := given.get("optimizer") or {}) and rates["name"] != own.get("optimizer", {}).get("name"):
+        own.pop("optimizer", None)
+    merged = {**own, **{name: value for name, value in given.items() if value is not None}}
+    for name in ("optimizer", "options"):
+        if isinstance(asked := merged.get(name), Mapping):
+            merged[name] = {**own.get(name, {}), **asked}
+    return merged
 
 
 def build(kind: type[Any], values: Mapping[str, Any], where: str) -> Any:

@@ -16,9 +16,9 @@ from nearfar.cli import main
 from nearfar.config import TrainConfig
 from nearfar.evaluate import Results, Row
 from nearfar.evaluate.parts import open_parts
+from nearfar.export.model import load, save_model
 from nearfar.nn.backbones import backbone
 from nearfar.train.encoders import OnnxEncoder, open_encoder, untrained
-from nearfar.train.model import load, save_model
 
 
 @pytest.fixture

@@ -8,7 +8,8 @@ from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 
 from nearfar.evaluate import linear_accuracy, linear_probe
-from nearfar.evaluate.linear import fit_logistic, standard, stratified_split
+from nearfar.evaluate.linear import standard, stratified_split
+from nearfar.evaluate.logistic import Curvature, curvature, fit_logistic
 
 
 def digits() -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -39,6 +40,42 @@ def test_the_gradient_vanishes_at_the_solution() -> None:
     error = (x @ weight.T + bias).softmax(1) - torch.nn.functional.one_hot(labels, 10)
     torch.testing.assert_close(error.T @ x / len(x), -weight / (0.1 * len(x)), atol=1e-6, rtol=0)
     assert error.mean(0).abs().max() < 1e-6
+
+
+def wide(rows: int, features: int = 700) -> tuple[Tensor, Tensor]:
+    """Correlated features, more than the curvature follows one by one, with classes that overlap."""
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(rows) % 4
+    hidden = torch.randn(rows, 40, generator=generator)
+    hidden[:, :4] += 2 * torch.nn.functional.one_hot(labels, 4)
+    x = hidden @ torch.randn(40, features, generator=generator) + torch.randn(rows, features, generator=generator)
+    return (x - x.mean(0)) / x.std(0), labels
+
+
+@pytest.mark.parametrize("rows", [300, 900])  # fewer rows than features, and more
+def test_many_correlated_features_are_fitted_as_scikit_learn_does(rows: int) -> None:
+    x, labels = wide(rows)
+    theirs = LogisticRegression(C=0.01, max_iter=10_000, tol=1e-9).fit(x.double().numpy(), labels.numpy())
+    weight, bias = fit_logistic(x, labels, classes=4, c=0.01, refine=True)
+    expected = torch.tensor(theirs.predict_proba(x.double().numpy()))
+    assert ((x.double() @ weight.T + bias).softmax(1) - expected).abs().max() < 1e-5
+
+
+def test_the_curvature_sets_the_speed_alone() -> None:
+    x, labels = wide(400)
+    wrong = Curvature(torch.ones(1, dtype=torch.float64), torch.eye(700, 1, dtype=torch.float64), 3.0)
+    fits = [fit_logistic(x.double(), labels, classes=4, c=0.01, shape=s, iterations=2000) for s in (wrong, None)]
+    torch.testing.assert_close(*fits, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("features", [60, 700])
+def test_the_curvature_is_that_of_the_covariance(features: int) -> None:
+    x, _ = wide(900, features)
+    found = curvature(x)
+    exact = torch.linalg.eigvalsh(x.double().T @ x.double() / len(x))
+    torch.testing.assert_close(found.values[-30:], exact[-30:], rtol=1e-3, atol=0)
+    mass = float(found.values.sum()) + found.rest * (features - len(found.values))
+    assert mass == pytest.approx(float(exact.sum()), rel=1e-4)
 
 
 def test_noise_gets_a_strong_penalty_and_signal_a_weak_one() -> None:

@@ -289,4 +289,4 @@ def test_a_sum_of_many_terms_near_the_range_of_exp_is_exact(sign: float) -> None
     found = similarity_logsumexp(q, k, scale=80.0 * sign)
     torch.testing.assert_close(found, torch.full((2,), 80.0 * sign + math.log(8192)))
     found.sum().backward()
-    torch.testing.assert_close(q.grad, torch.full((2, 1), 80.0 * sign))
+    torch.testing.assert_close(q.grad, torch.full((2, 1), 80.0 * sign), rtol=1e-5, atol=0)

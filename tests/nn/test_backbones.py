@@ -8,10 +8,10 @@ from safetensors.torch import save_file
 from torch import nn
 
 from nearfar.nn import backbone
-from nearfar.nn.backbones import TINY
+from nearfar.nn.backbones import OWN
 
 
-@pytest.mark.parametrize("name", [*TINY, "resnet18", "resnet18d", "vit_tiny_patch16_224", "mobilenetv3_small_050"])
+@pytest.mark.parametrize("name", [*OWN, "resnet18", "resnet18d", "vit_tiny_patch16_224", "mobilenetv3_small_050"])
 def test_pooled_features_of_their_number(name: str) -> None:
     network = backbone(name, size=32)
     assert network.training
@@ -24,7 +24,7 @@ def test_torchvision_without_its_classifier(name: str) -> None:
     assert network.eval()(torch.randn(2, 3, 32, 32)).shape == (2, network.num_features)
 
 
-@pytest.mark.parametrize("name", list(TINY))
+@pytest.mark.parametrize("name", OWN)
 @pytest.mark.parametrize("size", [20, 33, 64])
 def test_tiny_takes_any_size_and_trains(name: str, size: int) -> None:
     network = backbone(name, size=size)

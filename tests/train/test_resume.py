@@ -1,58 +1,16 @@
 """A run stopped anywhere and resumed ends in the same weights, bit for bit."""
 
-import itertools
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
-from rich.console import Console
+from PIL import Image
 
-from nearfar.config import OptimizerConfig, TrainConfig
+from nearfar.config import DataConfig
 from nearfar.train import checkpoint
 from nearfar.train.run import Run
-from nearfar.train.watch import Watch
-
-QUIET = Console(quiet=True)
-
-
-def config(method: str) -> TrainConfig:
-    options = {
-        "moco": {"queue_size": 96},
-        "byol": {"hidden": 64, "dim": 32},
-        "instdisc": {"noise": 32},
-    }.get(method, {})
-    return TrainConfig(
-        data="glyphs:200",
-        method=method,
-        backbone="micro",
-        epochs=2,
-        batch_size=32,
-        options=options,
-        checkpoint_every=1,
-        health_every=3,
-        optimizer=OptimizerConfig(name="lars" if method == "byol" else "sgd"),
-    )
-
-
-def weights(run: Run) -> dict[str, torch.Tensor]:
-    return {name: x.clone() for name, x in run.method.state_dict().items()}
-
-
-def stop_after(steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if Ctrl-C were pressed during that step."""
-    count = itertools.count(1)
-    original = Watch.on_train_batch_end
-
-    def pressed(self: Watch, *arguments: object) -> None:
-        self.stopped = next(count) >= steps
-        original(self, *arguments)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(Watch, "on_train_batch_end", pressed)
-
-
-@pytest.fixture
-def train_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Run, "_evaluate", lambda self: None)
+from tests.train.runs import QUIET, config, stop_after, weights
 
 
 @pytest.mark.parametrize("method", ["simclr", "moco", "byol", "instdisc"])
@@ -71,6 +29,36 @@ def test_a_stopped_run_resumes_to_the_same_weights(
         resumed.go()
         for name, x in weights(whole).items():
             assert torch.equal(x, weights(resumed)[name]), (steps, name)
+
+
+def pictures(folder: Path, count: int) -> None:
+    """JPEG files of odd sizes, one of them broken."""
+    rng = np.random.default_rng(0)
+    folder.mkdir()
+    for number in range(count):
+        pixels = rng.integers(0, 256, (24 + number % 9, 31, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(folder / f"{number:03}.jpg")
+    (folder / "007.jpg").write_bytes(b"no picture")
+
+
+def test_a_run_on_streamed_files_resumes_in_the_middle_of_an_epoch_to_the_same_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, train_only: None
+) -> None:
+    pictures(tmp_path / "photos", 70)
+    streamed = config("moco", data=str(tmp_path / "photos"), batch_size=16, sources=DataConfig(stream=True))
+    whole = Run(streamed, tmp_path / "whole", resume=False, console=QUIET)
+    whole.go()
+    assert whole.total == 8  # two epochs of four
+    for steps in (1, 3, 6):
+        folder = tmp_path / f"stopped-{steps}"
+        with monkeypatch.context() as patch:
+            stop_after(steps, patch)
+            assert Run(streamed, folder, resume=False, console=QUIET).go() is None
+        resumed = Run(streamed, folder, resume=True, console=QUIET)
+        resumed.go()
+        for name, x in weights(whole).items():
+            assert torch.equal(x, weights(resumed)[name]), (steps, name)
+    assert (tmp_path / "whole" / "skipped.txt").read_text().startswith("007.jpg\t")
 
 
 def test_a_broken_checkpoint_gives_way_to_the_one_before(

@@ -9,6 +9,11 @@ from nearfar import __version__
 COMMANDS = {
     "train": "from data to a trained encoder, evaluated, with a report",
     "evaluate": "how good is an encoder, on what, and compared with what?",
+    "embed": "every image of a data set as a vector, in a file",
+    "search": "the images most like one, with a contact sheet",
+    "duplicates": "near-duplicate groups in a file of embeddings",
+    "doctor": "duplicates, broken files, sizes, balance and leaks of a data set, before a run",
+    "export": "the encoder for other programs: ONNX, torch, timm, Hugging Face",
     "check": "is the machine right, and are loss and gradient exact here?",
 }
 

@@ -6,13 +6,16 @@ from pathlib import Path
 from jsonargparse import ArgumentError as BadArgument
 from jsonargparse import ArgumentParser, Namespace
 
-from nearfar.config import TrainConfig, build, nearest
+from nearfar.config import TrainConfig, build, completed, nearest
+
+SHORT = {"--group": "--sources.groups"}
 
 
 def main(arguments: list[str]) -> int:
     parser = ArgumentParser(
         prog="nearfar train",
-        description="Pretrain an encoder, evaluate it and write a report. Without arguments: SimCLR on glyphs.",
+        description="Pretrain an encoder, evaluate it and write a report. Without arguments: SimCLR on glyphs. "
+        "--group FILE is short for --sources.groups.",
         exit_on_error=False,
         default_env=False,
     )
@@ -22,7 +25,7 @@ def main(arguments: list[str]) -> int:
     parser.add_class_arguments(TrainConfig, as_group=False)
     known = {action.dest for action in parser._actions}
     try:
-        options = parser.parse_args([underscored(a) for a in arguments])
+        options = parser.parse_args([underscored(a) for a in arguments], defaults=False)
     except BadArgument as error:
         print(f"nearfar train: {explained(str(error), known)}", file=sys.stderr)
         return 2
@@ -32,17 +35,17 @@ def main(arguments: list[str]) -> int:
     from nearfar.train import free_folder, resumed, run
 
     console = Console()
-    if options.resume is not None:
+    if options.get("resume") is not None:
         results = resumed(Path(options.resume), console=console)
         folder = Path(options.resume)
     else:
         config = configured(options)
-        folder = free_folder(config) if options.out is None else Path(options.out)
+        folder = free_folder(config) if options.get("out") is None else Path(options.out)
         if (folder / "checkpoints").exists():
             print(f"nearfar train: {folder} holds a run already; --resume {folder} goes on with it", file=sys.stderr)
             return 2
         results = run(config, folder, console=console)
-    console.print(f"run: {folder}")
+    console.print(f"run: {folder}", soft_wrap=True, markup=False, highlight=False)
     return 0 if results is not None else 130
 
 
@@ -50,13 +53,14 @@ def configured(options: Namespace) -> TrainConfig:
     values = options.clone()
     for name in ("config", "out", "resume"):
         values.pop(name, None)
-    config: TrainConfig = build(TrainConfig, values.as_dict(), "train")
+    config: TrainConfig = build(TrainConfig, completed(values.as_dict()), "train")
     return config
 
 
 def underscored(argument: str) -> str:
-    """--batch-size as --batch_size; values stay as they are."""
+    """--batch-size as --batch_size, short names in full; values stay as they are."""
     name, equals, value = argument.partition("=")
+    name = SHORT.get(name, name)
     return name.replace("-", "_").replace("__", "--", 1) + equals + value if argument.startswith("--") else argument
 
 

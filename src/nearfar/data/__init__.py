@@ -9,7 +9,9 @@ import numpy as np
 from nearfar.data.cache import cache_folder
 from nearfar.data.columns import nearest
 from nearfar.data.dataset import ArrayDataset, Dataset, Skipped
+from nearfar.data.fingerprint import fingerprint
 from nearfar.data.glyphs import Scenes, glyph_scenes, glyphs
+from nearfar.data.groups import with_groups
 from nearfar.data.loader import Batch, Loader
 from nearfar.data.pack import Packed, pack
 from nearfar.data.sources import Source, open_source
@@ -26,12 +28,15 @@ __all__ = [
     "Skipped",
     "Source",
     "StreamDataset",
+    "find_source",
+    "fingerprint",
     "glyph_scenes",
     "glyphs",
     "open_data",
     "open_source",
     "pack",
     "torchvision_source",
+    "with_groups",
 ]
 
 DEFAULT_SIZE = 128  # of files, whose own sizes differ
@@ -47,6 +52,7 @@ def open_data(
     path_column: str | None = None,
     label_column: str | None = None,
     group_column: str | None = None,
+    groups: str | Path | None = None,
     root: Path | None = None,
     seed: int = 0,
     stream: bool = False,
@@ -63,19 +69,67 @@ def open_data(
         size: side of the stored square image; the source's own where None, or 128 for files.
         split: "train", "test" or what the source knows; None is all of a folder, table or file, else "train".
         labels, classes, path_column, label_column, group_column: as in `open_source`.
+        groups: a table of path and group, as in `with_groups`.
         root: where torchvision's data sets are.
         seed: of data made by code.
         stream: decode at every look and store nothing.
         cache, strict, workers, progress: as in `pack`.
     """
+    made = _made_by_code(spec)
+    data: ArrayDataset | StreamDataset
+    if made is not None:
+        data = _open_glyphs(made, size, split, seed, cache_folder(cache))
+    else:
+        source = find_source(
+            spec,
+            split=split,
+            labels=labels,
+            classes=classes,
+            path_column=path_column,
+            label_column=label_column,
+            group_column=group_column,
+            root=root,
+        )
+        chosen = size or source.size or DEFAULT_SIZE
+        if stream:
+            data = StreamDataset(source, chosen, strict=strict, workers=workers)
+        elif source.size == chosen:
+            data = _in_memory(source)
+        else:
+            data = pack(source, size=chosen, cache=cache, strict=strict, workers=workers, progress=progress).dataset
+    return data if groups is None else with_groups(data, groups)
+
+
+def find_source(
+    spec: str | Path,
+    *,
+    split: str | None = None,
+    labels: bool | None = None,
+    classes: Sequence[str] | None = None,
+    path_column: str | None = None,
+    label_column: str | None = None,
+    group_column: str | None = None,
+    root: Path | None = None,
+    seed: int = 0,
+) -> Source:
+    """What `open_data` would open, before anything is decoded; arguments as there."""
     text = str(spec)
-    if (made := re.fullmatch(r"glyphs(?::(\d+))?", text)) is not None:
-        return _open_glyphs(int(made[1] or 10_000), size, split, seed, cache_folder(cache))
+    if (made := _made_by_code(spec)) is not None:
+        drawn = _open_glyphs(made, None, split, seed, cache_folder())
+        return Source(
+            description=f"{text} ({split or 'train'})",
+            names=drawn.names,
+            load=lambda: drawn.images[drawn.rows],
+            version=str(seed),
+            labels=drawn.labels,
+            classes=drawn.classes,
+            size=drawn.size,
+        )
     named = text.removeprefix("torchvision:")
     if named != text or (known_name(text) is not None and not Path(text).exists()):
-        source = torchvision_source(named, root=root, split=split)
-    elif isinstance(spec, Path) or Path(spec).expanduser().exists():
-        source = open_source(
+        return torchvision_source(named, root=root, split=split)
+    if isinstance(spec, Path) or Path(spec).expanduser().exists():
+        return open_source(
             spec,
             labels=labels,
             classes=classes,
@@ -84,18 +138,17 @@ def open_data(
             group_column=group_column,
             split=split,
         )
-    else:
-        close = nearest(text, ["glyphs", *NAMES]) or "; expected 'glyphs', a name such as 'cifar10', or a path"
-        raise FileNotFoundError(f"{text!r} is neither a file or folder nor the name of a data set{close}")
-    if stream:
-        return StreamDataset(source, size or source.size or DEFAULT_SIZE, strict=strict, workers=workers)
-    if source.size is not None and size in (None, source.size):
-        return _in_memory(source)
-    chosen = size or source.size or DEFAULT_SIZE
-    return pack(source, size=chosen, cache=cache, strict=strict, workers=workers, progress=progress).dataset
+    close = nearest(text, ["glyphs", *NAMES]) or "; expected 'glyphs', a name such as 'cifar10', or a path"
+    raise FileNotFoundError(f"{text!r} is neither a file or folder nor the name of a data set{close}")
 
 
-def _open_glyphs(n: int, size: int | None, split: str | None, seed: int, cache: Path) -> Dataset:
+def _made_by_code(spec: str | Path) -> int | None:
+    """How many glyphs are meant, or None where something else is."""
+    made = re.fullmatch(r"glyphs(?::(\d+))?", str(spec))
+    return None if made is None else int(made[1] or 10_000)
+
+
+def _open_glyphs(n: int, size: int | None, split: str | None, seed: int, cache: Path) -> ArrayDataset:
     if size not in (None, 32):
         raise ValueError(f"size is {size}, but glyphs are drawn at 32; leave it out, and let the views resize")
     if split in (None, "train"):

@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 VARIABLE = "NEARFAR_CACHE"
+_MASK = os.umask(0)  # it can only be read by setting it
+os.umask(_MASK)
 
 
 def cache_folder(cache: Path | None = None) -> Path:
@@ -43,6 +45,7 @@ def replacing(path: Path) -> Iterator[Path]:
     fresh = Path(name)
     try:
         yield fresh
+        fresh.chmod(0o666 & ~_MASK)  # as any other file of this user, where a temporary one is private
         with fresh.open("rb+") as file:
             os.fsync(file.fileno())
         fresh.replace(path)

@@ -25,10 +25,11 @@ BASE_DRAWS, CLUTTER_DRAWS = 16, 6  # uniform numbers a sample, and each of its s
 DRAWS = BASE_DRAWS + CLUTTER * CLUTTER_DRAWS
 HEIGHTS = (13.0, 21.0)  # of a capital, in pixels
 TURN = 15.0  # degrees, either way
-COLOUR_JITTER, SHADE, NOISE = 14.0, 16.0, 5.0  # of 255
+COLOUR_JITTER, SHADE, NOISE = 14.0, 6.0, 5.0  # of 255
+FAINT = 0.3  # how much of its own colour the clutter has; the rest is the ground's
 SCENE_BATCH, SCENE_BLOCKS = 64, 1 << 40  # far above any block of glyphs: scenes share no draws with them
 PATCH, TRIES = 48, 20  # room for the largest letter, and places tried before it is left out of a scene
-VERSION = 2  # part of the cache's key; raise it when the same seed gives other pictures
+VERSION = 3  # part of the cache's key; raise it when the same seed gives other pictures
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ class Plan:
 
 
 def glyphs(n: int = 10_000, *, seed: int = 0, split: Split = "train", cache: Path | None = None) -> ArrayDataset:
-    """n letters A to Z, 32×32, in random fonts, colours, sizes, places and slight turns, over light clutter.
+    """n letters A to Z, 32×32, in random fonts, colours, sizes, places and slight turns, over faint clutter.
 
     Sample i depends on (seed, split, i) alone, not on n. The test split draws other samples in fonts the train split
     does not have. Raw pixels know little of the letters (k-NN about 12 % of 26), so what is learned shows.
@@ -226,7 +227,7 @@ def background(rgb: Floats, shade: Floats, clutter: Floats, side: int) -> Tensor
         longest = SIZE * (0.6 if k % 3 == 0 else 0.06)  # a stroke, then two specks
         covered = stroke_coverage(side * x, side * y, np.pi * angle, longest * (0.5 + length / 2), 0.5 + width, side)
         chosen = single(colours[choice(colour, len(colours))])
-        canvas = torch.lerp(canvas, chosen[:, :, None, None], covered[:, None])
+        canvas = torch.lerp(canvas, chosen[:, :, None, None], FAINT * covered[:, None])
     return canvas
 
 

@@ -67,6 +67,12 @@ class StreamDataset:
         with self._lock:
             return [self._failed[row] for row in sorted(self._failed)]
 
+    def failed(self, indices: Tensor) -> dict[int, Skipped]:
+        """Which of the samples (B,) were found unreadable so far: place in `indices`, and why."""
+        rows = self.rows[indices].tolist()
+        with self._lock:
+            return {place: self._failed[row] for place, row in enumerate(rows) if row in self._failed}
+
     def fetch(self, indices: Tensor) -> Tensor:
         """(B,) int64 to (B, 3, size, size) uint8."""
         images = np.stack(list(self._pool.map(self._read, self.rows[indices].tolist())))  # (B, size, size, 3)

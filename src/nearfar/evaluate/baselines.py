@@ -5,6 +5,7 @@ import copy
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from nearfar.evaluate.embeddings import Images, Prepare
 
@@ -40,11 +41,22 @@ def untrained_copy(encoder: nn.Module, *, seed: int) -> nn.Module | None:
 
 @torch.no_grad()
 def calibrated(encoder: nn.Module, train: Images, prepare: Prepare) -> nn.Module:
-    """An untrained encoder with the batch statistics of the data: without them it would be a baseline made weak."""
+    """An untrained encoder with the batch statistics of the data: without them it would be a baseline made weak.
+
+    They are the plain mean over the batches. A running mean would, on data of few batches, still be mostly the
+    statistics that a network is born with.
+    """
+    norms = [m for m in encoder.modules() if isinstance(m, _BatchNorm) and m.track_running_stats]
+    momenta = [norm.momentum for norm in norms]
+    for norm in norms:
+        norm.reset_running_stats()
+        norm.momentum = None
     encoder.train()
     first = next(encoder.parameters(), None)
     device = torch.device("cpu") if first is None else first.device
     for part in torch.arange(len(train)).split(256)[:_CALIBRATION]:
         if len(part) > 1:
             encoder(prepare(train.fetch(part).to(device)))
+    for norm, momentum in zip(norms, momenta, strict=True):
+        norm.momentum = momentum
     return encoder.eval()

@@ -26,6 +26,7 @@ def evaluate(
     test: LabelledImages,
     *,
     prepare: Prepare | Mapping[str, Prepare],
+    raw: Prepare | None = None,
     protocols: Sequence[str] = ("knn", "linear"),
     seed: int,
     seeds: int = 1,
@@ -45,6 +46,9 @@ def evaluate(
         test: images on which the number is measured, and that nothing is fitted or chosen on.
         prepare: (B, 3, S, S) uint8 to the encoders' input, without randomness; by name where they differ, and a name
             that is missing has that of the first encoder.
+        raw: the same for the baseline "raw", where `prepare` does more than resize and normalise: what pixels know
+            before that. What they know after it is then measured by the name "prepared", by k-NN alone: on pixels the
+            linear probe takes longest and finds least.
         protocols: of `PROTOCOLS`.
         seed, seeds: the first seed and how many, for the protocols that depend on one.
         settings: of the protocols.
@@ -63,11 +67,14 @@ def evaluate(
     if parts is None:
         return Results([], notes)
     results = Results([], notes, {})
-    for name, encoder in _with_baselines(encoders, seed, notes).items():
+    everyone = _with_baselines(encoders, seed, notes)
+    if raw is not None:
+        everyone["prepared"] = raw_pixels
+    for name, encoder in everyone.items():
         task = Task(
             name,
             encoder,
-            _prepare_of(name, prepare, encoders),
+            raw if raw is not None and name == "raw" else _prepare_of(name, prepare, encoders),
             *parts,
             classes=int(parts[0].labels.max()) + 1,
             labelled=labelled,
@@ -80,7 +87,7 @@ def evaluate(
         if broken:
             notes.append(f"{name}: the embeddings of {broken} images are not finite, so nothing was measured on them")
             continue
-        for protocol in protocols:
+        for protocol in protocols if name != "prepared" or raw is None else {"knn"} & set(protocols):
             measure = PROTOCOLS[protocol]
             if measure.labels and not labelled:
                 continue

@@ -248,6 +248,11 @@ class _LogSumExp(torch.autograd.Function):
         with exact(query):
             q = grid.sort_rows(query)
             k = q if keys is None else grid.sort_columns(keys)
+            for_keys, for_scale = ctx.needs_input_grad[1:3]
+            if not for_scale:  # else at the end: the scale's own gradient is read from the sums without it
+                grad_rows, grad_columns, grad_pairs = (
+                    None if g is None else g * scale for g in (grad_rows, grad_columns, grad_pairs)
+                )
             rows = torch.zeros_like(of_rows) if grad_rows is None else grid.sort_rows(grad_rows), of_rows
             columns = rows if grid.symmetric else None
             if ctx.two_way and grad_columns is not None:
@@ -259,12 +264,13 @@ class _LogSumExp(torch.autograd.Function):
             else:
                 weights = _weights_of_similarities(tiles, rows, columns)
             pairs = None if grad_pairs is None else grid.sort_rows(grad_pairs)
-            for_query, for_keys = grid.weighted_sums(q, k, weights, for_keys=ctx.needs_input_grad[1], diagonal=pairs)
+            of_query, of_keys = grid.weighted_sums(q, k, weights, for_keys=for_keys, diagonal=pairs)
             grad_scale = None
-            if ctx.needs_input_grad[2]:
-                grad_scale = (q * for_query).sum() * (0.5 if grid.symmetric else 1.0)  # symmetric: each pair came twice
-            grad_query = grid.restore_rows(for_query.mul_(scale))
-            grad_keys = None if for_keys is None else grid.restore_columns(for_keys.mul_(scale))
+            if for_scale:
+                grad_scale = (q * of_query).sum() * (0.5 if grid.symmetric else 1.0)  # symmetric: each pair came twice
+                of_query, of_keys = of_query.mul_(scale), None if of_keys is None else of_keys.mul_(scale)
+            grad_query = grid.restore_rows(of_query)
+            grad_keys = None if of_keys is None else grid.restore_columns(of_keys)
         return grad_query, grad_keys, grad_scale, None, None, None, None
 
 

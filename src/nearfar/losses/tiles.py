@@ -138,7 +138,7 @@ class Grid:
         for_keys: bool,
         diagonal: Tensor | None = None,
     ) -> tuple[Tensor, Tensor | None]:
-        """`W @ keys` and, if asked, `W.T @ query`, for a matrix W that is given tile by tile.
+        """`W @ keys` and, if asked, `W.T @ query`, for a matrix W that is given tile by tile, to be written over.
 
         On a symmetric grid a mirrored tile counts with its mirror image, in the first result.
 
@@ -146,10 +146,16 @@ class Grid:
             diagonal: (rows,), added to W's diagonal; on a symmetric grid once more for its mirror image.
         """
         for_keys = for_keys and not self.symmetric
+        twice = 2 if self.symmetric else 1
+        if self.single and (only := next(iter(weights), None)) is not None:
+            w = only[1]
+            if diagonal is not None:
+                w.diagonal().add_(diagonal, alpha=twice)
+            return w @ keys, w.T @ query if for_keys else None
         if diagonal is None:
             of_query, of_keys = torch.zeros_like(query), torch.zeros_like(keys) if for_keys else None
         else:
-            d = diagonal[:, None] * 2 if self.symmetric else diagonal[:, None]
+            d = twice * diagonal[:, None]
             of_query, of_keys = d * keys, d * query if for_keys else None
         for tile, w in weights:
             of_query[tile.rows].addmm_(w, keys[tile.columns])

@@ -15,6 +15,8 @@ TINY = {  # the stem's width, then width and stride of each block; multiply-adds
     "tiny": (32, ((32, 1), (64, 2), (128, 2), (256, 2))),  # 16 M
     "tiny-wide": (64, ((64, 1), (128, 2), (256, 2), (512, 2))),  # 63 M
 }
+STROKES = ((32, 2), (64, 2), (64, 1), (256, 2))  # width and stride of each layer; 7 M
+OWN = (*TINY, "strokes")
 _CLASSIFIERS = ("fc.", "classifier.", "head.", "heads.")
 
 
@@ -22,7 +24,7 @@ def backbone(name: str, *, size: int = 32, pretrained: bool = False, weights: st
     """An encoder of images x (B, 3, H, W) to pooled features h (B, F), with F in its `num_features`.
 
     Args:
-        name: "micro", "tiny" or "tiny-wide", which train on a CPU; a name of timm ("resnet18",
+        name: "micro", "tiny", "tiny-wide" or "strokes", which train on a CPU; a name of timm ("resnet18",
             "vit_tiny_patch16_224"); or one of torchvision ("torchvision:resnet18").
         size: pixels of the images' side. Up to 64, a ResNet that is trained from scratch gets SimCLR's stem for
             CIFAR: a 3 × 3 convolution of stride 1, no pooling (https://arxiv.org/abs/2002.05709, B.9).
@@ -31,10 +33,10 @@ def backbone(name: str, *, size: int = 32, pretrained: bool = False, weights: st
     """
     if pretrained and weights is not None:
         raise ValueError(f"pretrained is True and weights is {str(weights)!r}, expected one of them")
-    if name in TINY:
+    if name in OWN:
         if pretrained:
             raise ValueError(f"there are no pretrained weights of {name!r}; give a file of your own as weights")
-        network: nn.Module = TinyResNet(*TINY[name])
+        network: nn.Module = Strokes(STROKES) if name == "strokes" else TinyResNet(*TINY[name])
     elif name.startswith("torchvision:"):
         network = _from_torchvision(name.removeprefix("torchvision:"), size, pretrained)
     else:
@@ -68,6 +70,32 @@ class TinyResNet(nn.Module):
         return h
 
 
+class Strokes(nn.Module):
+    """A few convolutions in a row and the largest answer of each at any place: for letters, signs and drawings.
+
+    Small, and quick to learn: nothing is residual, so no block begins as an identity as those of `TinyResNet` do.
+    """
+
+    def __init__(self, layers: tuple[tuple[int, int], ...]) -> None:
+        super().__init__()
+        parts: list[nn.Module] = []
+        width_in = 3
+        for i, (width, stride) in enumerate(layers):
+            kernel = 5 if i == 0 else 3
+            parts += [
+                nn.Conv2d(width_in, width, kernel, stride=stride, padding=kernel // 2, bias=False),
+                nn.BatchNorm2d(width),
+                nn.ReLU(inplace=True),
+            ]
+            width_in = width
+        self.layers = nn.Sequential(*parts)
+        self.num_features = width_in
+
+    def forward(self, x: Tensor) -> Tensor:
+        h: Tensor = self.layers(x).amax((2, 3))  # (B, F)
+        return h
+
+
 class _Block(nn.Module):
     def __init__(self, width_in: int, width: int, stride: int) -> None:
         super().__init__()
@@ -93,7 +121,7 @@ def _from_timm(name: str, size: int, pretrained: bool) -> nn.Module:
     import timm  # isort: skip
 
     if not timm.is_model(name):
-        raise ValueError(_unknown(name, [*TINY, *timm.list_models()]))
+        raise ValueError(_unknown(name, [*OWN, *timm.list_models()]))
     options: dict[str, Any] = {"pretrained": pretrained, "num_classes": 0}
 
     def make() -> nn.Module:

@@ -1,7 +1,7 @@
 // Draws the charts with the Plotly that stands above, and again when light turns to dark. Without it, the captions remain.
 (function () {
   "use strict";
-  const charts = JSON.parse(document.getElementById("curves").textContent);
+  const charts = JSON.parse(document.getElementById("chart-data").textContent);
   const dark = window.matchMedia("(prefers-color-scheme: dark)");
   function draw() {
     const style = getComputedStyle(document.documentElement);

@@ -204,7 +204,7 @@ def _scripts(charts: list[Chart]) -> str:
     data = json.dumps([chart.data() for chart in charts], allow_nan=False).replace("<", "\\u003c")
     return (
         f"<script>{get_plotlyjs()}</script>\n"
-        f'<script type="application/json" id="curves">{data}</script>\n<script>\n{_file("page.js")}</script>\n'
+        f'<script type="application/json" id="chart-data">{data}</script>\n<script>\n{_file("page.js")}</script>\n'
     )
 
 

@@ -17,7 +17,11 @@ PROTOCOL_NAMES = {
     "clustering": "Clustering",
     "geometry": "The geometry",
 }
-_OTHERS = {"raw": "raw input", "untrained": "the untrained encoder"}
+_OTHERS = {
+    "raw": "raw input",
+    "prepared": "pixels as the encoder is given them",
+    "untrained": "the untrained encoder",
+}
 
 
 def training(run: Run) -> str:
@@ -61,7 +65,7 @@ def is_headline(row: Row) -> bool:
 
 
 def comparisons(rows: list[Row]) -> list[str]:
-    """For each protocol, the trained encoder beside raw input and the untrained encoder, with the intervals."""
+    """For each protocol, the trained encoder beside its baselines, with the intervals."""
     sentences = []
     for row in rows:
         if row.encoder != "trained" or not is_headline(row):

@@ -9,9 +9,9 @@ from typing import Any
 from rich.console import Console
 
 from nearfar import _torchvision  # noqa: F401  before lightning, which imports torchvision
-from nearfar.config import DataConfig, OptimizerConfig, TrainConfig, build
+from nearfar.config import DataConfig, OptimizerConfig, TrainConfig, build, completed
 from nearfar.evaluate import Results
-from nearfar.train.model import Encoder, load
+from nearfar.export.model import Encoder, load
 from nearfar.train.run import Run
 
 __all__ = ["DataConfig", "Encoder", "OptimizerConfig", "Results", "Run", "TrainConfig", "load", "run", "train"]
@@ -23,12 +23,13 @@ def train(data: str | Path = "glyphs", *, out: str | Path | None = None, **setti
     Args:
         data: built-in data, a folder, a table, arrays, or a torchvision data set by name.
         out: the run folder; None: the next free one under `runs/`.
-        settings: the fields of `TrainConfig`, such as method="moco", epochs=100, optimizer={"lr": 0.03}.
+        settings: the fields of `TrainConfig`, such as method="moco", epochs=100, optimizer={"lr": 0.03}; the rest
+            is what the built-in data bring with them (`nearfar.config.BUILT_IN`), then the defaults.
 
     Returns:
         The trained encoder, as `nearfar.load` would.
     """
-    config: TrainConfig = build(TrainConfig, {"data": str(data), **settings}, "train")
+    config: TrainConfig = build(TrainConfig, completed({"data": str(data), **settings}), "train")
     folder = free_folder(config) if out is None else Path(out)
     run(config, folder)
     return load(folder)

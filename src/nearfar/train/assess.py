@@ -13,11 +13,12 @@ from nearfar.evaluate.embeddings import Encoder as AnyEncoder
 from nearfar.evaluate.embeddings import Prepare
 from nearfar.evaluate.parts import Parts, open_parts
 from nearfar.evaluate.results import file_name
+from nearfar.export.model import CARD
 from nearfar.report import write_report
 from nearfar.report.figures import draw_curves
-from nearfar.train.encoders import FOREIGN_SIZE, Prepared, open_encoder, untrained
-from nearfar.train.model import CARD, Encoder
+from nearfar.train.encoders import open_encoder, untrained
 from nearfar.train.run import SUPERVISED, find_device
+from nearfar.views import Preparation
 
 RESULTS, FIGURES = "evaluation.json", "evaluation"
 
@@ -67,7 +68,7 @@ def assess(
     encoders = {name: open_encoder(each, size=image_size, device=where) for name, each in _names(spec, against).items()}
     first = next(iter(encoders.values()))
     sources = sources or DataConfig()
-    size = max(_size(encoder) for encoder in encoders.values())
+    size = max(encoder.preparation.size for encoder in encoders.values())
     data, parts = _open(spec, data, test, sources, size, seed)
     everyone: dict[str, AnyEncoder] = dict(encoders)
     fresh = untrained(spec, size=image_size, device=where)
@@ -79,6 +80,7 @@ def assess(
         parts.train,
         parts.test,
         prepare=prepares,
+        raw=None if first.preparation.plain else Preparation(first.preparation.size),
         protocols=protocols,
         seed=seed,
         seeds=seeds,
@@ -120,10 +122,6 @@ def _called(spec: str) -> str:
     if spec.startswith(("timm:", "torchvision:")):
         return spec.partition("=")[0]
     return Path(spec).expanduser().resolve().name
-
-
-def _size(encoder: Prepared) -> int:
-    return int(encoder.card["image_size"]) if isinstance(encoder, Encoder) else getattr(encoder, "size", FOREIGN_SIZE)
 
 
 def _open(

@@ -8,16 +8,26 @@ import torch
 from torch import Tensor
 
 from nearfar.config import TrainConfig, build
+from nearfar.export.card import preparation
+from nearfar.export.model import CARD, Encoder, load
 from nearfar.nn.backbones import backbone
-from nearfar.train.model import CARD, Encoder, load
-from nearfar.views import resize_eval
+from nearfar.views import Preparation
 from nearfar.views.image import IMAGENET_MEAN, IMAGENET_STD
 
 FOREIGN_SIZE = 224  # pixels, where a network does not say
+_PLAIN = {
+    "image_size": FOREIGN_SIZE,
+    "mean": IMAGENET_MEAN,
+    "std": IMAGENET_STD,
+    "grayscale": False,
+    "standardize": False,
+}
 
 
 class Prepared(Protocol):
     """What can be evaluated: features of prepared images, and the preparation."""
+
+    preparation: Preparation
 
     def __call__(self, x: Tensor) -> Tensor: ...
 
@@ -73,14 +83,14 @@ def _foreign(spec: str, size: int | None, *, pretrained: bool) -> Encoder:
 def _published(name: str) -> dict[str, Any]:
     """How timm's weights want their images; torchvision's are all ImageNet's."""
     if name.startswith("torchvision:"):
-        return {"mean": IMAGENET_MEAN, "std": IMAGENET_STD, "image_size": FOREIGN_SIZE}
+        return _PLAIN
     from nearfar import _torchvision  # noqa: F401, before timm
 
     from timm.models import get_pretrained_cfg, is_model  # isort: skip
 
     found = get_pretrained_cfg(name) if is_model(name) else None
     if found is None:
-        return {"mean": IMAGENET_MEAN, "std": IMAGENET_STD, "image_size": FOREIGN_SIZE}
+        return _PLAIN
     return {"mean": tuple(found.mean), "std": tuple(found.std), "image_size": int(found.input_size[-1])}
 
 
@@ -88,7 +98,8 @@ class OnnxEncoder:
     """An encoder in an ONNX file: one input (B, 3, S, S), first output (B, F) or (B, F, 1, 1), run by onnxruntime.
 
     Args:
-        path: the file. Where its metadata has "mean", "std" or "image_size", as JSON, these are used, else ImageNet's.
+        path: the file. What its metadata says of the preparation, as `nearfar export` writes it, is used, else
+            ImageNet's.
         size: pixels of the input, where the file leaves them open.
     """
 
@@ -111,17 +122,16 @@ class OnnxEncoder:
         self.name = first.name
         self.batch = first.shape[0] if isinstance(first.shape[0], int) else None
         said = self.session.get_modelmeta().custom_metadata_map
-        self.mean, self.std = (
-            tuple(json.loads(said[key])) if key in said else plain
-            for key, plain in (("mean", IMAGENET_MEAN), ("std", IMAGENET_STD))
-        )
         fixed = first.shape[2] if isinstance(first.shape[2], int) else None
         if fixed is not None and size not in (None, fixed):
             raise ValueError(f"{path} takes images of {fixed} pixels, but {size} were asked for; leave the size out")
-        self.size: int = fixed or size or json.loads(said.get("image_size", str(FOREIGN_SIZE)))
+        card = {key: json.loads(said[key]) for key in said.keys() & _PLAIN.keys()}
+        self.preparation = preparation(
+            {**_PLAIN, **card, "image_size": fixed or size or card.get("image_size", FOREIGN_SIZE)}
+        )
 
     def prepare(self, images: Tensor) -> Tensor:
-        return resize_eval(images, self.size, mean=self.mean, std=self.std)
+        return self.preparation(images)
 
     def __call__(self, x: Tensor) -> Tensor:
         parts = x.split(self.batch or len(x))

@@ -9,7 +9,7 @@ from nearfar.evaluate.geometry import effective_rank
 from nearfar.evaluate.knn import knn_predict
 from nearfar.losses import nt_xent
 from nearfar.methods.method import Method
-from nearfar.views import ImageView, make_views, resize_eval
+from nearfar.views import ImageView, Preparation, make_views
 
 _TEMPERATURE = 0.1  # of the validation InfoNCE; any, as long as it stays
 
@@ -21,15 +21,15 @@ class Readout:
         validation: samples that are not trained on.
         bank: some training samples, the neighbours of the k-NN; None without labels.
         views: as in training, drawn with a seed of their own, the same at every look.
-        size: of the views.
         looks: how often in a run, at most.
     """
 
     def __init__(
-        self, validation: Dataset, bank: Dataset | None, views: tuple[ImageView, ...], size: int, looks: int = 10
+        self, validation: Dataset, bank: Dataset | None, views: tuple[ImageView, ...], looks: int = 10
     ) -> None:
-        self.validation, self.bank, self.size, self.looks = validation, bank, size, looks
+        self.validation, self.bank, self.looks = validation, bank, looks
         self.views = views[:2] if len(views) > 1 else (views[0], views[0])
+        self.prepare = Preparation.of(views[0])
         self._last = 0
 
     def due(self, step: int, total: int) -> bool:
@@ -68,7 +68,7 @@ class Readout:
         return None
 
     def _embed(self, method: Method, data: Dataset, device: torch.device) -> Tensor:
-        return embed(method.encoder, data, prepare=lambda x: resize_eval(x, self.size), device=device)
+        return embed(method.encoder, data, prepare=self.prepare, device=device)
 
     def _info_nce(self, method: Method, device: torch.device) -> float:
         total, count = 0.0, 0

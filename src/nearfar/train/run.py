@@ -1,8 +1,10 @@
 """One run from configuration to verdict: data, method, training, evaluation, report, all in one folder."""
 
+import importlib.util
 import json
 import logging
 import platform
+import shlex
 import time
 import warnings
 from pathlib import Path
@@ -11,23 +13,24 @@ from typing import Any
 import lightning
 import torch
 from rich.console import Console
-from torch import Tensor
 
 import nearfar
 from nearfar.config import TrainConfig
-from nearfar.data import Dataset, Loader, open_data
+from nearfar.data import Dataset, Loader, fingerprint, open_data
 from nearfar.data.dataset import ArrayDataset
+from nearfar.data.groups import held_out
 from nearfar.evaluate import Results, calibrated, embed, evaluate, find_neighbours
+from nearfar.export.model import save_model
 from nearfar.methods import METHODS, VIEWS, Method
 from nearfar.nn.backbones import backbone
 from nearfar.report import write_report
 from nearfar.train import checkpoint
+from nearfar.train.advice import advise
 from nearfar.train.health import Verdict
-from nearfar.train.model import save_model
 from nearfar.train.module import NotFiniteError, Pretraining, Steps
 from nearfar.train.readout import Readout
 from nearfar.train.watch import Watch, stopping
-from nearfar.views import PRESETS, ImageView, resize_eval
+from nearfar.views import PRESETS, ImageView, Preparation
 from nearfar.views.grid import view_grid
 
 _VALIDATION = 2000  # samples held out, at most
@@ -49,7 +52,9 @@ class Run:
     def __init__(self, config: TrainConfig, folder: Path, *, resume: bool, console: Console) -> None:
         self.config, self.folder, self.console = config, folder, console
         self.device = find_device(config.device)
+        check_possible(config, self.device)
         self.views = _views(config)
+        self.prepare = Preparation.of(self.views[0])
         self.train, self.validation, self.test = self._open()
         self.loader = Loader(len(self.train), config.batch_size, config.seed)
         self.steps_per_epoch = max(1, len(self.loader) // config.accumulate)
@@ -61,6 +66,7 @@ class Run:
             )
         self.method = build_method(config, len(self.train))
         self.state = self._restore() if resume else None
+        self._listed = 0  # of the files that could not be read
 
     # What a run is made of
 
@@ -69,7 +75,7 @@ class Run:
         config, sources = self.config, self.config.sources
         size = sources.size or (None if config.data.startswith("glyphs") else round(config.image_size * 1.15))
 
-        def open_one(spec: str, split: str | None) -> Dataset:
+        def open_one(spec: str, split: str | None, groups: str | None = None) -> Dataset:
             return open_data(
                 spec,
                 size=size,
@@ -78,11 +84,12 @@ class Run:
                 path_column=sources.path_column,
                 label_column=sources.label_column,
                 group_column=sources.group_column,
+                groups=groups,
                 stream=sources.stream,
                 strict=sources.strict,
             )
 
-        everything = open_one(config.data, None)
+        everything = open_one(config.data, None, sources.groups)
         test = open_one(sources.test, "test" if sources.test.startswith("glyphs") else None) if sources.test else None
         if sources.test is None and config.data.startswith("glyphs"):
             test = open_one(config.data, "test")
@@ -90,7 +97,10 @@ class Run:
         if held < 8 or not isinstance(everything, ArrayDataset):
             return everything, None, test
         order = torch.randperm(len(everything), generator=torch.Generator().manual_seed(config.seed))
-        return everything.subset(order[held:].sort().values), everything.subset(order[:held].sort().values), test
+        out = held_out(everything.groups, order, held)  # (N,)
+        if int(out.sum()) < 8:  # one group is almost everything
+            return everything, None, test
+        return everything.subset((~out).nonzero()[:, 0]), everything.subset(out.nonzero()[:, 0]), test
 
     def _readout(self) -> Readout | None:
         if self.validation is None:
@@ -98,7 +108,7 @@ class Run:
         bank = None
         if self.train.labels is not None and isinstance(self.train, ArrayDataset):
             bank = self.train.subset(torch.linspace(0, len(self.train) - 1, min(_BANK, len(self.train))).long())
-        return Readout(self.validation, bank, self.views, self.config.image_size)
+        return Readout(self.validation, bank, self.views)
 
     def _restore(self) -> dict[str, Any]:
         state, path, broken = checkpoint.load_newest(self.folder / "checkpoints")
@@ -117,13 +127,23 @@ class Run:
         (self.folder / "environment.json").write_text(json.dumps(environment(self.device), indent=1))
         self._list_skipped()
         sample = self.train.fetch(torch.arange(min(12, len(self.train))))
-        view_grid(sample, self.views, self.folder / "views.png", seed=self.config.seed)
-        if not self._fit():
+        shown = view_grid(sample, self.views, self.folder / "views.png", seed=self.config.seed)
+        self._tell(f"views: {preset(self.config)}, shown in {shown}; --views chooses others")
+        finished = self._fit()
+        self._list_skipped()  # streamed files show only when they are read that they cannot be
+        if not finished:
             return None
-        save_model(self.method.encoder, self.config, self.folder)
+        save_model(
+            self.method.encoder,
+            self.config,
+            self.prepare,
+            self.folder,
+            temperature=getattr(self.method, "temperature", None),
+            data={"fingerprint": fingerprint(self.train), "samples": len(self.train)},
+        )
         results = self._evaluate()
         report = write_report(self.folder)
-        self.console.print(f"report: {report}")
+        self._tell(f"report: {report}")
         return results
 
     def _fit(self) -> bool:
@@ -136,6 +156,9 @@ class Run:
         )
         if self.state is not None:
             watch.resume(self.state, module)
+        else:
+            for verdict in advise(self.config, self.method, samples=len(self.train), total=self.total):
+                watch.say(verdict, 0)
         if self.config.channels_last:
             self.method.encoder.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         if module.done >= self.total:
@@ -155,9 +178,8 @@ class Run:
             watch.say(Verdict("error", "not_finite", str(error)), module.done)
             raise
         if module.done < self.total:
-            self.console.print(
-                f"stopped at step {module.done} of {self.total}; go on with: nearfar train --resume {self.folder}"
-            )
+            folder = shlex.quote(str(self.folder))
+            self._tell(f"stopped at step {module.done} of {self.total}; go on with: nearfar train --resume {folder}")
             return False
         return True
 
@@ -166,7 +188,11 @@ class Run:
         if self.config.tensorboard:
             from lightning.pytorch.loggers import TensorBoardLogger
 
-            logger = TensorBoardLogger(self.folder, name="", version="tensorboard")
+            done = self.total - steps
+            # Of a resumed run, what was logged after its checkpoint is forgotten, as in metrics.jsonl.
+            logger = TensorBoardLogger(
+                self.folder, name="", version="tensorboard", purge_step=done + 1 if done else None
+            )
         logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
         warnings.filterwarnings("ignore", module="lightning.*")
         return lightning.Trainer(
@@ -187,13 +213,9 @@ class Run:
 
     def _evaluate(self) -> Results:
         test, split = (self.test, "test") if self.test is not None else (self.validation, "validation")
-        size = self.config.image_size
-
-        def prepare(x: Tensor) -> Tensor:
-            return resize_eval(x, size)
-
         encoder = self.method.encoder.to(self.device).eval()
-        untrained = calibrated(build_method(self.config, len(self.train)).encoder.to(self.device), self.train, prepare)
+        fresh = build_method(self.config, len(self.train)).encoder.to(self.device)
+        untrained = calibrated(fresh, self.train, self.prepare)
         if test is None:
             test, split = self.train, "train"
         start = time.perf_counter()
@@ -201,17 +223,25 @@ class Run:
             {"trained": encoder, "untrained": untrained},
             self.train,
             test,
-            prepare=prepare,
+            prepare=self.prepare,
+            raw=None if self.prepare.plain else Preparation(self.config.image_size),
             seed=self.config.seed,
             data=self.config.data,
             split=split,
         )
         results.save(self.folder / "evaluation.json")
-        self.console.print(results.table())
-        self.console.print(f"evaluated in {time.perf_counter() - start:.0f} s on {len(test):,} {split} samples")
-        h = embed(encoder, test, prepare=prepare)
+        if results.rows:
+            self.console.print(results.table())
+            self.console.print(f"evaluated in {time.perf_counter() - start:.0f} s on {len(test):,} {split} samples")
+        else:
+            self._tell("not evaluated: " + "; ".join(results.notes))
+        h = embed(encoder, test, prepare=self.prepare)
         find_neighbours(h, test, seed=self.config.seed).save(self.folder / "neighbours.npz")
         return results
+
+    def _tell(self, line: str) -> None:
+        """A line with a path in it, which stays one line, so that it can be copied."""
+        self.console.print(line, soft_wrap=True, markup=False, highlight=False)
 
     def _newest(self) -> str:
         found = checkpoint.numbered(self.folder / "checkpoints")
@@ -220,10 +250,11 @@ class Run:
     def _list_skipped(self) -> None:
         """Name the files that could not be read, in the run folder."""
         skipped = list(self.train.skipped) + list(self.test.skipped if self.test is not None else [])
-        if skipped:
+        if len(skipped) > self._listed:
+            self._listed = len(skipped)
             path = self.folder / "skipped.txt"
             path.write_text("".join(f"{s.path}\t{s.reason}\n" for s in skipped), encoding="utf-8")
-            self.console.print(f"[yellow]{len(skipped)} files could not be read and are left out: {path}[/]")
+            self._tell(f"{len(skipped)} files could not be read and are left out: {path}")
 
 
 def build_method(config: TrainConfig, samples: int) -> Method:
@@ -239,6 +270,18 @@ def build_method(config: TrainConfig, samples: int) -> Method:
         raise ValueError(f"{config.method} does not take these options: {error}") from None
 
 
+def check_possible(config: TrainConfig, device: torch.device) -> None:
+    """Refuse now what would fail, or silently be something else, once the data are read."""
+    if config.precision == "fp16" and device.type == "cpu":
+        raise ValueError(
+            "precision fp16 needs a GPU: there is no float16 training on a CPU; set --precision bf16 or 32"
+        )
+    if config.tensorboard and importlib.util.find_spec("tensorboard") is None:
+        raise ModuleNotFoundError(
+            "--tensorboard needs the package tensorboard, which is not installed: pip install 'nearfar[tensorboard]'"
+        )
+
+
 def environment(device: torch.device) -> dict[str, object]:
     """What a result also depends on."""
     return {
@@ -252,11 +295,16 @@ def environment(device: torch.device) -> dict[str, object]:
     }
 
 
+def preset(config: TrainConfig) -> str:
+    """The name of the views: those asked for, else the method's own."""
+    return config.views or VIEWS.get(config.method, "simclr")
+
+
 def _views(config: TrainConfig) -> tuple[ImageView, ...]:
-    preset = config.views or VIEWS.get(config.method, "simclr")
-    if preset not in PRESETS:
-        raise ValueError(f"there are no views {preset!r}; known are {', '.join(sorted(PRESETS))}")
-    return PRESETS[preset](config.image_size)
+    name = preset(config)
+    if name not in PRESETS:
+        raise ValueError(f"there are no views {name!r}; known are {', '.join(sorted(PRESETS))}")
+    return PRESETS[name](config.image_size)
 
 
 def find_device(name: str) -> torch.device:

@@ -13,6 +13,7 @@ from typing import Any
 
 import lightning
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from nearfar.train import checkpoint
@@ -115,7 +116,9 @@ class Watch(lightning.Callback):
         self._said[verdict.name] = verdict.level
         self.verdicts.append({"step": step, "level": verdict.level, "text": verdict.text})
         (self.folder / "verdicts.json").write_text(json.dumps(self.verdicts, indent=1, ensure_ascii=False))
-        self._bar.console.print(f"{_MARK[verdict.level]} step {step}: {verdict.text}", highlight=False)
+        self._bar.console.print(
+            f"{_MARK[verdict.level]} step {step}: {escape(verdict.text)}", highlight=False, soft_wrap=True
+        )
 
     def _look(self, module: Pretraining, loss: float, *, knn: bool) -> None:
         assert module.last is not None

@@ -1,5 +1,6 @@
 """Views of images for contrastive learning: whole batches, on the images' device, from an explicit generator."""
 
+from nearfar.views.affine import affine, affine_matrix
 from nearfar.views.blur import gaussian_blur
 from nearfar.views.colour import (
     adjust_brightness,
@@ -8,11 +9,13 @@ from nearfar.views.colour import (
     adjust_saturation,
     normalize,
     solarize,
+    standardize,
     to_grayscale,
 )
 from nearfar.views.crop import crop_resize, random_crop_boxes
 from nearfar.views.grid import view_grid
 from nearfar.views.image import Drawn, ImageView
+from nearfar.views.prepare import Preparation, resize_eval
 from nearfar.views.presets import (
     PRESETS,
     byol,
@@ -22,7 +25,7 @@ from nearfar.views.presets import (
     moco_v1,
     moco_v2,
     moco_v3,
-    resize_eval,
+    shapes,
     simclr,
 )
 
@@ -30,10 +33,13 @@ __all__ = [
     "PRESETS",
     "Drawn",
     "ImageView",
+    "Preparation",
     "adjust_brightness",
     "adjust_contrast",
     "adjust_hue",
     "adjust_saturation",
+    "affine",
+    "affine_matrix",
     "byol",
     "crop_resize",
     "dino",
@@ -46,8 +52,10 @@ __all__ = [
     "normalize",
     "random_crop_boxes",
     "resize_eval",
+    "shapes",
     "simclr",
     "solarize",
+    "standardize",
     "to_grayscale",
     "view_grid",
 ]

@@ -4,6 +4,8 @@ Images are (B, 3, H, W) in floating point, in [0, 1]; results too. Every functio
 themselves, as torch's own functions do: a chain of them then runs in place. No gradient passes through them.
 """
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -11,6 +13,7 @@ from nearfar.views.arguments import check_float_images, constant, per_sample
 from nearfar.views.scratch import Scratch, scratch_for
 
 LUMA = (0.2989, 0.587, 0.114)  # ITU-R BT.601, as PIL and torchvision have it
+LEAST_DEVIATION = 0.02
 
 
 def adjust_brightness(images: Tensor, factor: Tensor | float, *, out: Tensor | None = None) -> Tensor:
@@ -127,6 +130,22 @@ def normalize(
     for x, y, m, s in zip(images.unbind(1), out.unbind(1), mean, std, strict=True):
         torch.add(constant(-m / s, images.dtype, images.device), x, alpha=1 / s, out=y)
     return out
+
+
+def standardize(images: Tensor, *, out: Tensor | None = None) -> Tensor:
+    """`(x - mean) / (deviation + 0.02)` with the image's own mean and deviation, over all its pixels and channels.
+
+    What is left does not know how bright the image is, nor how strong its contrast. The 0.02, some 5 of 255, keeps the
+    grain of an empty image from becoming a picture.
+
+    Args:
+        images: (B, 3, H, W) in [0, 1].
+    """
+    check_float_images(images)
+    mean = images.flatten(1).mean(1).view(-1, 1, 1, 1)
+    centred = torch.sub(images, mean, out=out)
+    deviation = torch.linalg.vector_norm(centred, dim=(1, 2, 3), keepdim=True) / math.sqrt(images[0].numel())
+    return centred.div_(deviation + LEAST_DEVIATION)
 
 
 def luma(images: Tensor, scratch: Scratch) -> Tensor:

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from nearfar.views.arguments import check_images, check_size
 from nearfar.views.image import ImageView
-from nearfar.views.presets import make_views, resize_eval
+from nearfar.views.prepare import resize_eval
+from nearfar.views.presets import make_views
 
 MARGIN = 2  # pixels between the pictures
 ROWS = 12
@@ -45,7 +46,8 @@ def view_grid(
     plain = resize_eval(images, cell, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
     columns = [_pictures(plain, cell)]
     for view, made in zip(views, make_views(images, views, seed=seed, step=step), strict=True):
-        mean, std = (made.new_tensor(values).view(3, 1, 1) for values in (view.mean, view.std))
+        scale = ((0.5,) * 3, (1 / 6,) * 3) if view.standardize else (view.mean, view.std)  # ± 3 deviations are shown
+        mean, std = (made.new_tensor(values).view(3, 1, 1) for values in scale)
         columns.append(_pictures(made * std + mean, max(1, cell * view.size // largest)))
 
     pitch = cell + MARGIN

@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Tensor
 
+from nearfar.views.affine import affine, affine_matrix
 from nearfar.views.arguments import check_images, check_probability, check_range, check_size
 from nearfar.views.blur import blur_by, half_kernel
 from nearfar.views.colour import (
@@ -16,6 +17,7 @@ from nearfar.views.colour import (
     adjust_saturation,
     normalize,
     solarize,
+    standardize,
     to_grayscale,
 )
 from nearfar.views.crop import Crops, chunks, random_crop_boxes
@@ -40,6 +42,7 @@ class Drawn:
     blur: Tensor  # (B,) booleans
     sigma: Tensor  # (B,) in pixels
     solarize: Tensor  # (B,) booleans
+    affine: Tensor  # (B, 2, 3); [[1, 0, 0], [0, 1, 0]] where the image stays in place
 
     def to(self, device: torch.device) -> "Drawn":
         return Drawn(**{field.name: getattr(self, field.name).to(device) for field in fields(self)})
@@ -51,7 +54,7 @@ class Drawn:
 
 @dataclass(frozen=True, kw_only=True)
 class ImageView:
-    """The recipe of one view: crop, flip, colour jitter, grayscale, blur, solarise, normalise, in this order.
+    """The recipe of one view: crop, flip, affine, colour jitter, grayscale, blur, solarise, normalise, in this order.
 
     The defaults are SimCLR's at strength 1. Colour jitter is applied to a sample as a whole or not at all, always in
     the order brightness, contrast, saturation, hue (torchvision shuffles it), each factor uniform in
@@ -61,11 +64,17 @@ class ImageView:
         size: pixels of a side of the view.
         crop_scale: range of the crop's area, as a part of the image's.
         crop_ratio: range of the crop's width over height.
-        flip, jitter, grayscale, blur, solarize: probabilities.
+        flip, jitter, grayscale, blur, solarize, affine: probabilities.
         brightness, contrast, saturation, hue: strength of the jitter.
         blur_sigma: range of the Gaussian's deviation, in pixels of the view, uniform.
         blur_kernel: width of the Gaussian's window, as a part of `size`.
         solarize_threshold: in [0, 1]; pixels at or above it are inverted.
+        turn: the affine map's largest angle in degrees, uniform either way.
+        zoom: range of its magnification, whose logarithm is uniform.
+        stretch: range of its change of width over height, whose logarithm is uniform.
+        shear: its largest slant, in pixels aside for each pixel down, uniform either way.
+        shift: its largest move along each axis, as a part of the side, uniform either way.
+        standardize: normalise each image by its own mean and deviation instead of by `mean` and `std`.
         mean, std: of each channel; ImageNet's by default.
 
     Reference: Chen et al. 2020, appendix A, https://arxiv.org/abs/2002.05709
@@ -86,6 +95,13 @@ class ImageView:
     blur_kernel: float = 0.1
     solarize: float = 0.0
     solarize_threshold: float = 0.5
+    affine: float = 0.0
+    turn: float = 12.0
+    zoom: tuple[float, float] = (0.8, 1.25)
+    stretch: tuple[float, float] = (3 / 4, 4 / 3)
+    shear: float = 0.25
+    shift: float = 0.25
+    standardize: bool = False
     mean: tuple[float, float, float] = IMAGENET_MEAN
     std: tuple[float, float, float] = IMAGENET_STD
 
@@ -93,10 +109,11 @@ class ImageView:
         check_size(self.size)
         check_range("crop_scale", self.crop_scale, most=1)
         check_range("crop_ratio", self.crop_ratio)
-        check_range("blur_sigma", self.blur_sigma)
-        for name in ("flip", "jitter", "grayscale", "blur", "solarize"):
+        for name in ("blur_sigma", "zoom", "stretch"):
+            check_range(name, getattr(self, name))
+        for name in ("flip", "jitter", "grayscale", "blur", "solarize", "affine"):
             check_probability(name, getattr(self, name))
-        for name in ("brightness", "contrast", "saturation"):
+        for name in ("brightness", "contrast", "saturation", "turn", "shear", "shift"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} is {getattr(self, name)!r}, expected at least 0")
         if not 0 <= self.hue <= 0.5:
@@ -144,7 +161,30 @@ class ImageView:
             blur=chances[3] < self.blur,
             sigma=self.blur_sigma[0] + (self.blur_sigma[1] - self.blur_sigma[0]) * amounts[4],
             solarize=chances[4] < self.solarize,
+            affine=self._draw_affine(count, generator),
         )
+
+    def _draw_affine(self, count: int, generator: torch.Generator) -> Tensor:
+        """(B, 2, 3). Nothing is drawn where nothing moves: views without it stay the same from the same generator."""
+        still = torch.eye(2, 3, device=generator.device).expand(count, 2, 3)
+        if self.affine == 0:
+            return still
+        chance, *amounts = torch.rand(7, count, generator=generator, device=generator.device)
+
+        def either_way(amount: Tensor, most: float) -> Tensor:
+            return most * (2 * amount - 1)
+
+        def between(amount: Tensor, low: float, high: float) -> Tensor:
+            return low * (high / low) ** amount
+
+        moved = affine_matrix(
+            either_way(amounts[0], self.turn),
+            between(amounts[1], *self.zoom),
+            between(amounts[2], *self.stretch),
+            either_way(amounts[3], self.shear),
+            either_way(torch.stack(amounts[4:]), self.shift),
+        )
+        return torch.where((chance < self.affine)[:, None, None], moved, still)
 
     @torch.no_grad()
     def apply(self, images: Tensor, drawn: Drawn, *, out: Tensor | None = None) -> Tensor:
@@ -166,6 +206,8 @@ class ImageView:
         for start, stop in chunks(images, 3 * self.size**2, VIEW_VALUES):
             x = scratch.take("view", (stop - start, 3, self.size, self.size), views)
             crops.cut(images, start, stop, out=x, scratch=scratch)
+            if self.affine > 0:
+                affine(x, drawn.affine[start:stop], out=x)
             if self.jitter > 0:
                 x.clamp_(max=1)  # with the crop's gain this is adjust_brightness
                 adjust_contrast(x, contrast[start:stop], out=x)
@@ -180,7 +222,10 @@ class ImageView:
             if self.solarize > 0:
                 with solarized.of_chunk(x, start, scratch) as (some, _):
                     solarize(some, self.solarize_threshold, out=some)
-            normalize(x, self.mean, self.std, out=views[start:stop])
+            if self.standardize:
+                standardize(x, out=views[start:stop])
+            else:
+                normalize(x, self.mean, self.std, out=views[start:stop])
         return views
 
 

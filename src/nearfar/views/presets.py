@@ -1,4 +1,4 @@
-"""The views of each paper by name, and how a training step makes its views.
+"""The views of each paper by name, `shapes` for what no paper has, and how a training step makes its views.
 
 A preset gives a tuple of views, one for each crop of an image; `dataclasses.replace(view, flip=0.0)` changes one.
 """
@@ -10,10 +10,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from nearfar.views.arguments import check_images, check_size
-from nearfar.views.colour import normalize
-from nearfar.views.crop import crop_resize
-from nearfar.views.image import IMAGENET_MEAN, IMAGENET_STD, ImageView
+from nearfar.views.arguments import check_images
+from nearfar.views.image import ImageView
 
 
 def simclr(size: int, *, strength: float | None = None, blur: float | None = None) -> tuple[ImageView, ...]:
@@ -105,6 +103,29 @@ def dino(size: int, *, local_crops: int = 8, local_size: int | None = None) -> t
     )
 
 
+def shapes(size: int) -> tuple[ImageView, ...]:
+    """Two equal views for pictures whose shapes matter and whose colours do not, such as letters and signs.
+
+    No paper's. A letter is still itself in another colour, bright on dark or dark on bright, a little turned, slanted,
+    larger or elsewhere, but not when it is mirrored or half cut off. So images are gray and standardised, always, and
+    evaluated so; half of the views are negatives; and an affine map takes the place of crop and flip.
+    """
+    view = ImageView(
+        size=size,
+        crop_scale=(1.0, 1.0),
+        crop_ratio=(1.0, 1.0),
+        flip=0.0,
+        affine=1.0,
+        jitter=0.0,
+        grayscale=1.0,
+        blur=0.0,
+        solarize=0.5,
+        solarize_threshold=0.0,
+        standardize=True,
+    )
+    return view, view
+
+
 PRESETS: dict[str, Callable[..., tuple[ImageView, ...]]] = {
     "byol": byol,
     "dino": dino,
@@ -112,6 +133,7 @@ PRESETS: dict[str, Callable[..., tuple[ImageView, ...]]] = {
     "moco_v1": moco_v1,
     "moco_v2": moco_v2,
     "moco_v3": moco_v3,
+    "shapes": shapes,
     "simclr": simclr,
 }
 
@@ -148,28 +170,3 @@ def view_generator(seed: int, step: int, index: int) -> torch.Generator:
     """A CPU generator of its own for each (seed, step, view)."""
     digest = hashlib.blake2b(f"{seed}/{step}/{index}".encode(), digest_size=8).digest()
     return torch.Generator().manual_seed(int.from_bytes(digest, "little") >> 1)
-
-
-@torch.no_grad()
-def resize_eval(
-    images: Tensor,
-    size: int,
-    *,
-    mean: tuple[float, float, float] = IMAGENET_MEAN,
-    std: tuple[float, float, float] = IMAGENET_STD,
-) -> Tensor:
-    """The view without chance, for evaluation: the largest central square, resized with antialiasing, normalised.
-
-    Args:
-        images: (B, 3, H, W), uint8 or floating point in [0, 1].
-
-    Returns:
-        (B, 3, size, size), float32.
-    """
-    check_images(images)
-    check_size(size)
-    height, width = images.shape[2:]
-    side = min(height, width)
-    box = torch.tensor([(height - side) // 2, (width - side) // 2, side, side], device=images.device)
-    resized = crop_resize(images, box.expand(len(images), 4), size)
-    return normalize(resized, mean, std, out=resized)

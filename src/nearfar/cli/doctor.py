@@ -1,0 +1,39 @@
+"""`nearfar doctor`: what is wrong with a data set, before a run."""
+
+import argparse
+from pathlib import Path
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="nearfar doctor",
+        description="Look at every image of a data set: broken files, exact and near duplicates, tiny or one-colour "
+        "images, class balance and, with --test, leaks. No encoder is needed: near-duplicates are found by the "
+        "cosine of the images at 16 × 16 pixels, which sees through size, format, compression, brightness and "
+        "contrast, not through crops or mirroring.",
+    )
+    parser.add_argument("data", help="a folder, a table, arrays, 'glyphs', or a torchvision data set by name")
+    parser.add_argument("--test", help="data that must not be in it")
+    parser.add_argument("--labels", action="store_true", help="sub-folders are labels")
+    parser.add_argument("--split", help="a part of the data, such as train")
+    parser.add_argument("--test-split", help="the same of the test data")
+    parser.add_argument("--tiny", type=int, default=24, help="pixels of the short side of a tiny image (default: 24)")
+    parser.add_argument("--index", choices=["exact", "ivf", "hnsw"], default="exact", help="ivf and hnsw need faiss")
+    parser.add_argument("-o", "--out", default="doctor", help="folder for the findings (default: doctor)")
+    options = parser.parse_args(arguments)
+
+    from nearfar.data import find_source
+    from nearfar.doctor import examine, summary, write_findings
+
+    labels = options.labels or None
+    train = find_source(options.data, split=options.split, labels=labels)
+    test = None if options.test is None else find_source(options.test, split=options.test_split)
+    found = examine(train, test, tiny=options.tiny, index=options.index)
+    for line in summary(found):
+        print(line)
+    written = write_findings(found, Path(options.out))
+    for name, path in written.items():
+        print(f"{name}: {path}")
+    if "groups" in written:
+        print(f"so that copies are never negatives: nearfar train --data {options.data} --group {written['groups']}")
+    return 0

@@ -1,0 +1,46 @@
+"""`nearfar duplicates`: near-duplicate groups in a file of embeddings."""
+
+import argparse
+from pathlib import Path
+
+SHOWN = 5  # groups, and names in each
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="nearfar duplicates",
+        description="Find images whose embeddings are nearer than chance explains, and write their groups. The "
+        "threshold is found from the data: the largest distance at which at most 1 % of the pairs would be there by "
+        "chance, judged by how the number of neighbours grows with distance.",
+    )
+    parser.add_argument("embeddings", help="a file that nearfar embed wrote")
+    parser.add_argument("-o", "--out", help="the table of path and group (default: EMBEDDINGS.groups.csv)")
+    parser.add_argument("--threshold", type=float, help="a cosine, instead of the one found")
+    parser.add_argument("--index", choices=["exact", "ivf", "hnsw"], default="exact", help="ivf and hnsw need faiss")
+    options = parser.parse_args(arguments)
+
+    from nearfar.embeddings.duplicates import find_duplicates, write_groups
+    from nearfar.embeddings.files import Embeddings
+    from nearfar.embeddings.index import lookup
+    from nearfar.embeddings.progress import bar
+
+    file = Embeddings(options.embeddings)
+    with bar(True, "comparing", len(file)) as advance:
+        found = find_duplicates(
+            file,
+            threshold=options.threshold,
+            half=file.half,
+            find=lookup(file, options.index),
+            advance=advance,
+        )
+    names, groups = file.names(), found.members()
+    out = Path(options.out or f"{options.embeddings}.groups.csv")
+    write_groups(out, names, found.groups, found.nearest.tolist())
+    source = "given" if options.threshold is not None else "found from the data"
+    shape = f", which has about {found.dimension:.1f} dimensions" if found.dimension is not None else ""
+    print(f"threshold: cosine {found.threshold:.5f}, {source}{shape}")
+    for rows in groups[:SHOWN]:
+        more = f" and {len(rows) - SHOWN} more" if len(rows) > SHOWN else ""
+        print(f"  {len(rows)}: {', '.join(names[row] for row in rows[:SHOWN])}{more}")
+    print(f"{sum(map(len, groups)):,} of {len(file):,} images are in {len(groups):,} groups: {out}")
+    return 0

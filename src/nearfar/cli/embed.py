@@ -1,0 +1,43 @@
+"""`nearfar embed`: every image of a data set as a vector, in a file."""
+
+import argparse
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="nearfar embed",
+        description="Write path, label and vector of every image to a file, chunk by chunk. Killed and started again "
+        "with the same arguments, it goes on after the last finished chunk.",
+    )
+    parser.add_argument("run", help="a run folder, or an exported one")
+    parser.add_argument("data", help="a folder, a table, arrays, 'glyphs', or a torchvision data set by name")
+    parser.add_argument("-o", "--out", required=True, help="the file: .parquet, .npz or .npy")
+    parser.add_argument("--dtype", choices=["float32", "float16"], default="float32", help="of the stored numbers")
+    parser.add_argument("--labels", action="store_true", help="sub-folders are labels")
+    parser.add_argument("--split", help="a part of the data, such as test")
+    parser.add_argument("--size", type=int, help="side at which files are decoded (default: 1.15 × the encoder's)")
+    parser.add_argument("--batch-size", type=int, default=256, help="images in a forward pass (default: 256)")
+    parser.add_argument("--chunk", type=int, default=16_384, help="rows held in memory at most (default: 16384)")
+    parser.add_argument("--device", default="auto", help="where to compute (default: the accelerator, else cpu)")
+    options = parser.parse_args(arguments)
+
+    from nearfar.embeddings import embed
+
+    done = embed(
+        options.run,
+        options.data,
+        options.out,
+        dtype=options.dtype,
+        batch_size=options.batch_size,
+        chunk=options.chunk,
+        device=options.device,
+        size=options.size,
+        split=options.split,
+        labels=options.labels or None,
+    )
+    if done.resumed:
+        print(f"{done.resumed:,} rows were there from an earlier start")
+    if done.skipped:
+        print(f"{len(done.skipped)} files could not be read and are left out: {done.path}.skipped.txt")
+    print(f"{done.rows:,} vectors of {done.dim} numbers: {done.path}")
+    return 0

@@ -1,0 +1,36 @@
+"""`nearfar export`: the encoder in a format that others read."""
+
+import argparse
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="nearfar export",
+        description="Write the encoder of a run for other programs. Graphs and plain weights are compared with the "
+        "encoder before they are kept.",
+    )
+    parser.add_argument("run", help="a run folder, or an exported one")
+    parser.add_argument(
+        "--format",
+        default="nearfar",
+        choices=["nearfar", "huggingface", "onnx", "torch-export", "torchscript", "timm", "torchvision"],
+        help="nearfar: safetensors and card (default); timm, torchvision: a plain state_dict",
+    )
+    parser.add_argument("-o", "--out", help="the file or folder (default: RUN/export/...)")
+    parser.add_argument("--licence", help="of the weights, such as Apache-2.0, for the card")
+    parser.add_argument("--push", metavar="USER/NAME", help="upload a huggingface folder to the hub, privately")
+    options = parser.parse_args(arguments)
+    if options.push and options.format != "huggingface":
+        parser.error(f"--push goes with --format huggingface, not {options.format}")
+
+    from nearfar.export import export
+
+    done = export(options.run, options.format, options.out, licence=options.licence)
+    if done.difference is not None:
+        print(f"compared with the encoder on batches of 1 and 3: off by {done.difference:.1e} of the largest feature")
+    print(f"{options.format}: {done.path}")
+    if options.push:
+        from nearfar.export.shapes import push_to_hub
+
+        print(f"uploaded: {push_to_hub(done.path, options.push)}")
+    return 0

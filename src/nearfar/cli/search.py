@@ -1,0 +1,62 @@
+"""`nearfar search`: the images most like one, from a file of embeddings."""
+
+import argparse
+from pathlib import Path
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="nearfar search",
+        description="Find the images most like one, and write a contact sheet of them.",
+    )
+    parser.add_argument("run", help="the run whose encoder made the embeddings")
+    parser.add_argument("embeddings", help="a file that nearfar embed wrote")
+    parser.add_argument("--image", required=True, help="what to look for")
+    parser.add_argument("-k", type=int, default=20, help="how many (default: 20)")
+    parser.add_argument("--index", choices=["exact", "ivf", "hnsw"], default="exact", help="ivf and hnsw need faiss")
+    parser.add_argument("--effort", type=int, default=64, help="of ivf and hnsw: more finds more (default: 64)")
+    parser.add_argument("--data", help="where the pictures are, if not where they were embedded")
+    parser.add_argument("-o", "--out", help="the contact sheet (default: IMAGE-neighbours.png in this folder)")
+    options = parser.parse_args(arguments)
+    if options.k < 1:
+        parser.error(f"-k is {options.k}, expected at least 1")
+
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    from nearfar.embeddings.files import Embeddings
+    from nearfar.embeddings.index import lookup
+    from nearfar.embeddings.pictures import thumbnails
+    from nearfar.embeddings.query import embed_image, picture_of
+    from nearfar.embeddings.search import search
+    from nearfar.embeddings.sheet import CELL, contact_sheet
+    from nearfar.export import load
+
+    console = Console()
+    encoder, file = load(options.run), Embeddings(options.embeddings)
+    query = embed_image(encoder, file, Path(options.image))  # (1, F)
+    with console.status(f"searching {len(file):,} rows"):
+        hits = search(query, file, k=options.k, find=lookup(file, options.index, effort=options.effort))
+    found = [(s, row) for s, row in zip(hits.similarities[0].tolist(), hits.rows[0].tolist(), strict=True) if row >= 0]
+    names, labels = file.names(), file.labels()
+    table = Table()
+    for name in ("similarity", "path", *(["label"] if labels else [])):
+        table.add_column(name)
+    for similarity, row in found:
+        table.add_row(f"{similarity:.4f}", escape(names[row]), *([escape(labels[row] or "")] if labels else []))
+    console.print(table)
+    shown, missing = thumbnails(
+        [names[row] for _, row in found],
+        options.data or file.about.get("data"),
+        size=CELL,
+        split=file.about.get("split"),
+    )
+    for line in missing[:3]:
+        console.print(f"[yellow]{escape(line)}[/]")
+    out = Path(options.out or f"{Path(options.image).stem}-neighbours.png")
+    contact_sheet(
+        picture_of(Path(options.image), CELL), shown, [s for s, _ in found], [names[row] for _, row in found], out
+    )
+    console.print(f"contact sheet: {escape(str(out))}", soft_wrap=True)
+    return 0

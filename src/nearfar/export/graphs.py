@@ -1,0 +1,100 @@
+"""The encoder as a graph that runs without this package: ONNX, torch.export, TorchScript.
+
+Each takes prepared images (B, 3, S, S), any B, to features (B, F), and is compared with the encoder before it is kept.
+"""
+
+import contextlib
+import io
+import json
+import logging
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from nearfar.data.cache import replacing
+from nearfar.export.model import Encoder
+from nearfar.export.parity import check_parity, example
+
+TRACED = 2  # images in the batch that a graph is made with; 1 would be taken for a constant
+
+
+def to_onnx(encoder: Encoder, path: Path) -> float:
+    """An .onnx file with input "images" and output "features"; returns how far it is from the encoder.
+
+    What the images must be prepared with is in the file's metadata.
+    """
+    try:
+        import onnx
+        import onnxruntime
+        import onnxscript  # noqa: F401, which torch needs for it
+    except ImportError as error:
+        raise ModuleNotFoundError(
+            f"the format onnx needs {error.name}, which is not installed; pip install 'nearfar[export]'"
+        ) from None
+    with replacing(path) as fresh, _quiet():
+        program = torch.onnx.export(
+            encoder.backbone,
+            (example(encoder, TRACED),),
+            input_names=["images"],
+            output_names=["features"],
+            dynamic_shapes=({0: torch.export.Dim("batch")},),
+            dynamo=True,
+            verbose=False,
+        )
+        assert program is not None
+        model = program.model_proto
+        for key in ("backbone", "image_size", "mean", "std", "grayscale", "standardize", "preprocessing"):
+            entry = model.metadata_props.add()
+            entry.key, entry.value = key, json.dumps(encoder.card.get(key))
+        onnx.checker.check_model(model)
+        onnx.save(model, str(fresh))
+        session = onnxruntime.InferenceSession(str(fresh), providers=["CPUExecutionProvider"])
+
+        def run(x: Tensor) -> Tensor:
+            return torch.from_numpy(session.run(None, {"images": x.numpy()})[0])
+
+        return check_parity(encoder, run, "the ONNX graph")
+
+
+def to_torch_export(encoder: Encoder, path: Path) -> float:
+    """A .pt2 file for `torch.export.load`; returns how far it is from the encoder."""
+    with replacing(path) as fresh, _quiet():
+        batch = torch.export.Dim("batch")
+        program = torch.export.export(encoder.backbone, (example(encoder, TRACED),), dynamic_shapes=({0: batch},))
+        difference = check_parity(encoder, program.module(), "the exported program")
+        content = io.BytesIO()
+        torch.export.save(program, content)
+        fresh.write_bytes(content.getvalue())
+        return difference
+
+
+def to_torchscript(encoder: Encoder, path: Path) -> float:
+    """A TorchScript file for `torch.jit.load`, in C++ too; returns how far it is from the encoder."""
+    with replacing(path) as fresh, _quiet():
+        try:
+            traced = torch.jit.trace(encoder.backbone, example(encoder, TRACED), check_trace=False)
+        except RuntimeError as error:
+            reason = " ".join(str(error).split())[:160]
+            raise ValueError(
+                f"{encoder.card['backbone']} cannot be traced to TorchScript ({reason}); use the format torch-export"
+            ) from None
+        difference = check_parity(encoder, traced, "the TorchScript graph")
+        torch.jit.save(traced, str(fresh))
+        return difference
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the exporters' own talk; errors come through."""
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+        warnings.simplefilter("ignore")
+        logger.setLevel(logging.ERROR)
+        try:
+            yield
+        finally:
+            logger.setLevel(level)

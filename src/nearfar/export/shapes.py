@@ -1,0 +1,147 @@
+"""The weights in the shape that timm, torchvision and the Hugging Face hub read."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from nearfar.data.cache import replacing
+from nearfar.export.card import Card
+from nearfar.export.model import Encoder, write_model, write_weights
+from nearfar.export.parity import check_parity
+from nearfar.nn.backbones import TINY
+
+
+def to_timm(encoder: Encoder, path: Path) -> float:
+    """A safetensors `state_dict` of the plain timm model, checked by loading it into one."""
+    name = encoder.card["backbone"]
+    if name in TINY or name.startswith("torchvision:"):
+        raise ValueError(f"the backbone is {name!r}, which timm does not have; use the format {_other(name)}")
+    plain = _plain_timm(name, encoder.card["image_size"])
+    return _write(encoder, plain, path, f"timm.create_model({name!r}, num_classes=0)")
+
+
+def to_torchvision(encoder: Encoder, path: Path) -> float:
+    """A safetensors `state_dict` of the plain torchvision model without its classifier."""
+    name = encoder.card["backbone"]
+    if not name.startswith("torchvision:"):
+        raise ValueError(f"the backbone is {name!r}, expected one of torchvision; use the format {_other(name)}")
+    from nearfar.nn.backbones import backbone
+
+    plain = backbone(name, size=224)  # at its published size it is torchvision's own, with an identity for the head
+    return _write(encoder, plain, path, f"torchvision's {name.removeprefix('torchvision:')}")
+
+
+def to_huggingface(encoder: Encoder, card: Card, folder: Path) -> None:
+    """A folder as on the hub: weights, card, README and config.json; timm opens it where the network is timm's."""
+    write_model(encoder.backbone.state_dict(), card, folder)
+    for name, text in (("config.json", json.dumps(_config(encoder, card), indent=1)), ("README.md", readme(card))):
+        with replacing(folder / name) as fresh:
+            fresh.write_text(text, encoding="utf-8")
+
+
+def push_to_hub(folder: Path, repository: str, *, private: bool = True) -> str:
+    """Upload a folder that `to_huggingface` wrote; returns the address. Needs a network and a login."""
+    from huggingface_hub import HfApi
+
+    if re.fullmatch(r"[\w-][\w.-]*/[\w-][\w.-]*", repository, re.ASCII) is None or ".." in repository:
+        raise ValueError(f"the repository is {repository!r}, expected user/name of letters, digits, '-', '_' and '.'")
+    try:
+        api = HfApi()
+        address = str(api.create_repo(repository, private=private, exist_ok=True))
+        api.upload_folder(repo_id=repository, folder_path=folder, commit_message="Encoder trained with nearfar")
+    except Exception as error:  # no network, no login, no permission: each in its own way
+        reason = " ".join(str(error).split())[:160] or type(error).__name__
+        raise RuntimeError(
+            f"{repository} could not be uploaded ({reason}); the folder {folder} is whole: log in with `hf auth login` "
+            f"and upload it with `hf upload {repository} {folder}`"
+        ) from None
+    return address
+
+
+def readme(card: Card) -> str:
+    """The hub's page of a model, with what the hub reads in its head."""
+    head = ["---", "library_name: nearfar", "tags:", "- contrastive-learning", "- image-feature-extraction"]
+    if card.get("licence"):
+        head.append(f"license: {json.dumps(str(card['licence']).lower())}")
+    rows = [
+        f"| {m['protocol']} | {m['metric']} | {100 * m['value']:.1f} % | {m['data']} {m['split']} | {m['n']} |"
+        for m in card.get("metrics", [])
+        if isinstance(m.get("value"), int | float)
+    ]
+    table = ["| protocol | metric | value | data | n |", "|---|---|---|---|---|", *rows] if rows else ["Not evaluated."]
+    side, preparation = card["image_size"], card.get("preprocessing", "")
+    temperature = "" if card.get("temperature") is None else f", temperature {card['temperature']:g}"
+    return "\n".join(
+        [
+            *head,
+            "---",
+            "",
+            f"# {card['backbone']}, pretrained with {card.get('method', 'a contrastive method')}",
+            "",
+            f"An image encoder trained with nearfar{temperature}. Input: {side} × {side}; {preparation}.",
+            "",
+            "```python",
+            "import nearfar",
+            "",
+            'encoder = nearfar.load("this/folder")',
+            "features = encoder.embed(images)  # (B, 3, H, W) uint8 to (B, F)",
+            "```",
+            "",
+            *table,
+            "",
+        ]
+    )
+
+
+def _config(encoder: Encoder, card: Card) -> dict[str, Any]:
+    """What timm reads of a folder on the hub; where the network is not timm's, it says so by the name alone."""
+    side = card["image_size"]
+    return {
+        "architecture": card["backbone"],
+        "num_classes": 0,
+        "num_features": encoder.num_features,
+        "pretrained_cfg": {
+            "input_size": [3, side, side],
+            "mean": card["mean"],
+            "std": card["std"],
+            "interpolation": "bilinear",
+            "crop_pct": 1.0,
+            "num_classes": 0,
+        },
+    }
+
+
+def _write(encoder: Encoder, plain: nn.Module, path: Path, what: str) -> float:
+    own, theirs = encoder.backbone.state_dict(), plain.state_dict()
+    wrong = sorted(k for k in own.keys() | theirs.keys() if k not in own or k not in theirs)
+    wrong += sorted(k for k in own.keys() & theirs.keys() if own[k].shape != theirs[k].shape)
+    if wrong:
+        raise ValueError(
+            f"{what} has another {wrong[0]}: up to 64 pixels a ResNet is trained with a stem for small images, which "
+            "the plain model has not; use the format nearfar or onnx"
+        )
+    plain.load_state_dict(own)
+    difference = check_parity(encoder, plain.eval(), what)
+    write_weights(own, path)
+    return difference
+
+
+def _plain_timm(name: str, size: int) -> nn.Module:
+    from nearfar import _torchvision  # noqa: F401, before timm
+
+    import timm  # isort: skip
+
+    try:
+        network: nn.Module = timm.create_model(name, num_classes=0, img_size=size)
+    except TypeError:  # only networks with position embeddings ask for the size
+        network = timm.create_model(name, num_classes=0)
+    return network
+
+
+def _other(name: str) -> str:
+    if name in TINY:
+        return "nearfar, onnx or huggingface"
+    return "torchvision" if name.startswith("torchvision:") else "timm"

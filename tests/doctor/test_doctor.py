@@ -1,0 +1,182 @@
+"""The doctor finds what was planted in a folder, and training heeds its groups."""
+
+import csv
+import io
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image, ImageEnhance
+
+from nearfar.cli import main
+from nearfar.data import find_source, open_data
+from nearfar.doctor import examine, summary
+from tests.embeddings.pictures import folder_of, scene
+
+
+def rows(file: Path) -> list[dict[str, str]]:
+    with file.open(newline="", encoding="utf-8") as text:
+        return list(csv.DictReader(text))
+
+
+def altered(picture: Image.Image, how: str) -> Image.Image:
+    if how == "compressed":
+        content = io.BytesIO()
+        picture.save(content, "JPEG", quality=40)
+        return Image.open(content).convert("RGB")
+    if how == "small":
+        return picture.resize((30, 30), Image.Resampling.BILINEAR)
+    return ImageEnhance.Contrast(ImageEnhance.Brightness(picture).enhance(1.2)).enhance(0.8)
+
+
+@pytest.fixture
+def sick(tmp_path: Path) -> Path:
+    """Sixty pictures of two classes, and everything that can be wrong."""
+    data = folder_of(tmp_path / "data", 60)
+    shutil.copy(data / "class0/0000.png", data / "class0/copy.png")
+    for number, how in ((3, "compressed"), (4, "small"), (5, "bright")):
+        altered(scene(number), how).save(data / f"class1/{how}.png")  # 4 is of class0: a conflict
+    Image.new("RGB", (40, 40), (9, 9, 9)).save(data / "class0/even.png")
+    Image.new("RGB", (40, 40), (9, 9, 10)).save(data / "class0/even2.png")
+    scene(900, 12).save(data / "class0/tiny.png")
+    scene(901).resize((200, 40)).save(data / "class0/long.png")
+    whole = (data / "class0/0002.png").read_bytes()
+    (data / "class0/cut.png").write_bytes(whole[: len(whole) // 2])
+    (data / "class1/empty.jpg").write_bytes(b"")
+    return data
+
+
+def test_everything_planted_is_found_and_nothing_else(
+    sick: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    test = folder_of(tmp_path / "test", 10, first=500)
+    shutil.copy(sick / "class0/0006.png", test / "equal.png")
+    altered(scene(7), "compressed").save(test / "near.png")
+    assert main(["doctor", str(sick), "--labels", "--test", str(test), "-o", "found"]) == 0
+    told = capsys.readouterr().out
+
+    problems = {(row["problem"], row["path"]) for row in rows(tmp_path / "found/problems.csv")}
+    assert problems == {
+        ("broken", "class0/cut.png"), ("broken", "class1/empty.jpg"), ("tiny", "class0/tiny.png"),
+        ("even", "class0/even.png"), ("even", "class0/even2.png"), ("long", "class0/long.png"),
+        ("label conflict", "class0/0004.png"), ("label conflict", "class1/small.png"),
+    }  # fmt: skip
+    groups: dict[str, set[str]] = {}
+    for row in rows(tmp_path / "found/groups.csv"):
+        groups.setdefault(row["group"], set()).add(row["path"])
+    assert sorted(groups.values(), key=sorted) == [
+        {"class0/0000.png", "class0/copy.png"},
+        {"class0/0004.png", "class1/small.png"},
+        {"class1/0003.png", "class1/compressed.png"},
+        {"class1/0005.png", "class1/bright.png"},
+    ]
+    leaks = {(row["test"], row["train"], row["how"]) for row in rows(tmp_path / "found/leaks.csv")}
+    assert leaks == {
+        ("equal.png", "class0/0006.png", "equal file"),
+        ("near.png", "class1/0007.png", "near-duplicate"),
+    }
+    report = json.loads((tmp_path / "found/report.json").read_text())
+    assert report["summary"] == [line for line in told.splitlines() if line in report["summary"]]
+    assert (report["samples"], report["readable"], report["repeated"]) == (70, 68, 4)
+    assert "2 of 12 test images are in the training data, 1 of them as equal files" in told
+    assert "1 groups of equal files, 3 of near-duplicates" in told and "2 cannot be read" in told
+    assert "2 classes, from 33 (class1) to 35 images (class0)." in told
+
+
+def test_a_healthy_data_set_has_no_findings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data, out = folder_of(tmp_path / "data", 40), tmp_path / "found"
+    out.mkdir()
+    (out / "groups.csv").write_text("of an earlier look")
+    assert main(["doctor", str(data), "-o", str(out)]) == 0
+    assert "No duplicates." in capsys.readouterr().out
+    assert [path.name for path in out.iterdir()] == ["report.json"]
+
+
+def test_small_classes_are_told() -> None:
+    found = examine(find_source("glyphs:60"), progress=False)
+    assert len(found.classes) > 20 and any("fewer than 5 images" in line for line in summary(found))
+
+
+def test_arrays_are_examined_too(tmp_path: Path) -> None:
+    images = np.random.default_rng(0).integers(0, 256, (50, 20, 20, 3), np.uint8)
+    images[7] = images[3]
+    np.savez(tmp_path / "x.npz", x=images, y=[0] * 48 + [1] * 2)
+    found = examine(find_source(tmp_path / "x.npz"), progress=False)
+    assert (found.groups[7] == found.groups[3]) and found.exact_groups == 1 and found.near_groups == 0
+    told = " ".join(summary(found))
+    assert "24 times as many" in told and "50 are tiny" in told
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["nowhere"], "neither a file or folder nor the name of a data set"),
+        (["empty"], "there is no image in"),
+        (["broken"], "none of the 1 images of folder"),
+        (["whole", "--test", "gone"], "neither a file or folder"),
+    ],
+)
+def test_bad_input_is_told_in_a_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str], told: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("empty", "broken", "whole"):
+        Path(name).mkdir()
+    Path("broken/x.png").write_bytes(b"GIF89a")
+    scene(0).save("whole/x.png")
+    assert main(["doctor", *words]) == 1
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("nearfar")]
+    assert len(lines) == 1 and told in lines[0], lines
+
+
+def trained(data: Path, out: Path, *more: str) -> list[float]:
+    """The losses of a short run as a process of its own."""
+    words = [
+        "train",
+        "--data",
+        str(data),
+        "--out",
+        str(out),
+        "--backbone",
+        "micro",
+        "--epochs",
+        "2",
+        "--batch-size",
+        "4",
+    ]
+    run = subprocess.run(
+        [sys.executable, "-m", "nearfar", *words, "--health-every", "1", *more], capture_output=True, text=True
+    )
+    assert run.returncode == 0, run.stderr
+    return [json.loads(line)["loss"] for line in (out / "metrics.jsonl").read_text().splitlines()]
+
+
+def test_training_with_the_doctors_groups_never_takes_a_duplicate_as_a_negative(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a folder of copies of one picture nobody is a negative: the loss of every step is exactly zero."""
+    monkeypatch.setenv("NEARFAR_CACHE", str(tmp_path / "cache"))
+    data = tmp_path / "data"
+    data.mkdir()
+    for i in range(8):
+        scene(0).save(data / f"{i}.png")
+    assert main(["doctor", str(data), "-o", str(tmp_path / "found")]) == 0
+    losses = trained(data, tmp_path / "grouped", "--group", str(tmp_path / "found/groups.csv"))
+    assert losses == [0.0] * 4
+    opened = open_data(data, size=37, groups=tmp_path / "found/groups.csv", progress=False)
+    assert opened.groups is not None and len(opened.groups.unique()) == 1
+
+
+@pytest.mark.slow
+def test_training_without_groups_pushes_copies_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NEARFAR_CACHE", str(tmp_path / "cache"))
+    data = tmp_path / "data"
+    data.mkdir()
+    for i in range(8):
+        scene(0).save(data / f"{i}.png")
+    assert min(trained(data, tmp_path / "alone")) > 0.1

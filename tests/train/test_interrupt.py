@@ -1,0 +1,53 @@
+"""Ctrl-C, as a real process gets it."""
+
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ENDLESS = ["--data", "glyphs:200", "--backbone", "micro", "--epochs", "100000", "--batch-size", "32"]
+PATIENCE = 120  # seconds after which a process that does nothing is given up; no claim about speed
+
+
+def start(arguments: list[str], folder: Path) -> "subprocess.Popen[str]":
+    words = [sys.executable, "-m", "nearfar", "train", *arguments]
+    return subprocess.Popen(words, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def newest(run: Path) -> int:
+    """The step of the newest checkpoint, 0 where there is none."""
+    return max((int(path.stem.split("-")[1]) for path in (run / "checkpoints").glob("step-*.pt")), default=0)
+
+
+def interrupted(arguments: list[str], run: Path, *, beyond: int) -> str:
+    """What the process says when it gets SIGINT once it has written a checkpoint after step `beyond`."""
+    process = start(arguments, run.parent)
+    try:
+        limit = time.monotonic() + PATIENCE
+        while newest(run) <= beyond and process.poll() is None and time.monotonic() < limit:
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        said, _ = process.communicate(timeout=PATIENCE)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 130, said
+    return said
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a process cannot be sent SIGINT there")
+def test_a_process_that_is_interrupted_saves_and_says_how_to_go_on(tmp_path: Path) -> None:
+    run = tmp_path / "a run folder with a name that is longer than one line of a terminal of eighty columns"
+    said = interrupted([*ENDLESS, "--out", str(run)], run, beyond=0)
+    found = re.search(r"stopped at step (\d+) of \d+; go on with: (nearfar train --resume .*)\n", said)
+    assert found is not None, said
+    assert int(found[1]) == newest(run) and found[2] == f"nearfar train --resume '{run}'"
+    assert "Traceback" not in said
+
+    again = interrupted(["--resume", str(run)], run, beyond=newest(run))
+    assert f"resuming at step {found[1]} of" in again
+    assert newest(run) > int(found[1])
