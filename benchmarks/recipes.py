@@ -17,6 +17,7 @@ import time
 from dataclasses import asdict, replace
 from pathlib import Path
 
+import torch
 import yaml
 
 from machine import describe
@@ -61,24 +62,26 @@ def main() -> None:
             found = run(config, Path(folder))
         rows = found["rows"]
         first = first or rows
+        minutes = found["seconds"] / 60
         lines.append(
             f"| [{method}](../../recipes/cifar10-{method}.yaml) | {shown(rows['trained', 'knn'])} | "
-            f"{shown(rows['trained', 'linear'])} | {config.epochs} | {found['seconds'] / 60:.1f} |"
+            f"{shown(rows['trained', 'linear'])} | {config.epochs} | {config.batch_size} | {minutes:.1f} |"
         )
         print(lines[-1], flush=True)
     lines += [
-        f"| {encoder} | {shown(first[encoder, 'knn'])} | {shown(first[encoder, 'linear'])} | | |"
+        f"| {encoder} | {shown(first[encoder, 'knn'])} | {shown(first[encoder, 'linear'])} | | | |"
         for encoder in ("untrained", "raw")
     ]
     trained = first["trained", "knn"]["n"]
+    threads = "one thread" if torch.get_num_threads() == 1 else f"{torch.get_num_threads()} threads"
     text = f"""# Recipes on CIFAR-10: one protocol, one small backbone
 
 {describe()}.
 `python benchmarks/recipes.py --data {options.data.name}`; {trained:,} test pictures, backbone `{config.backbone}`,
-batch {config.batch_size}, {config.image_size} px, one seed. Minutes are of the whole run: training, evaluation, report.
+{config.image_size} px, one seed. Minutes are of the whole run with {threads} of torch: training, evaluation, report.
 
-| encoder | k-NN | linear probe | epochs | minutes |
-|---|---|---|---|---|
+| encoder | k-NN | linear probe | epochs | batch | minutes |
+|---|---|---|---|---|---|
 {chr(10).join(lines)}
 
 {__doc__.strip().split(chr(10) * 2)[2]}

@@ -29,6 +29,7 @@ from torchvision.transforms.v2.functional import to_pil_image  # isort: skip
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 STRENGTH = 0.5
 BATCH = 256
+TURN = 0.5  # seconds
 CASES = {"32 → 32 px, no blur": (32, 32, 0.0, BATCH), "96 → 64 px, blur 0.5": (96, 64, 0.5, BATCH)}
 TARGETS = {"32 → 32 px, no blur": (10, 2), "96 → 64 px, blur 0.5": (6, 4)}
 
@@ -72,14 +73,19 @@ def kornia_views(images: Tensor, size: int, blur: float, mode: str) -> Callable[
 
 
 def measure(runs: dict[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
-    """Seconds of processor time of each, in interleaved rounds after one to warm up."""
+    """Seconds of processor time of a batch of each, in interleaved rounds after one to warm up.
+
+    In a round each makes batches for at least half a second: one batch after the other, as in training.
+    """
     seconds: dict[str, list[float]] = {name: [] for name in runs}
     for turn in range(rounds + 1):
         for name, run in runs.items():
-            start = time.process_time()
-            run()
+            batches, start = 0, time.process_time()
+            while (spent := time.process_time() - start) < TURN:
+                run()
+                batches += 1
             if turn:
-                seconds[name].append(time.process_time() - start)
+                seconds[name].append(spent / batches)
     return seconds
 
 

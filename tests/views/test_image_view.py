@@ -243,3 +243,22 @@ def test_preparation_does_what_the_view_always_does() -> None:
     gray = T.rgb_to_grayscale(square.double() / 255)
     expected = (gray - gray.mean((1, 2, 3), keepdim=True)) / (gray.std((1, 2, 3), correction=0, keepdim=True) + 0.02)
     torch.testing.assert_close(Preparation.of(still)(images), expected.expand(-1, 3, -1, -1).float(), atol=1e-4, rtol=0)
+
+
+def test_views_are_made_by_one_thread_and_the_others_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    before, within = torch.get_num_threads(), []
+
+    def spy(x: Tensor, *, out: Tensor) -> Tensor:
+        within.append(torch.get_num_threads())
+        raise InterruptedError
+
+    monkeypatch.setattr(image_module, "standardize", spy)
+    torch.set_num_threads(2)
+    try:
+        with pytest.raises(InterruptedError):
+            make_views(
+                torch.zeros(2, 3, 8, 8, dtype=torch.uint8), (ImageView(size=8, standardize=True),), seed=0, step=0
+            )
+        assert within == [1] and torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)

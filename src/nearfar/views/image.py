@@ -21,7 +21,7 @@ from nearfar.views.colour import (
     to_grayscale,
 )
 from nearfar.views.crop import Crops, chunks, random_crop_boxes
-from nearfar.views.scratch import Scratch, scratch_for
+from nearfar.views.scratch import Scratch, one_thread, scratch_for
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
@@ -197,7 +197,11 @@ class ImageView:
                 f"out is {tuple(views.shape)}, {views.dtype}, on {views.device}, "
                 f"expected {shape}, torch.float32, on {images.device}"
             )
-        drawn = drawn.to(images.device)
+        with one_thread(images):
+            self._apply(images, drawn.to(images.device), views)
+        return views
+
+    def _apply(self, images: Tensor, drawn: Drawn, views: Tensor) -> None:
         crops = Crops.of(images, drawn.boxes, self.size, drawn.flip, drawn.brightness)
         contrast, saturation, hue = (f.view(-1, 1, 1, 1) for f in (drawn.contrast, drawn.saturation, drawn.hue))
         gray, blurred, solarized = (Chosen.of(mask) for mask in (drawn.grayscale, drawn.blur, drawn.solarize))
@@ -226,7 +230,6 @@ class ImageView:
                 standardize(x, out=views[start:stop])
             else:
                 normalize(x, self.mean, self.std, out=views[start:stop])
-        return views
 
 
 @dataclass(frozen=True)
