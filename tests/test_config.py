@@ -1,6 +1,16 @@
-"""What built-in data bring with them, and what they leave alone."""
+"""Configurations: what built-in data bring with them, values of the wrong kind, and the recipes."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
 
 from nearfar.config import BUILT_IN, TrainConfig, build, completed
+from nearfar.methods import METHODS
+from nearfar.train.run import build_method
+
+RECIPES = Path(__file__).parent.parent / "recipes"
 
 
 def test_glyphs_bring_a_whole_recipe_and_own_data_none() -> None:
@@ -21,3 +31,41 @@ def test_what_is_asked_for_comes_first() -> None:
 def test_options_stay_with_their_method_and_rates_with_their_optimiser() -> None:
     assert build(TrainConfig, completed({"method": "byol"}), "train").options == {}
     assert build(TrainConfig, completed({"optimizer": {"name": "sgd"}}), "train").optimizer.lr is None
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"epochs": "two"}, "train: epochs is 'two', expected a whole number"),
+        ({"epochs": True}, "train: epochs is True, expected a whole number"),
+        ({"optimizer": 3}, "train: optimizer is 3, expected keys and values"),
+        ({"optimizer": {"lr": "fast"}}, "train: optimizer: lr is 'fast', expected a number or nothing"),
+        ({"optimizer": {"lr": -1}}, "optimizer.lr is -1.0, expected above 0"),
+        ({"precision": 16}, "train: precision is 16, expected '32', 'bf16', 'fp16'"),
+        ({"data": None}, "train: data is None, expected a text"),
+        ({"data": " "}, "data is empty"),
+        ({"options": []}, "train: options is [], expected keys and values"),
+        ({"pretrained": True, "weights": "a.pt"}, "pretrained is True and weights is 'a.pt', expected one of them"),
+    ],
+)
+def test_a_value_of_the_wrong_kind_is_named(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(said)):
+        build(TrainConfig, given, "train")
+
+
+def test_what_is_meant_is_taken() -> None:
+    """YAML reads 1e-3 as text, and 32 as a number."""
+    given = {"data": Path("photos"), "precision": 32, "optimizer": {"lr": "1e-3", "clip": 1}}
+    config = build(TrainConfig, given, "train")
+    assert (config.data, config.precision, config.optimizer.lr, config.optimizer.clip) == ("photos", "32", 1e-3, 1.0)
+
+
+@pytest.mark.parametrize("path", sorted(RECIPES.glob("*.yaml")), ids=lambda path: path.stem)
+def test_a_recipe_can_be_built(path: Path) -> None:
+    config = TrainConfig.from_yaml(path)
+    assert path.stem == f"cifar10-{config.method}"
+    assert build_method(config, samples=4096).encoder is not None
+
+
+def test_every_method_has_a_recipe() -> None:
+    assert {path.stem for path in RECIPES.glob("*.yaml")} == {f"cifar10-{method}" for method in METHODS}

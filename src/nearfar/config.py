@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Literal, get_type_hints
+from types import NoneType, UnionType
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import yaml
 
@@ -47,6 +48,8 @@ class TrainConfig:
     data: str = "glyphs"  # built-in data, a folder, a table, arrays, or a torchvision data set by name
     method: str = "simclr"
     backbone: str = "tiny"
+    pretrained: bool = False  # begin with the backbone's published weights; needs a network once
+    weights: str | None = None  # or with those of a local file, safetensors or torch
     image_size: int = 32  # side of the views
     epochs: int = 20
     batch_size: int = 256
@@ -67,6 +70,13 @@ class TrainConfig:
         for name in ("image_size", "epochs", "batch_size", "accumulate", "health_every", "checkpoint_every"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}, expected at least 1")
+        if not self.data.strip():
+            raise ValueError("data is empty, expected the name of a data set or a path")
+        if self.pretrained and self.weights is not None:
+            raise ValueError(f"pretrained is True and weights is {self.weights!r}, expected one of them")
+        for name in ("lr", "clip"):
+            if (value := getattr(self.optimizer, name)) is not None and not value > 0:
+                raise ValueError(f"optimizer.{name} is {value}, expected above 0")
         if self.seed < 0:
             raise ValueError(f"seed is {self.seed}, expected at least 0")
         if self.batch_size < 2:
@@ -199,8 +209,42 @@ def build(kind: type[Any], values: Mapping[str, Any], where: str) -> Any:
         if key not in known:
             raise ValueError(f"{where}: there is no key {key!r}{nearest(str(key), known)}")
         inner = hints[key]
-        given[key] = build(inner, value or {}, f"{where}: {key}") if _is_config(inner) else value
+        if not _is_config(inner):
+            given[key] = _fitting(value, inner, f"{where}: {key}")
+        elif isinstance(value or {}, Mapping):
+            given[key] = build(inner, value or {}, f"{where}: {key}")
+        else:
+            raise ValueError(f"{where}: {key} is {value!r}, expected keys and values")
     return kind(**given)
+
+
+def _fitting(value: Any, hint: Any, where: str) -> Any:
+    """The value as the field wants it: 32 for "32", a path for its text, and "1e-3", which YAML reads as text."""
+    kinds = get_args(hint) if isinstance(hint, UnionType) else (hint,)
+    for kind in kinds:
+        plain, inside = get_origin(kind) or kind, get_args(kind)
+        if plain is Literal and str(value) in inside:
+            return str(value)
+        if plain is float and isinstance(value, int | float | str) and not isinstance(value, bool):
+            try:
+                return float(value)
+            except ValueError:
+                continue
+        if plain is str and isinstance(value, Path):
+            return str(value)
+        if plain is list and isinstance(value, list | tuple):
+            return [_fitting(each, inside[0], where) for each in value]
+        if isinstance(plain, type) and isinstance(value, plain) and not (plain is int and isinstance(value, bool)):
+            return value
+    words = " or ".join(_in_words(kind) for kind in kinds)
+    raise ValueError(f"{where} is {value!r}, expected {words}")
+
+
+def _in_words(kind: Any) -> str:
+    known = {int: "a whole number", float: "a number", str: "a text", bool: "true or false", NoneType: "nothing"}
+    if get_origin(kind) is Literal:
+        return ", ".join(map(repr, get_args(kind)))
+    return known.get(kind) or ("a list" if get_origin(kind) is list else "keys and values")
 
 
 def _is_config(kind: Any) -> bool:

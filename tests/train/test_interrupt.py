@@ -1,4 +1,4 @@
-"""Ctrl-C, as a real process gets it."""
+"""Ctrl-C and SIGTERM, as a real process gets them."""
 
 import re
 import signal
@@ -23,14 +23,14 @@ def newest(run: Path) -> int:
     return max((int(path.stem.split("-")[1]) for path in (run / "checkpoints").glob("step-*.pt")), default=0)
 
 
-def interrupted(arguments: list[str], run: Path, *, beyond: int) -> str:
-    """What the process says when it gets SIGINT once it has written a checkpoint after step `beyond`."""
+def interrupted(arguments: list[str], run: Path, *, beyond: int, by: signal.Signals = signal.SIGINT) -> str:
+    """What the process says when it gets the signal once it has written a checkpoint after step `beyond`."""
     process = start(arguments, run.parent)
     try:
         limit = time.monotonic() + PATIENCE
         while newest(run) <= beyond and process.poll() is None and time.monotonic() < limit:
             time.sleep(0.05)
-        process.send_signal(signal.SIGINT)
+        process.send_signal(by)
         said, _ = process.communicate(timeout=PATIENCE)
     finally:
         process.kill()
@@ -48,6 +48,7 @@ def test_a_process_that_is_interrupted_saves_and_says_how_to_go_on(tmp_path: Pat
     assert int(found[1]) == newest(run) and found[2] == f"nearfar train --resume '{run}'"
     assert "Traceback" not in said
 
-    again = interrupted(["--resume", str(run)], run, beyond=newest(run))
+    again = interrupted(["--resume", str(run)], run, beyond=newest(run), by=signal.SIGTERM)
     assert f"resuming at step {found[1]} of" in again
     assert newest(run) > int(found[1])
+    assert "go on with: nearfar train --resume" in again and "Traceback" not in again

@@ -36,14 +36,18 @@ def main(arguments: list[str]) -> int:
 
     console = Console()
     if options.get("resume") is not None:
-        results = resumed(Path(options.resume), console=console)
+        if other := sorted(set(options.as_dict()) - {"resume", "epochs"}):
+            print(
+                f"nearfar train: --resume goes on with the run's own settings, so --{other[0]} has no place; "
+                "--epochs alone may be another",
+                file=sys.stderr,
+            )
+            return 2
+        results = resumed(Path(options.resume), epochs=options.get("epochs"), console=console)
         folder = Path(options.resume)
     else:
         config = configured(options)
         folder = free_folder(config) if options.get("out") is None else Path(options.out)
-        if (folder / "checkpoints").exists():
-            print(f"nearfar train: {folder} holds a run already; --resume {folder} goes on with it", file=sys.stderr)
-            return 2
         results = run(config, folder, console=console)
     console.print(f"run: {folder}", soft_wrap=True, markup=False, highlight=False)
     return 0 if results is not None else 130
@@ -69,6 +73,10 @@ def explained(message: str, known: set[str]) -> str:
     import re
 
     line = " ".join(message.split())
+    if found := re.search(r"Group '([\w.]+)' does not accept option '([\w.]+)'", line):
+        line = f"Key '{found[1]}.{found[2]}'"
+    elif found := re.search(r"Option '([\w.]+)' is not accepted", line):
+        line = f"Key '{found[1]}'"
     if found := re.search(r"(?:Unrecognized arguments: --|Key ['\"]|unrecognized arguments: --)([\w.]+)", line):
         return f"there is no key {found[1]!r}{nearest(found[1], known)}"
     return line

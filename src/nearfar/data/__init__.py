@@ -138,6 +138,8 @@ def find_source(
             group_column=group_column,
             split=split,
         )
+    if text.lower().startswith("glyphs"):
+        raise ValueError(f"{text!r} names no number of glyphs, expected 'glyphs' or such as 'glyphs:20000'")
     close = nearest(text, ["glyphs", *NAMES]) or "; expected 'glyphs', a name such as 'cifar10', or a path"
     raise FileNotFoundError(f"{text!r} is neither a file or folder nor the name of a data set{close}")
 

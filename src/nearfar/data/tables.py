@@ -39,7 +39,10 @@ def read(
     classes: Sequence[str] | None = None,
 ) -> Table:
     """The table's samples; column names that are None are looked for among the usual ones."""
-    columns = READERS[path.suffix.lower()](path)
+    try:
+        columns = READERS[path.suffix.lower()](path)
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not UTF-8 (byte {error.start}); save it as UTF-8") from None
     files = _column(path, columns, "path", path_name, PATHS)
     if files is None:
         raise ValueError(f"{path} has no column of paths among {_listed(columns)}; name it with path_column")

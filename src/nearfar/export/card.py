@@ -39,6 +39,7 @@ def make_card(
         "format": FORMAT,
         "nearfar": nearfar.__version__,
         "backbone": config.backbone,
+        "pretrained": config.pretrained,
         "image_size": preparation.size,
         "mean": list(preparation.mean),
         "std": list(preparation.std),

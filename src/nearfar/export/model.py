@@ -66,7 +66,11 @@ class Encoder(nn.Module):
         return self.preparation(images)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, 3, S, S) prepared input to (B, F)."""
+        """(B, 3, S, S) prepared input to (B, F); `embed` takes images as they are."""
+        if not x.is_floating_point():
+            raise TypeError(
+                f"the encoder was given {x.dtype}, expected prepared images; encoder.embed(images) prepares"
+            )
         h: Tensor = self.backbone(x)
         return h
 
@@ -92,7 +96,7 @@ def load(run: str | Path) -> Encoder:
         raise FileNotFoundError(f"{folder} holds no {MODEL} and {CARD}, expected the folder of a finished run")
     card = read_card(folder / CARD)
     weights = _read_weights(folder / MODEL)
-    network = backbone(card["backbone"], size=card["image_size"])
+    network = backbone(card["backbone"], size=card["image_size"], published_stem=card.get("pretrained") is True)
     _check_fit(weights, network, folder / MODEL, card["backbone"])
     network.load_state_dict(weights)
     return Encoder(network, card).eval()

@@ -20,7 +20,14 @@ OWN = (*TINY, "strokes")
 _CLASSIFIERS = ("fc.", "classifier.", "head.", "heads.")
 
 
-def backbone(name: str, *, size: int = 32, pretrained: bool = False, weights: str | Path | None = None) -> nn.Module:
+def backbone(
+    name: str,
+    *,
+    size: int = 32,
+    pretrained: bool = False,
+    weights: str | Path | None = None,
+    published_stem: bool = False,
+) -> nn.Module:
     """An encoder of images x (B, 3, H, W) to pooled features h (B, F), with F in its `num_features`.
 
     Args:
@@ -30,6 +37,7 @@ def backbone(name: str, *, size: int = 32, pretrained: bool = False, weights: st
             CIFAR: a 3 × 3 convolution of stride 1, no pooling (https://arxiv.org/abs/2002.05709, B.9).
         pretrained: with the weights that timm or torchvision publish; needs a network, keeps the published stem.
         weights: a local file of weights for exactly this network, safetensors or torch; a classifier's are left out.
+        published_stem: keep the published stem at any size, as `pretrained` does.
     """
     if pretrained and weights is not None:
         raise ValueError(f"pretrained is True and weights is {str(weights)!r}, expected one of them")
@@ -38,9 +46,11 @@ def backbone(name: str, *, size: int = 32, pretrained: bool = False, weights: st
             raise ValueError(f"there are no pretrained weights of {name!r}; give a file of your own as weights")
         network: nn.Module = Strokes(STROKES) if name == "strokes" else TinyResNet(*TINY[name])
     elif name.startswith("torchvision:"):
-        network = _from_torchvision(name.removeprefix("torchvision:"), size, pretrained)
+        network = _from_torchvision(name.removeprefix("torchvision:"), pretrained)
     else:
         network = _from_timm(name, size, pretrained)
+    if name not in OWN:
+        _finish(network, size, small_stem=size <= SMALL and not (pretrained or published_stem))
     if weights is not None:
         _load(network, Path(weights), name)
     return network
@@ -131,11 +141,10 @@ def _from_timm(name: str, size: int, pretrained: bool) -> nn.Module:
             network = timm.create_model(name, **options)
         return network
 
-    network = _fetched(make, name, pretrained)
-    return _finished(network, size, pretrained)
+    return _fetched(make, name, pretrained)
 
 
-def _from_torchvision(name: str, size: int, pretrained: bool) -> nn.Module:
+def _from_torchvision(name: str, pretrained: bool) -> nn.Module:
     from nearfar import _torchvision  # noqa: F401, before torchvision
 
     from torchvision import models  # isort: skip
@@ -147,7 +156,7 @@ def _from_torchvision(name: str, size: int, pretrained: bool) -> nn.Module:
     for path in [n for n, module in network.named_modules() if isinstance(module, nn.Linear)][-1:]:  # the classifier
         parent, _, child = path.rpartition(".")
         setattr(network.get_submodule(parent), child, nn.Identity())
-    return _finished(network, size, pretrained)
+    return network
 
 
 def _unknown(name: str, known: list[str]) -> str:
@@ -167,9 +176,9 @@ def _fetched(make: Callable[[], nn.Module], name: str, pretrained: bool) -> nn.M
         ) from error
 
 
-def _finished(network: nn.Module, size: int, pretrained: bool) -> nn.Module:
-    """With the stem for its image size, and `num_features` as what really comes out."""
-    if size <= SMALL and not pretrained:
+def _finish(network: nn.Module, size: int, *, small_stem: bool) -> None:
+    """Give it the stem for its image size, and `num_features` as what really comes out."""
+    if small_stem:
         _keep_resolution(network)
     training = network.training
     with torch.no_grad():
@@ -178,7 +187,6 @@ def _finished(network: nn.Module, size: int, pretrained: bool) -> nn.Module:
         raise ValueError(f"{type(network).__name__} does not give pooled features (B, F); choose another backbone")
     network.train(training)
     setattr(network, "num_features", h.shape[1])  # noqa: B010, an int, which torch's annotation refuses
-    return network
 
 
 def _keep_resolution(network: nn.Module) -> None:

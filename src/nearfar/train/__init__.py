@@ -28,15 +28,23 @@ def train(data: str | Path = "glyphs", *, out: str | Path | None = None, **setti
 
     Returns:
         The trained encoder, as `nearfar.load` would.
+
+    Raises:
+        KeyboardInterrupt: where the run was stopped before its end, after a checkpoint was written.
     """
     config: TrainConfig = build(TrainConfig, completed({"data": str(data), **settings}), "train")
     folder = free_folder(config) if out is None else Path(out)
-    run(config, folder)
+    if run(config, folder) is None:
+        raise KeyboardInterrupt(f"stopped; go on with: nearfar train --resume {folder}")
     return load(folder)
 
 
 def run(config: TrainConfig, folder: Path, *, resume: bool = False, console: Console | None = None) -> Results | None:
     """One run in a folder; None where it was stopped before its end."""
+    if not resume and (folder / "checkpoints").exists():
+        raise FileExistsError(f"{folder} holds a run already; nearfar train --resume {folder} goes on with it")
+    if folder.exists() and not folder.is_dir():
+        raise FileExistsError(f"{folder} is a file, expected a folder for the run")
     return Run(config, folder, resume=resume, console=console or Console()).go()
 
 

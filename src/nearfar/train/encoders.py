@@ -67,7 +67,7 @@ def untrained(spec: str, *, size: int | None = None, device: torch.device | str 
 
     card = json.loads((Path(spec).expanduser() / CARD).read_text(encoding="utf-8"))
     config: TrainConfig = build(TrainConfig, card["config"], CARD)
-    return Encoder(build_method(config, samples=2).encoder, card).to(device)
+    return Encoder(build_method(config, samples=2, untrained=True).encoder, card).to(device)
 
 
 def _foreign(spec: str, size: int | None, *, pretrained: bool) -> Encoder:

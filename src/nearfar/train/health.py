@@ -14,6 +14,7 @@ from nearfar.methods.method import Step
 
 Level = Literal["good", "note", "warning", "error"]
 _ROWS = 1024  # of a batch that are looked at
+_FEWEST = 8  # rows, of which the rank tells collapse from a small batch
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,13 @@ def judge(found: dict[str, float | list[float]], step: int, total: int) -> list[
 
     said = []
     rank, dimensions, limit = value("effective_rank"), value("dimensions"), value("rank_limit")
-    if rank is not None and dimensions is not None and limit is not None and rank < max(2.0, 0.05 * limit):
+    if (
+        rank is not None
+        and dimensions is not None
+        and limit is not None
+        and limit >= _FEWEST
+        and rank < max(2.0, 0.05 * limit)
+    ):
         said.append(
             Verdict(
                 "error" if step > total // 4 else "warning",
@@ -74,13 +81,14 @@ def judge(found: dict[str, float | list[float]], step: int, total: int) -> list[
             )
         )
     loss, ceiling, bound = value("loss"), value("ceiling"), value("bound")
+    early = step <= max(1, total // 10)
     if loss is not None and ceiling is not None and abs(loss - ceiling) < 0.02 * ceiling:
         said.append(
             Verdict(
-                "note" if step < total // 10 else "warning",
+                "note" if early else "warning",
                 "nothing_learned",
                 f"loss {loss:.2f} is log({math.exp(ceiling):.0f}): nothing learned yet"
-                + ("" if step < total // 10 else "; raise the learning rate, or look for identical or shuffled views"),
+                + ("" if early else "; raise the learning rate, or look for identical or shuffled views"),
             )
         )
     if bound is not None and ceiling is not None and bound > 0.98 * ceiling:

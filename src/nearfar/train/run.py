@@ -1,6 +1,7 @@
 """One run from configuration to verdict: data, method, training, evaluation, report, all in one folder."""
 
 import importlib.util
+import inspect
 import json
 import logging
 import platform
@@ -12,12 +13,12 @@ from typing import Any
 
 import lightning
 import torch
+from lightning.pytorch.utilities.exceptions import SIGTERMException
 from rich.console import Console
 
 import nearfar
-from nearfar.config import TrainConfig
+from nearfar.config import TrainConfig, nearest
 from nearfar.data import Dataset, Loader, fingerprint, open_data
-from nearfar.data.dataset import ArrayDataset
 from nearfar.data.groups import held_out
 from nearfar.evaluate import Results, calibrated, embed, evaluate, find_neighbours
 from nearfar.export.model import save_model
@@ -34,6 +35,7 @@ from nearfar.views import PRESETS, ImageView, Preparation
 from nearfar.views.grid import view_grid
 
 _VALIDATION = 2000  # samples held out, at most
+_FEWEST = 8  # held-out samples that say anything
 _BANK = 4000  # training samples the online k-NN looks among
 SUPERVISED = {"supcon"}  # methods that are given the labels
 _PRECISION = {"32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed"}
@@ -54,6 +56,7 @@ class Run:
         self.device = find_device(config.device)
         check_possible(config, self.device)
         self.views = _views(config)
+        build_method(config, samples=_VALIDATION)  # what cannot be built is told before the data are read
         self.prepare = Preparation.of(self.views[0])
         self.train, self.validation, self.test = self._open()
         self.loader = Loader(len(self.train), config.batch_size, config.seed)
@@ -65,6 +68,7 @@ class Run:
                 f"{config.accumulate} batches; lower --accumulate"
             )
         self.method = build_method(config, len(self.train))
+        self.fingerprint = fingerprint(self.train)
         self.state = self._restore() if resume else None
         self._listed = 0  # of the files that could not be read
 
@@ -94,11 +98,11 @@ class Run:
         if sources.test is None and config.data.startswith("glyphs"):
             test = open_one(config.data, "test")
         held = min(_VALIDATION, int(sources.validation * len(everything)))
-        if held < 8 or not isinstance(everything, ArrayDataset):
+        if held < _FEWEST:
             return everything, None, test
         order = torch.randperm(len(everything), generator=torch.Generator().manual_seed(config.seed))
         out = held_out(everything.groups, order, held)  # (N,)
-        if int(out.sum()) < 8:  # one group is almost everything
+        if int(out.sum()) < _FEWEST:  # one group is almost everything
             return everything, None, test
         return everything.subset((~out).nonzero()[:, 0]), everything.subset(out.nonzero()[:, 0]), test
 
@@ -106,7 +110,7 @@ class Run:
         if self.validation is None:
             return None
         bank = None
-        if self.train.labels is not None and isinstance(self.train, ArrayDataset):
+        if self.train.labels is not None:
             bank = self.train.subset(torch.linspace(0, len(self.train) - 1, min(_BANK, len(self.train))).long())
         return Readout(self.validation, bank, self.views)
 
@@ -114,6 +118,11 @@ class Run:
         state, path, broken = checkpoint.load_newest(self.folder / "checkpoints")
         for file in broken:
             self.console.print(f"[yellow]{file.name} cannot be read; going on from {path.name}[/]")
+        if state.get("data", self.fingerprint) != self.fingerprint:
+            raise ValueError(
+                f"the data of {self.folder} have changed since {path.name} was written: {self.config.data} now has "
+                f"{len(self.train):,} training samples that are not the same ones; start the run anew"
+            )
         self.method.load_state_dict(state["method"])
         self.console.print(f"resuming at step {state['step']} of {self.total}, from {path.name}")
         return state
@@ -139,7 +148,7 @@ class Run:
             self.prepare,
             self.folder,
             temperature=getattr(self.method, "temperature", None),
-            data={"fingerprint": fingerprint(self.train), "samples": len(self.train)},
+            data={"fingerprint": self.fingerprint, "samples": len(self.train)},
         )
         results = self._evaluate()
         report = write_report(self.folder)
@@ -148,7 +157,7 @@ class Run:
 
     def _fit(self) -> bool:
         """Returns whether the run came to its end."""
-        watch = Watch(self.folder, self._readout(), self.steps_per_epoch, self.console)
+        watch = Watch(self.folder, self._readout(), self.steps_per_epoch, self.console, self.fingerprint)
         ids = self.train.groups if self.train.groups is not None else torch.arange(len(self.train))
         labels = self.train.labels if self.config.method in SUPERVISED else None
         module = Pretraining(
@@ -174,6 +183,8 @@ class Run:
         try:
             with stopping(stop):
                 trainer.fit(module, train_dataloaders=steps)
+        except SIGTERMException:  # Lightning's way to end; the step before it is saved
+            watch.stopped = True
         except NotFiniteError as error:
             watch.say(Verdict("error", "not_finite", str(error)), module.done)
             raise
@@ -214,21 +225,22 @@ class Run:
     def _evaluate(self) -> Results:
         test, split = (self.test, "test") if self.test is not None else (self.validation, "validation")
         encoder = self.method.encoder.to(self.device).eval()
-        fresh = build_method(self.config, len(self.train)).encoder.to(self.device)
-        untrained = calibrated(fresh, self.train, self.prepare)
-        if test is None:
-            test, split = self.train, "train"
         start = time.perf_counter()
-        results = evaluate(
-            {"trained": encoder, "untrained": untrained},
-            self.train,
-            test,
-            prepare=self.prepare,
-            raw=None if self.prepare.plain else Preparation(self.config.image_size),
-            seed=self.config.seed,
-            data=self.config.data,
-            split=split,
-        )
+        if test is None:
+            few = f"nothing is held out of {len(self.train):,} samples; give other ones with --sources.test"
+            results, test = Results([], [few]), self.train
+        else:
+            fresh = build_method(self.config, len(self.train), untrained=True).encoder.to(self.device)
+            results = evaluate(
+                {"trained": encoder, "untrained": calibrated(fresh, self.train, self.prepare)},
+                self.train,
+                test,
+                prepare=self.prepare,
+                raw=None if self.prepare.plain else Preparation(self.config.image_size),
+                seed=self.config.seed,
+                data=(self.test is not None and self.config.sources.test) or self.config.data,
+                split=split,
+            )
         results.save(self.folder / "evaluation.json")
         if results.rows:
             self.console.print(results.table())
@@ -257,12 +269,27 @@ class Run:
             self._tell(f"{len(skipped)} files could not be read and are left out: {path}")
 
 
-def build_method(config: TrainConfig, samples: int) -> Method:
-    """The untrained method of a configuration; the same weights every time."""
+def build_method(config: TrainConfig, samples: int, *, untrained: bool = False) -> Method:
+    """The method of a configuration before its first step; the same weights every time.
+
+    Args:
+        samples: of the training part.
+        untrained: draw the encoder's weights also where the run begins with given ones.
+    """
     if config.method not in METHODS:
-        raise ValueError(f"there is no method {config.method!r}; known are {', '.join(METHODS)}")
+        raise ValueError(f"there is no method {config.method!r}{nearest(config.method, set(METHODS))}")
+    known = set(inspect.signature(METHODS[config.method]).parameters) - {"encoder", "features", "samples"}
+    for option in config.options:
+        if option not in known:
+            raise ValueError(f"{config.method} has no option {option!r}{nearest(option, known)}")
     torch.manual_seed(config.seed)
-    encoder = backbone(config.backbone, size=config.image_size)
+    encoder = backbone(
+        config.backbone,
+        size=config.image_size,
+        pretrained=config.pretrained and not untrained,
+        weights=None if untrained else config.weights,
+        published_stem=config.pretrained,
+    )
     features: int = encoder.num_features  # type: ignore[assignment]
     try:
         return METHODS[config.method](encoder, features=features, samples=samples, **config.options)
@@ -303,14 +330,18 @@ def preset(config: TrainConfig) -> str:
 def _views(config: TrainConfig) -> tuple[ImageView, ...]:
     name = preset(config)
     if name not in PRESETS:
-        raise ValueError(f"there are no views {name!r}; known are {', '.join(sorted(PRESETS))}")
+        raise ValueError(f"there are no views {name!r}{nearest(name, set(PRESETS))}")
     return PRESETS[name](config.image_size)
 
 
 def find_device(name: str) -> torch.device:
     """The device of that name, or for "auto" the best there is."""
     if name != "auto":
-        torch.zeros(1, device=name)  # says so now where it is not there
+        try:
+            torch.zeros(1, device=name)
+        except (RuntimeError, AssertionError, NotImplementedError) as error:
+            reason = " ".join(str(error).split())[:120]
+            raise ValueError(f"there is no device {name!r} here ({reason}); leave it out, or use cpu") from None
         return torch.device(name)
     accelerator = torch.accelerator.current_accelerator(check_available=True)
     return accelerator or torch.device("cpu")

@@ -27,7 +27,10 @@ _MARK = {"good": "[green]✓[/]", "note": "[cyan]·[/]", "warning": "[yellow]![/
 class Watch(lightning.Callback):
     """Looks after every step and acts on a few of them."""
 
-    def __init__(self, folder: Path, readout: Readout | None, steps_per_epoch: int, console: Console) -> None:
+    def __init__(
+        self, folder: Path, readout: Readout | None, steps_per_epoch: int, console: Console, data: str
+    ) -> None:
+        self.data = data  # which data the run is on
         self.folder, self.readout, self.steps_per_epoch, self.console = folder, readout, steps_per_epoch, console
         self.stopped = False
         self.best: float | None = None
@@ -106,6 +109,7 @@ class Watch(lightning.Callback):
             "optimizer": module.optimiser.state_dict() if module.optimiser is not None else {},
             "scaler": module.trainer.precision_plugin.state_dict(),
             "best": self.best,
+            "data": self.data,
         }
         return checkpoint.save_step(state, self.folder / "checkpoints", module.done)
 

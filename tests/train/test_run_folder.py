@@ -1,0 +1,120 @@
+"""One folder, one run: nothing is overwritten, mixed or measured on what it was trained on."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import nearfar
+from nearfar.cli import main
+from nearfar.config import DataConfig
+from nearfar.nn.backbones import backbone
+from nearfar.train.run import Run, build_method
+from tests.train.runs import QUIET, config, stop_after
+
+
+def photos(folder: Path, count: int, *, classes: int = 2) -> Path:
+    for i in range(count):
+        file = folder / f"class{i % classes}" / f"{i:03d}.png"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.random.default_rng(i).integers(0, 256, (8, 8, 3), np.uint8)).resize((40, 40)).save(file)
+    return folder
+
+
+def test_a_folder_that_holds_a_run_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "run" / "checkpoints").mkdir(parents=True)
+    with pytest.raises(FileExistsError, match="holds a run already"):
+        nearfar.train("glyphs:100", backbone="micro", out=tmp_path / "run")
+    assert main(["train", "--data", "glyphs:100", "--out", str(tmp_path / "run")]) != 0
+    assert "--resume" in capsys.readouterr().err
+
+
+def test_a_stopped_run_in_python_is_an_interrupt_with_the_way_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stop_after(1, monkeypatch)
+    with pytest.raises(KeyboardInterrupt, match="nearfar train --resume"):
+        nearfar.train("glyphs:100", backbone="micro", epochs=1, batch_size=32, out=tmp_path / "run")
+
+
+def test_what_is_not_held_out_is_not_measured(tmp_path: Path) -> None:
+    few = config("simclr", data=str(photos(tmp_path / "few", 40)), batch_size=16, sources=DataConfig(labels=True))
+    results = Run(few, tmp_path / "run", resume=False, console=QUIET).go()
+    assert results is not None and results.rows == []
+    assert results.notes == ["nothing is held out of 40 samples; give other ones with --sources.test"]
+
+
+def test_streamed_data_are_measured_on_held_out_samples_and_test_data_by_their_own_name(tmp_path: Path) -> None:
+    data, test = photos(tmp_path / "train", 96), photos(tmp_path / "other", 24)
+    sources = DataConfig(labels=True, stream=True)
+    streamed = config("simclr", data=str(data), batch_size=16, epochs=1, sources=sources)
+    run = Run(streamed, tmp_path / "a", resume=False, console=QUIET)
+    assert run.validation is not None and not set(run.validation.names) & set(run.train.names)
+    results = run.go()
+    assert results is not None and {(row.split, row.n, row.data) for row in results.rows} == {
+        ("validation", 9, str(data))
+    }
+    tested = replace(streamed, sources=replace(sources, test=str(test)))
+    results = Run(tested, tmp_path / "b", resume=False, console=QUIET).go()
+    assert results is not None and {(row.split, row.n, row.data) for row in results.rows} == {("test", 24, str(test))}
+
+
+def test_a_run_is_not_resumed_on_other_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, train_only: None) -> None:
+    settings = config("simclr", data=str(photos(tmp_path / "data", 96)), batch_size=16)
+    with monkeypatch.context() as patch:
+        stop_after(2, patch)
+        assert Run(settings, tmp_path / "run", resume=False, console=QUIET).go() is None
+    next((tmp_path / "data" / "class0").iterdir()).unlink()
+    with pytest.raises(ValueError, match=r"the data of .* have changed since step-000000002\.pt was written"):
+        Run(settings, tmp_path / "run", resume=True, console=QUIET)
+
+
+def test_flags_beside_resume_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "--resume", "anywhere", "--method", "byol"]) == 2
+    assert "--method has no place" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--method", "mocoo"], "there is no method 'mocoo'; did you mean 'moco'?"),
+        (["--views", "simcl"], "there are no views 'simcl'; did you mean 'simclr'?"),
+        (["--options.temprature", "0.2"], "simclr has no option 'temprature'; did you mean 'temperature'?"),
+        (["--backbone", "micrp"], "there is no backbone 'micrp'; the nearest known is 'micro'"),
+        (["--optimizer.lrr", "1"], "there is no key 'optimizer.lrr'; did you mean 'optimizer.lr'?"),
+        (["--device", "abacus"], "there is no device 'abacus' here"),
+    ],
+)
+def test_a_mistake_is_told_before_the_data_are_opened(
+    flags: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(Run, "_open", lambda self: pytest.fail("the data were opened"))
+    assert main(["train", "--data", "photos", *flags]) != 0
+    assert said in capsys.readouterr().err and not list(tmp_path.iterdir())
+
+
+def test_a_run_begins_with_the_weights_of_a_file(tmp_path: Path) -> None:
+    torch.manual_seed(5)
+    given = backbone("micro")
+    torch.save(given.state_dict(), tmp_path / "weights.pt")
+    settings = config("simclr", weights=str(tmp_path / "weights.pt"))
+    begun, drawn = build_method(settings, 100), build_method(settings, 100, untrained=True)
+    assert torch.equal(begun.encoder.stem.weight, given.stem.weight)
+    assert not torch.equal(drawn.encoder.stem.weight, given.stem.weight), "the baseline has the given weights"
+
+
+def test_the_published_stem_stays_where_the_weights_are_published() -> None:
+    small, published = backbone("resnet18", size=32), backbone("resnet18", size=32, published_stem=True)
+    assert small.conv1.kernel_size == (3, 3) and published.conv1.kernel_size == (7, 7)
+
+
+def test_an_encoder_says_what_it_wants(tmp_path: Path) -> None:
+    encoder = nearfar.train("glyphs:100", backbone="micro", epochs=1, batch_size=32, out=tmp_path / "run")
+    images = torch.zeros(2, 3, 32, 32, dtype=torch.uint8)
+    with pytest.raises(TypeError, match=r"expected prepared images; encoder.embed\(images\) prepares"):
+        encoder(images)
+    assert encoder.embed(images).shape == (2, encoder.num_features)
