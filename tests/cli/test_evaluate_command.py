@@ -19,6 +19,7 @@ from nearfar.evaluate.parts import open_parts
 from nearfar.export.model import load, save_model
 from nearfar.nn.backbones import backbone
 from nearfar.train.encoders import OnnxEncoder, open_encoder, untrained
+from nearfar.views import Preparation
 
 
 @pytest.fixture
@@ -28,7 +29,7 @@ def run(tmp_path: Path) -> Path:
     folder.mkdir()
     config = TrainConfig(data="glyphs:100", backbone="micro")
     torch.manual_seed(7)
-    save_model(backbone("micro"), config, folder)
+    save_model(backbone("micro"), config, Preparation(32), folder)
     (folder / "config.yaml").write_text(config.to_yaml())
     old = Row("trained", "linear", "accuracy", 0.5, 0.4, 0.6, "test", "elsewhere", 10)
     Results([old]).save(folder / "evaluation.json")
