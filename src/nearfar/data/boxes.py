@@ -130,9 +130,9 @@ def boxed_images(
         progress: show a bar.
     """
     faults = Faults(dict(stated.faults.found))
-    known = set(stated.classes if classes is None else classes)
+    declared = list(stated.classes if classes is None else classes)
     pictures: list[NDArray[np.uint8] | Annotated] = []
-    kept, kinds, names, shapes, held = [], [], [], [], 0
+    targets, names, shapes, held = [], [], [], 0
     for entry in track(stated.pictures, "reading pictures", disable=not progress, transient=True):
         try:
             pixels, (width, height) = fitted(entry, size)
@@ -141,30 +141,41 @@ def boxed_images(
             continue
         if entry.size is not None and entry.size != (width, height):
             faults.add("images of another size than is stated, their boxes taken as they stand", entry.name)
-        boxes, usable = clean(entry, width, height, faults)
-        for kind in [k for k, good in zip(entry.kinds, usable.tolist(), strict=True) if good and k not in known]:
-            faults.add("boxes of a class without training boxes, left out", f"{kind} in {entry.name}")
-        usable &= torch.tensor([kind in known for kind in entry.kinds], dtype=torch.bool)
-        if not usable.any():
-            faults.add("images without a box, kept as negatives", entry.name)
+        target = _target(entry, (width, height), declared, faults)
         scale = torch.tensor([pixels.shape[1] / width, pixels.shape[0] / height]).repeat(2)
-        kept.append((boxes[usable] * scale, torch.tensor(entry.ignored, dtype=torch.bool)[usable]))
-        kinds.append([kind for kind, good in zip(entry.kinds, usable.tolist(), strict=True) if good])
+        targets.append(target._replace(boxes=target.boxes * scale))
         names.append(entry.name)
         shapes.append(pixels.shape[:2])
         held += pixels.nbytes
         pictures.append(pixels if held <= in_memory else entry)
     if classes is None:
-        learned = {k for ks, (_, skip) in zip(kinds, kept, strict=True) for k, s in zip(ks, skip, strict=True) if not s}
-        classes = [name for name in stated.classes if name in learned]
+        targets, declared = _learned(targets, declared)
+    sizes = torch.tensor(shapes, dtype=torch.long).reshape(-1, 2)
+    return BoxedImages(pictures, targets, classes=declared, names=names, shapes=sizes, mirrored=stated.mirrored), faults
+
+
+def _target(entry: Annotated, size: tuple[int, int], classes: Sequence[str], faults: Faults) -> Target:
+    """The boxes of a picture that can be used, of these classes."""
+    boxes, usable = clean(entry, *size, faults)
     numbers = {name: number for number, name in enumerate(classes)}
-    targets = []
-    for (boxes, ignored), named in zip(kept, kinds, strict=True):
-        places = torch.tensor([i for i, kind in enumerate(named) if kind in numbers], dtype=torch.long)
-        found = torch.tensor([numbers[named[i]] for i in places.tolist()], dtype=torch.long)
-        targets.append(Target(boxes[places], found, ignored[places]))
-    stored = torch.tensor(shapes, dtype=torch.long).reshape(-1, 2)
-    return BoxedImages(pictures, targets, classes=classes, names=names, shapes=stored, mirrored=stated.mirrored), faults
+    kinds = torch.tensor([numbers.get(kind, -1) for kind in entry.kinds], dtype=torch.long)
+    for place in (usable & (kinds < 0)).nonzero()[:, 0].tolist():
+        faults.add("boxes of a class without training boxes, left out", f"{entry.kinds[place]} in {entry.name}")
+    usable &= kinds >= 0
+    if not usable.any():
+        faults.add("images without a box, kept as negatives", entry.name)
+    return Target(boxes[usable], kinds[usable], torch.tensor(entry.ignored, dtype=torch.bool)[usable])
+
+
+def _learned(targets: Sequence[Target], classes: Sequence[str]) -> tuple[list[Target], list[str]]:
+    """Without the classes of which there is no box to learn from, the others numbered anew."""
+    there = torch.zeros(len(classes), dtype=torch.bool)
+    for target in targets:
+        there[target.kinds[~target.ignored]] = True
+    numbers = there.cumsum(0) - 1
+    kept = [Target(*(x[there[target.kinds]] for x in target)) for target in targets]
+    names = [name for name, some in zip(classes, there.tolist(), strict=True) if some]
+    return [target._replace(kinds=numbers[target.kinds]) for target in kept], names
 
 
 def clean(entry: Annotated, width: int, height: int, faults: Faults) -> tuple[Tensor, Tensor]:

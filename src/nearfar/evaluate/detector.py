@@ -66,7 +66,8 @@ def make_detector(
             head = RetinaNetHead(pyramid.out_channels, 9, classes, norm_layer=partial(nn.GroupNorm, GROUPS))
             model = detection.RetinaNet(pyramid, classes, anchor_generator=anchors, head=head, **options)
     model.transform = _Padding(pyramid.strides[-1])
-    return model, pyramid
+    first = next(encoder.parameters(), None)
+    return model if first is None else model.to(first.device), pyramid
 
 
 class _Padding(GeneralizedRCNNTransform):  # type: ignore[misc]
