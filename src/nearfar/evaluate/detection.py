@@ -11,6 +11,7 @@ from nearfar.evaluate.task import Curves, Outcome, Task
 
 SHOWN = 6  # test pictures that are drawn
 SURE = 0.3  # score of a box that is drawn
+ONE_PLACE = 0.5  # overlap of boxes of which the best alone is drawn, whatever their classes
 MANY = 12  # classes of which no rows of their own are given
 
 
@@ -54,12 +55,18 @@ def _curves(precision: Precision, classes: list[str]) -> Curves:
 
 def _examples(test: BoxedImages, found: list[Found]) -> Curves:
     """Some pictures side by side, with the true boxes and those that were found: picture, class, x1, y1, x2, y2."""
+    from nearfar._torchvision import nms
+
     rows = torch.linspace(0, len(test) - 1, min(SHOWN, len(test))).round().long()
     true, seen = [], []
     for place, row in enumerate(rows.tolist()):
         target, own = test.targets[row], found[row]
         true.append(_numbered(place, target.kinds, target.boxes))
-        seen.append(torch.cat([_numbered(place, own.kinds, own.boxes), own.scores[:, None]], 1)[own.scores >= SURE])
+        shown = nms(own.boxes, own.scores, ONE_PLACE)
+        shown = shown[own.scores[shown] >= SURE]
+        seen.append(
+            torch.cat([_numbered(place, own.kinds[shown], own.boxes[shown]), own.scores[shown, None]], 1)  # (D, 7)
+        )
     return {
         "pictures": test.fetch(rows).permute(0, 2, 3, 1).numpy(),
         "picture_shapes": test.shapes[rows].numpy(),
