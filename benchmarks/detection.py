@@ -82,7 +82,9 @@ def measure(options: argparse.Namespace, run: Path, folder: Path) -> tuple[dict[
 
 def shown(estimates: list[Estimate]) -> str:
     value, low, high, _ = over_seeds(estimates)
-    return f"{value:.1%} ({max(0.0, low or 0.0):.1%} to {min(1.0, high or 1.0):.1%})"
+    return (
+        f"{value:.1%}" if low is None or high is None else f"{value:.1%} ({max(0.0, low):.1%} to {min(1.0, high):.1%})"
+    )
 
 
 def page(
@@ -97,12 +99,19 @@ def page(
         each = ", ".join(f"{gain:+.1%}" for gain in gains)
         gain = f"{statistics.mean(gains):+.1%}{error}"
         rows.append(f"| {metric} | {shown(trained)} | {shown(scratch)} | {gain} | {each} |")
+    if options.run is None:
+        encoder = (
+            f"MoCo v2 (momentum {MOMENTUM}, queue {QUEUE}, batch-norm in the head): "
+            f"backbone `{options.backbone}`, views of {options.view} px, {options.pretrain} epochs."
+        )
+    else:
+        encoder = f"Pretrained: the run `{options.run.name}`."
     return f"""# Detection from a MoCo backbone, beside the same detector from scratch
 
 {describe()}.
 `python benchmarks/detection.py --data {options.data.name}`: {counts[0]} training and {counts[1]} test pictures.
-MoCo v2 (momentum {MOMENTUM}, queue {QUEUE}, batch-norm in the head): backbone `{options.backbone}`, views of
-{options.view} px, {options.pretrain} epochs. Detector: {options.head}, longer side {options.size} px,
+{encoder}
+Detector: {options.head}, longer side {options.size} px,
 {options.epochs} epochs, batch {options.batch}, rate {options.lr:g}; {options.seeds} seeds.
 All took {minutes:.0f} minutes.
 
