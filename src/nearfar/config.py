@@ -124,6 +124,28 @@ class FinetuneConfig:
 
 
 @dataclass(frozen=True)
+class DetectionConfig:
+    """Protocol detection: a detector on the encoder, trained on boxes."""
+
+    head: Literal["fcos", "retinanet"] = "fcos"
+    size: int = 256  # most pixels of a picture's longer side; smaller pictures stay as they are
+    epochs: int = 30
+    lr: float = 5e-4
+    batch_size: int = 8
+    frozen: bool = False  # train pyramid and head alone
+    flip: bool = True  # mirror half of the training pictures; glyph scenes are never mirrored
+
+    def __post_init__(self) -> None:
+        if self.head not in ("fcos", "retinanet"):
+            raise ValueError(f"detection.head is {self.head!r}, expected 'fcos' or 'retinanet'")
+        for name, least in (("size", 32), ("epochs", 1), ("batch_size", 1)):
+            if getattr(self, name) < least:
+                raise ValueError(f"detection.{name} is {getattr(self, name)}, expected at least {least}")
+        if not 0 < self.lr < 1:
+            raise ValueError(f"detection.lr is {self.lr}, expected between 0 and 1")
+
+
+@dataclass(frozen=True)
 class ProtocolConfig:
     """How the protocols measure; see `nearfar.evaluate.PROTOCOLS`."""
 
@@ -139,6 +161,7 @@ class ProtocolConfig:
     resamples: int = 200  # of the bootstrap
     sgd: HeadConfig = field(default_factory=HeadConfig)
     finetune: FinetuneConfig = field(default_factory=FinetuneConfig)
+    detection: DetectionConfig = field(default_factory=DetectionConfig)
 
     def __post_init__(self) -> None:
         for name in ("neighbours", "cutoffs"):

@@ -233,6 +233,16 @@ def test_shapes_see_neither_colour_brightness_nor_contrast() -> None:
     assert 0.3 < shapes(32)[0].draw(500, 32, 32, generator()).solarize.float().mean() < 0.7
 
 
+@pytest.mark.parametrize("gray", [False, True])
+def test_whole_pictures_are_prepared_as_squares_are(gray: bool) -> None:
+    prepare = Preparation(24, grayscale=gray, standardize=gray)
+    images = torch.randint(0, 256, (3, 3, 24, 24), dtype=torch.uint8)
+    torch.testing.assert_close(prepare.whole(images), prepare(images))
+    values = torch.rand(2, 3, 20, 30)
+    before = values.clone()
+    assert prepare.whole(values).shape == (2, 3, 20, 30) and torch.equal(values, before)
+
+
 def test_preparation_does_what_the_view_always_does() -> None:
     images = random_bytes(5, 20, 26)
     assert torch.equal(Preparation.of(simclr(12)[0])(images), resize_eval(images, 12))

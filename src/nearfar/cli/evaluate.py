@@ -16,13 +16,18 @@ def main(arguments: list[str]) -> int:
     parser = ArgumentParser(
         prog="nearfar evaluate",
         description="Measure an encoder beside raw pixels and its untrained self. Protocols: knn, linear, sgd, "
-        "finetune, retrieval, verification, clustering, geometry; or all.",
+        "finetune, retrieval, verification, clustering, geometry, detection; or all that the data allow.",
         exit_on_error=False,
         default_env=False,
     )
     parser.add_argument("run", nargs="?", type=str | None, help=ENCODERS)
     parser.add_argument("--encoder", type=str | None, help="the same, as a flag")
-    parser.add_argument("--data", type=str | None, help="labelled data (default: what the run was trained on)")
+    parser.add_argument(
+        "--data",
+        type=str | None,
+        help="labelled data, or for detection VOC's XML, COCO's JSON or glyph-scenes "
+        "(default: what the run was trained on)",
+    )
     parser.add_argument("--test", type=str | None, help="other data to test on (default: the data's own split)")
     parser.add_argument("--protocol", nargs="+", default=["knn", "linear"], help="what to measure")
     parser.add_argument("--against", nargs="+", default=[], help="further encoders to compare with")
@@ -46,7 +51,6 @@ def main(arguments: list[str]) -> int:
 
     from rich.console import Console
 
-    from nearfar.evaluate import PROTOCOLS
     from nearfar.train.assess import assess
 
     console = Console()
@@ -54,7 +58,7 @@ def main(arguments: list[str]) -> int:
         options.run or options.encoder,
         data=options.data,
         test=options.test,
-        protocols=list(PROTOCOLS) if options.protocol == ["all"] else options.protocol,
+        protocols=options.protocol,
         against=options.against,
         seed=options.seed,
         seeds=options.seeds,

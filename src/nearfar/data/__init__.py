@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from nearfar.data.boxes import BoxedImages, Target, boxed_images, find_boxes
 from nearfar.data.cache import cache_folder
 from nearfar.data.columns import nearest
 from nearfar.data.dataset import ArrayDataset, Dataset, Skipped
@@ -21,6 +22,7 @@ from nearfar.data.torchvision_sets import NAMES, known_name, torchvision_source
 __all__ = [
     "ArrayDataset",
     "Batch",
+    "BoxedImages",
     "Dataset",
     "Loader",
     "Packed",
@@ -28,6 +30,9 @@ __all__ = [
     "Skipped",
     "Source",
     "StreamDataset",
+    "Target",
+    "boxed_images",
+    "find_boxes",
     "find_source",
     "fingerprint",
     "glyph_scenes",

@@ -1,10 +1,12 @@
 """How good are the embeddings? Sees embeddings or a frozen encoder, never a trainer.
 
 `PROTOCOLS` lists what can be measured, `evaluate` measures it for every encoder, beside raw pixels and an untrained
-one. Each file is one subject: `knn`, `linear`, `finetune`, `retrieval`, `verification`, `clustering`, `geometry`;
-`classification` holds the metrics of class scores, `metrics` the intervals.
+one. Each file is one subject: `knn`, `linear`, `finetune`, `retrieval`, `verification`, `clustering`, `geometry`,
+`detection`; `classification` holds the metrics of class scores, `average_precision` that of boxes, `metrics` the
+intervals.
 """
 
+from nearfar.evaluate.average_precision import Found, average_precision
 from nearfar.evaluate.baselines import calibrated, raw_pixels, untrained_copy
 from nearfar.evaluate.classification import classification
 from nearfar.evaluate.clustering import agreement, k_means, purity
@@ -36,6 +38,7 @@ from nearfar.evaluate.verification import Pairs, Roc, draw_pairs, pair_similarit
 __all__ = [
     "PROTOCOLS",
     "Estimate",
+    "Found",
     "Histograms",
     "LinearProbe",
     "Measure",
@@ -51,6 +54,7 @@ __all__ = [
     "accuracy",
     "agreement",
     "alignment",
+    "average_precision",
     "calibrated",
     "classification",
     "covariance_spectrum",

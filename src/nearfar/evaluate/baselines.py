@@ -40,7 +40,7 @@ def untrained_copy(encoder: nn.Module, *, seed: int) -> nn.Module | None:
 
 
 @torch.no_grad()
-def calibrated(encoder: nn.Module, train: Images, prepare: Prepare) -> nn.Module:
+def calibrated(encoder: nn.Module, train: Images, prepare: Prepare, *, batch_size: int = 256) -> nn.Module:
     """An untrained encoder with the batch statistics of the data: without them it would be a baseline made weak.
 
     They are the plain mean over the batches. A running mean would, on data of few batches, still be mostly the
@@ -54,7 +54,7 @@ def calibrated(encoder: nn.Module, train: Images, prepare: Prepare) -> nn.Module
     encoder.train()
     first = next(encoder.parameters(), None)
     device = torch.device("cpu") if first is None else first.device
-    for part in torch.arange(len(train)).split(256)[:_CALIBRATION]:
+    for part in torch.arange(len(train)).split(batch_size)[:_CALIBRATION]:
         if len(part) > 1:
             encoder(prepare(train.fetch(part).to(device)))
     for norm, momentum in zip(norms, momenta, strict=True):

@@ -9,6 +9,7 @@ from rich.markup import escape
 from torch import Tensor, nn
 
 from nearfar.config import ProtocolConfig
+from nearfar.data.boxes import BoxedImages
 from nearfar.evaluate.baselines import raw_pixels, untrained_copy
 from nearfar.evaluate.embeddings import Encoder, Prepare
 from nearfar.evaluate.metrics import over_seeds
@@ -17,7 +18,7 @@ from nearfar.evaluate.results import Results, Row
 from nearfar.evaluate.task import LabelledImages, Measure, Outcome, Part, Task
 from nearfar.losses.arguments import check_choice
 
-_BARS = ("sgd", "finetune")  # show a progress bar of their own
+_BARS = ("sgd", "finetune", "detection")  # show a progress bar of their own
 
 
 def evaluate(
@@ -42,10 +43,11 @@ def evaluate(
     Args:
         encoders: by name, each (B, ...) to (B, F). "untrained" is made from the first where it is not given
             (`untrained_copy`); "raw" is the prepared pixels.
-        train: images whose labels the protocols may use.
+        train: images whose labels, or boxes, the protocols may use. Data with boxes (`BoxedImages`) are measured by
+            the protocols that need boxes, and there is no "raw" beside them.
         test: images on which the number is measured, and that nothing is fitted or chosen on.
         prepare: (B, 3, S, S) uint8 to the encoders' input, without randomness; by name where they differ, and a name
-            that is missing has that of the first encoder.
+            that is missing has that of the first encoder. For data with boxes it keeps the size of the images.
         raw: the same for the baseline "raw", where `prepare` does more than resize and normalise: what pixels know
             before that. What they know after it is then measured by the name "prepared", by k-NN alone: on pixels the
             linear probe takes longest and finds least.
@@ -63,12 +65,17 @@ def evaluate(
         check_choice("protocols", protocol, tuple(PROTOCOLS))
     if seeds < 1:
         raise ValueError(f"seeds is {seeds}, expected at least 1")
-    parts, labelled, notes = _parts(train, test, split, protocols)
-    if parts is None:
+    boxed = isinstance(train, BoxedImages) and isinstance(test, BoxedImages)
+    fitting = [protocol for protocol in protocols if (PROTOCOLS[protocol].needs == "boxes") == boxed]
+    parts, labelled, notes = _parts(train, test, split, fitting)
+    if lost := ", ".join(protocol for protocol in protocols if protocol not in fitting):
+        what = "boxes, and detectors alone are measured on them" if boxed else "no boxes"
+        notes.insert(0, f"the data have {what}: {lost} could not be measured")
+    if parts is None or not fitting:
         return Results([], notes)
-    results = Results([], notes, {})
-    everyone = _with_baselines(encoders, seed, notes)
-    if raw is not None:
+    protocols, results = fitting, Results([], notes, {})
+    everyone = _with_baselines(encoders, seed, notes, raw=not boxed)
+    if raw is not None and not boxed:
         everyone["prepared"] = raw_pixels
     for name, encoder in everyone.items():
         task = Task(
@@ -76,20 +83,21 @@ def evaluate(
             encoder,
             raw if raw is not None and name == "raw" else _prepare_of(name, prepare, encoders),
             *parts,
-            classes=int(parts[0].labels.max()) + 1,
+            classes=len(train.classes or ()) if boxed else int(parts[0].labels.max()) + 1,
             labelled=labelled,
             settings=settings or ProtocolConfig(),
             batch_size=batch_size,
             device=device,
             progress=progress,
         )
-        broken = sum(int((~h.isfinite().all(1)).sum()) for h in (task.train_features, task.test_features))
+        features = () if boxed else (task.train_features, task.test_features)
+        broken = sum(int((~h.isfinite().all(1)).sum()) for h in features)
         if broken:
             notes.append(f"{name}: the embeddings of {broken} images are not finite, so nothing was measured on them")
             continue
         for protocol in protocols if name != "prepared" or raw is None else {"knn"} & set(protocols):
             measure = PROTOCOLS[protocol]
-            if measure.labels and not labelled:
+            if measure.needs == "labels" and not labelled:
                 continue
             words = Console().status(escape(f"{name}: {protocol}")) if progress and protocol not in _BARS else None
             with words or nullcontext():
@@ -131,7 +139,7 @@ def _prepare_of(name: str, prepare: Prepare | Mapping[str, Prepare], encoders: M
     return prepare.get(name) or prepare.get(next(iter(encoders))) or next(iter(prepare.values()))
 
 
-def _with_baselines(encoders: Mapping[str, Encoder], seed: int, notes: list[str]) -> dict[str, Encoder]:
+def _with_baselines(encoders: Mapping[str, Encoder], seed: int, notes: list[str], *, raw: bool) -> dict[str, Encoder]:
     everyone = dict(encoders)
     if "untrained" not in everyone:
         trained = next(iter(everyone.values()), None)
@@ -140,7 +148,8 @@ def _with_baselines(encoders: Mapping[str, Encoder], seed: int, notes: list[str]
             notes.append('no untrained encoder to compare with: give one by the name "untrained"')
         else:
             everyone["untrained"] = fresh
-    everyone.setdefault("raw", raw_pixels)
+    if raw:
+        everyone.setdefault("raw", raw_pixels)
     return everyone
 
 
@@ -149,10 +158,10 @@ def _parts(
 ) -> tuple[tuple[Part, Part] | None, bool, list[str]]:
     """The images that count, with labels as the training part numbers them; whether they have labels; notes."""
     notes: list[str] = []
-    unlabelled = [p for p in protocols if not PROTOCOLS[p].labels]
+    unlabelled = [p for p in protocols if PROTOCOLS[p].needs != "labels"]
     for images, what in ((train, "training"), (test, split)):
         if images.labels is None or not bool((images.labels >= 0).any()):
-            lost = ", ".join(p for p in protocols if PROTOCOLS[p].labels)
+            lost = ", ".join(p for p in protocols if PROTOCOLS[p].needs == "labels")
             notes = [f"the {what} part has no labels: {lost} could not be measured"] if lost else []
             if not unlabelled:
                 return None, False, notes

@@ -1,12 +1,14 @@
 """Which images are for training and which for the test, from one name or path."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
 
 from nearfar.data import Dataset, open_data
+from nearfar.data.annotations import Reader
+from nearfar.data.boxes import BoxedImages, boxed_images, find_boxes
 from nearfar.data.tables import READERS
 from nearfar.data.torchvision_sets import known_name
 from nearfar.evaluate.linear import stratified_split
@@ -21,6 +23,15 @@ class Parts(NamedTuple):
     train: Dataset
     test: Dataset
     split: str  # how the rows name the test part
+    notes: list[str]
+
+
+class BoxedParts(NamedTuple):
+    """Data with boxes for an evaluation."""
+
+    train: BoxedImages
+    test: BoxedImages  # with the classes of the training part
+    split: str
     notes: list[str]
 
 
@@ -73,6 +84,57 @@ def open_parts(
         raise ValueError(f"{data} has {len(everything)} images, too few to hold some out; give others as test")
     note = f"{data} has no split of its own: {len(held)} images, a fifth of each class, were held out by seed {seed}"
     return Parts(everything.subset(train), everything.subset(held), "held-out", [note])
+
+
+def open_boxed_parts(
+    data: str | Path, test: str | Path | None = None, *, size: int, seed: int = 0, progress: bool = False
+) -> BoxedParts:
+    """The training and the test part of data with boxes; what was wrong with them is told in the notes.
+
+    Args:
+        data: as `find_boxes` takes it. Its own split is used where it has one, else a fifth is held out by the seed.
+        test: other data for the test part.
+        size: most pixels of a picture's longer side.
+        seed: of the part held out, and of scenes made by code.
+        progress: show a bar while pictures are decoded.
+    """
+    found, notes = _readers(data, seed), []
+    others = found if test is None else _readers(test, seed)
+    held = next((split for split in TEST_FOLDERS if split in others), None)
+    usual = ("trainval", "train") if test is not None or held == "test" else ("train", "trainval")
+    name = next((split for split in usual if split in found), next(iter(found)))
+    if test is not None:
+        held = held or next(iter(others))
+    elif held == name or (held, name) == ("val", "trainval"):  # one part alone, or one inside the other
+        held = None
+    train, faults = boxed_images(found[name](), size=size, progress=progress)
+    notes += faults.notes("training")
+    if not train.classes:
+        raise ValueError(f"{data} has no usable box in its training part; {'; '.join(notes) or 'it is empty'}")
+    if held is not None:
+        split = held if test is None else "test"
+        tested, faults = boxed_images(others[held](), size=size, classes=train.classes, progress=progress)
+        notes += faults.notes(split)
+    else:
+        split, share = "held-out", max(1, round(HELD_OUT * len(train)))
+        if len(train) < 2:
+            raise ValueError(f"{data} has one picture, too few to hold some out; give others as test")
+        order = torch.randperm(len(train), generator=torch.Generator().manual_seed(seed))
+        train, tested = train.subset(order[share:].sort().values), train.subset(order[:share].sort().values)
+        notes.append(f"{data} has no split of its own: {share} pictures, a fifth, were held out by seed {seed}")
+    if not any((~target.ignored).any() for target in tested.targets):
+        raise ValueError(f"{test or data} has no usable box in its {split} part; {'; '.join(notes)}")
+    return BoxedParts(train, tested, split, notes)
+
+
+def _readers(data: str | Path, seed: int) -> Mapping[str, Reader]:
+    found = find_boxes(data, seed=seed)
+    if not found:
+        raise ValueError(
+            f"there are no boxes in {str(data)!r}, expected a folder with VOC's XML or COCO's JSON, such a JSON file, "
+            "or glyph-scenes"
+        )
+    return found
 
 
 def _own_split(data: str | Path) -> tuple[str, str] | None:

@@ -6,6 +6,7 @@ from torch import Tensor
 from nearfar.evaluate.augment import augment
 from nearfar.evaluate.classification import classification, probabilities
 from nearfar.evaluate.clustering import agreement, cluster_agreement
+from nearfar.evaluate.detection import detection
 from nearfar.evaluate.embeddings import embed
 from nearfar.evaluate.finetune import Recipe, train_on_labels
 from nearfar.evaluate.geometry import (
@@ -225,6 +226,7 @@ PROTOCOLS: dict[str, Measure] = {
     "verification": Measure(verification, "same or different class: AUC, EER, TAR@FAR", "AUC", seeded=True),
     "clustering": Measure(clustering, "k-means against the classes: NMI, ARI, purity", "NMI", seeded=True),
     "geometry": Measure(
-        geometry, "alignment, uniformity, RankMe, LiDAR, spectrum, hubness, purity", "RankMe", labels=False
+        geometry, "alignment, uniformity, RankMe, LiDAR, spectrum, hubness, purity", "RankMe", needs="images"
     ),
+    "detection": Measure(detection, "a detector on boxes: AP, AP50, AP75", "AP", seeded=True, needs="boxes"),
 }

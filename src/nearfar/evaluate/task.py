@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import torch
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nearfar.config import ProtocolConfig
+from nearfar.data.boxes import BoxedImages
 from nearfar.evaluate.embeddings import Encoder, Images, Prepare, embed
 from nearfar.evaluate.metrics import Estimate
 
@@ -44,6 +45,13 @@ class Part:
     def fetch(self, places: Tensor) -> Tensor:
         """(B,) places among the N to (B, 3, S, S) uint8."""
         return self.images.fetch(self.rows[places])
+
+    @property
+    def boxed(self) -> BoxedImages:
+        """The images with their boxes, which take part whole."""
+        if not isinstance(self.images, BoxedImages):
+            raise ValueError(f"the {self.name} part has no boxes")
+        return self.images
 
 
 @dataclass(frozen=True)
@@ -104,7 +112,7 @@ class Measure:
     what: str  # in a line, for help
     headline: str  # pattern of the metrics to read first
     seeded: bool = False  # the result depends on the seed, so that several are worth their time
-    labels: bool = True  # needs them
+    needs: Literal["labels", "boxes", "images"] = "labels"  # of the data; images alone are enough for the last
 
 
 def arrays(**tensors: Tensor) -> Curves:

@@ -34,7 +34,7 @@ def draw_curves(results: Results, folder: Path | str) -> list[Path]:
         where = next((f", {row.data} {row.split}" for row in results.rows if row.protocol == protocol), "")
         figure.suptitle(f"{encoder}: {protocol}{where}".replace("$", r"\$"))
         path = Path(folder) / f"{file_name(protocol)}-{file_name(encoder)}.png"
-        figure.savefig(path, dpi=100)
+        figure.savefig(path, dpi=250 if "pictures" in curves else 100)
         plt.close(figure)
         paths.append(path)
     return paths
@@ -89,6 +89,28 @@ def _occurrence(axis: Any, curves: Curves) -> None:
     axis.set(xlabel="times among the 10 nearest", ylabel="images", yscale="log", title="Hubness")
 
 
+def _detections(axis: Any, curves: Curves) -> None:
+    """Pictures side by side: true boxes dashed, found ones with class and score."""
+    from matplotlib.patches import Rectangle
+
+    pictures, names = curves["pictures"], curves["classes"]
+    n, height, width = pictures.shape[:3]
+    columns = min(3, n)
+    sheet = np.full((-(-n // columns) * height, columns * width, 3), 255, np.uint8)
+    for i, (picture, (tall, wide)) in enumerate(zip(pictures, curves["picture_shapes"], strict=True)):
+        x, y = i % columns * width, i // columns * height
+        sheet[y : y + tall, x : x + wide] = picture[:tall, :wide]
+    axis.imshow(sheet)
+    for boxes, colour, line in ((curves["true_boxes"], "white", "--"), (curves["found_boxes"], "orange", "-")):
+        for place, kind, x1, y1, x2, y2, *score in boxes:
+            x, y = x1 + place % columns * width, y1 + place // columns * height
+            style: dict[str, Any] = {"fill": False, "edgecolor": colour, "linestyle": line, "linewidth": 1}
+            axis.add_patch(Rectangle((x - 0.5, y - 0.5), x2 - x1, y2 - y1, **style))
+            words = f"{names[int(kind)]} {score[0]:.2f}" if score else ""
+            axis.text(x, y - 2, words.replace("$", r"\$"), color=colour, fontsize=5, clip_on=True)
+    axis.set(title="Dashed: true boxes; with a score: found", xticks=[], yticks=[])
+
+
 # The array that a panel needs, and the panel.
 PANELS: tuple[tuple[str, Callable[[Any, Curves], None]], ...] = (
     ("roc", _roc),
@@ -98,4 +120,5 @@ PANELS: tuple[tuple[str, Callable[[Any, Curves], None]], ...] = (
     ("false_rate", _verification),
     ("spectrum", _spectrum),
     ("occurrence", _occurrence),
+    ("pictures", _detections),
 )

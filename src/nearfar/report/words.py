@@ -16,6 +16,7 @@ PROTOCOL_NAMES = {
     "verification": "Verification",
     "clustering": "Clustering",
     "geometry": "The geometry",
+    "detection": "A detector",
 }
 _OTHERS = {
     "raw": "raw input",

@@ -8,10 +8,11 @@ from pathlib import Path
 from rich.console import Console
 
 from nearfar.config import DataConfig, ProtocolConfig, build
+from nearfar.data.boxes import find_boxes
 from nearfar.evaluate import PROTOCOLS, Results, calibrated, evaluate
 from nearfar.evaluate.embeddings import Encoder as AnyEncoder
 from nearfar.evaluate.embeddings import Prepare
-from nearfar.evaluate.parts import Parts, open_parts
+from nearfar.evaluate.parts import BoxedParts, Parts, open_boxed_parts, open_parts
 from nearfar.evaluate.results import file_name
 from nearfar.export.model import CARD
 from nearfar.report import write_report
@@ -44,8 +45,8 @@ def assess(
 
     Args:
         spec: as `open_encoder` takes it.
-        data, test: as `open_parts` takes them; a run's own where None.
-        protocols: of `PROTOCOLS`.
+        data, test: as `open_parts` takes them, or for detection `open_boxed_parts`; a run's own where None.
+        protocols: of `PROTOCOLS`; ("all",) are those that the data allow.
         against: further encoders to compare with.
         seed, seeds: see `evaluate`.
         settings: of the protocols.
@@ -61,20 +62,29 @@ def assess(
         unless they were measured anew, curves under `evaluation/`, and for a run its report.
     """
     console = console or Console()
-    unknown = [protocol for protocol in protocols if protocol not in PROTOCOLS]
-    if unknown:
-        raise ValueError(f"there is no protocol {unknown[0]!r}; known are {', '.join(PROTOCOLS)}")
+    settings = settings or ProtocolConfig()
+    protocols, boxed = _chosen(protocols, data)
     where = find_device(device)
     encoders = {name: open_encoder(each, size=image_size, device=where) for name, each in _names(spec, against).items()}
     first = next(iter(encoders.values()))
     sources = sources or DataConfig()
     size = max(encoder.preparation.size for encoder in encoders.values())
-    data, parts = _open(spec, data, test, sources, size, seed)
+    parts: Parts | BoxedParts
+    if boxed:
+        assert data is not None
+        parts = open_boxed_parts(data, test, size=settings.detection.size, seed=seed, progress=console.is_terminal)
+    else:
+        data, parts = _open(spec, data, test, sources, size, seed)
+    prepares: dict[str, Prepare] = {
+        name: encoder.preparation.whole if boxed else encoder.prepare for name, encoder in encoders.items()
+    }
     everyone: dict[str, AnyEncoder] = dict(encoders)
     fresh = untrained(spec, size=image_size, device=where)
-    if fresh is not None:
-        everyone["untrained"] = calibrated(fresh, parts.train, first.prepare)
-    prepares: dict[str, Prepare] = {name: encoder.prepare for name, encoder in encoders.items()}
+    if fresh is not None and boxed and not settings.detection.frozen:
+        everyone["untrained"] = fresh  # its statistics are learned with the detector
+    elif fresh is not None:
+        at_once = settings.detection.batch_size if boxed else 256
+        everyone["untrained"] = calibrated(fresh, parts.train, next(iter(prepares.values())), batch_size=at_once)
     found = evaluate(
         everyone,
         parts.train,
@@ -93,6 +103,27 @@ def assess(
     )
     results = replace(found, notes=[*parts.notes, *found.notes])
     return results, _write(results, spec, out)
+
+
+def _chosen(protocols: Sequence[str], data: str | None) -> tuple[list[str], bool]:
+    """The protocols, and whether they are measured on boxes."""
+    if list(protocols) == ["all"]:
+        boxed = data is not None and bool(find_boxes(data))
+        return [name for name, measure in PROTOCOLS.items() if (measure.needs == "boxes") == boxed], boxed
+    unknown = [protocol for protocol in protocols if protocol not in PROTOCOLS]
+    if unknown:
+        raise ValueError(f"there is no protocol {unknown[0]!r}; known are {', '.join(PROTOCOLS)}")
+    boxed_ones = [protocol for protocol in protocols if PROTOCOLS[protocol].needs == "boxes"]
+    if not boxed_ones:
+        return list(protocols), False
+    if others := [protocol for protocol in protocols if protocol not in boxed_ones]:
+        raise ValueError(
+            f"{boxed_ones[0]} is measured on boxes and {others[0]} is not: give two commands; "
+            "the results of both stay in the same file"
+        )
+    if data is None:
+        raise ValueError(f"{boxed_ones[0]} needs data with boxes: give --data, such as glyph-scenes or a VOC folder")
+    return boxed_ones, True
 
 
 def _write(results: Results, spec: str, out: Path | None) -> Path:

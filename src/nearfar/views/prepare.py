@@ -66,7 +66,20 @@ class Preparation:
     @torch.no_grad()
     def __call__(self, images: Tensor) -> Tensor:
         """(B, 3, H, W), uint8 or floating point in [0, 1], to (B, 3, size, size), float32."""
-        x = central_square(images, self.size)
+        return self._adjusted(central_square(images, self.size))
+
+    @torch.no_grad()
+    def whole(self, images: Tensor) -> Tensor:
+        """(B, 3, H, W), uint8 or floating point in [0, 1], to (B, 3, H, W), float32: all but the square and its size.
+
+        >>> Preparation(32).whole(torch.zeros(1, 3, 40, 60, dtype=torch.uint8)).shape
+        torch.Size([1, 3, 40, 60])
+        """
+        check_images(images)
+        return self._adjusted(images.float().clone() if images.is_floating_point() else images / 255)
+
+    def _adjusted(self, x: Tensor) -> Tensor:
+        """(B, 3, H, W) in [0, 1] to the encoder's values, written over x."""
         if self.grayscale:
             to_grayscale(x, out=x)
         return standardize(x, out=x) if self.standardize else normalize(x, self.mean, self.std, out=x)
