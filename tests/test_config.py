@@ -41,7 +41,7 @@ def test_options_stay_with_their_method_and_rates_with_their_optimiser() -> None
         ({"optimizer": 3}, "train: optimizer is 3, expected keys and values"),
         ({"optimizer": {"lr": "fast"}}, "train: optimizer: lr is 'fast', expected a number or nothing"),
         ({"optimizer": {"lr": -1}}, "optimizer.lr is -1.0, expected above 0"),
-        ({"precision": 16}, "train: precision is 16, expected '32', 'bf16', 'fp16'"),
+        ({"precision": 16}, "train: precision is 16, expected '32' or 'bf16' or 'fp16'"),
         ({"data": None}, "train: data is None, expected a text"),
         ({"data": " "}, "data is empty"),
         ({"options": []}, "train: options is [], expected keys and values"),

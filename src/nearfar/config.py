@@ -266,7 +266,7 @@ def _fitting(value: Any, hint: Any, where: str) -> Any:
 def _in_words(kind: Any) -> str:
     known = {int: "a whole number", float: "a number", str: "a text", bool: "true or false", NoneType: "nothing"}
     if get_origin(kind) is Literal:
-        return ", ".join(map(repr, get_args(kind)))
+        return " or ".join(map(repr, get_args(kind)))
     return known.get(kind) or ("a list" if get_origin(kind) is list else "keys and values")
 
 

@@ -179,7 +179,7 @@ def test_boxes_and_labels_are_not_mistaken_for_each_other() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"head": "yolo"}, "detection.head is 'yolo', expected 'fcos' or 'retinanet'"),
+        ({"head": "yolo"}, "detection: head is 'yolo', expected 'fcos' or 'retinanet'"),
         ({"size": 16}, "detection.size is 16, expected at least 32"),
         ({"epochs": 0}, "detection.epochs is 0, expected at least 1"),
         ({"batch_size": 0}, "detection.batch_size is 0, expected at least 1"),

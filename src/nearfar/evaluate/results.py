@@ -60,8 +60,10 @@ class Results:
         return Results([*kept, *self.rows], [*notes, *self.notes], self.curves)
 
     def save(self, path: Path | str) -> Path:
-        """Write `{"results": [...], "notes": [...]}`; a reader never sees half of it."""
-        content: dict[str, Any] = {"results": [asdict(row) for row in self.rows], "notes": list(self.notes)}
+        """Write `{"results": [...]}`, with "notes" where there are any; a reader never sees half of it."""
+        content: dict[str, Any] = {"results": [asdict(row) for row in self.rows]}
+        if self.notes:
+            content["notes"] = list(self.notes)
         return write_atomically(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
     @classmethod
