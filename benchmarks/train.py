@@ -1,6 +1,6 @@
 """SimCLR from a folder of pictures: `nearfar.train` beside lightly's own pipeline, same backbone, batch and epochs.
 
-    .venv-bench/bin/python benchmarks/train.py --data cifar10 [--epochs 15] [--seeds 2] [--out …/results/train.md]
+    .venv-bench/bin/python benchmarks/train.py --data cifar10 [--backbone micro] [--epochs 15] [--seeds 2] [--out FILE]
 
 `--data` holds `train/` and `test/` with a folder for each class. Each run has a process of its own; the two take turns.
 Both use every core, the same encoder, head, temperature, optimiser, learning-rate schedule and operations on views.
@@ -35,12 +35,11 @@ from nearfar.views import resize_eval
 
 SIZE, BATCH, TEMPERATURE, DIM = 32, 256, 0.5, 128
 RATE, DECAY, MOMENTUM, WARMUP = 0.06, 5e-4, 0.9, 0.05
-BACKBONE = "tiny"
 TARGET = 1.8
 LAYOUT = "lightly, channels last"
 
 
-def train_nearfar(data: Path, epochs: int, seed: int, folder: Path) -> tuple[nn.Module, float]:
+def train_nearfar(data: Path, name: str, epochs: int, seed: int, folder: Path) -> tuple[nn.Module, float]:
     """The trained encoder and samples per second."""
     import nearfar
 
@@ -49,7 +48,7 @@ def train_nearfar(data: Path, epochs: int, seed: int, folder: Path) -> tuple[nn.
         out=folder / "run",
         method="simclr",
         views="simclr",
-        backbone=BACKBONE,
+        backbone=name,
         image_size=SIZE,
         epochs=epochs,
         batch_size=BATCH,
@@ -64,6 +63,7 @@ def train_nearfar(data: Path, epochs: int, seed: int, folder: Path) -> tuple[nn.
 
 def train_lightly(
     data: Path,
+    name: str,
     epochs: int,
     seed: int,
     workers: int,
@@ -81,7 +81,7 @@ def train_lightly(
     from lightly.utils.scheduler import CosineWarmupScheduler
 
     torch.manual_seed(seed)
-    encoder = backbone(BACKBONE, size=SIZE)
+    encoder = backbone(name, size=SIZE)
     features: int = encoder.num_features
     head = projector(features, features, DIM, layers=2, last_batch_norm=True, last_affine=False)
     layout = layout or torch.contiguous_format
@@ -131,21 +131,24 @@ def serve(options: argparse.Namespace) -> None:
     name, seed, workers = options.serve[0], *map(int, options.serve[1:])
     torch.set_num_threads(os.cpu_count() or 1)
     if name == "trial":
-        found = {"speed": train_lightly(options.data, 1, seed, workers, steps=16)[1]}
+        found = {"speed": train_lightly(options.data, options.backbone, 1, seed, workers, steps=16)[1]}
     elif name == LAYOUT:  # another order of the same sums: its speed alone is of interest
-        found = {"speed": train_lightly(options.data, 1, seed, workers, layout=torch.channels_last)[1]}
+        found = {
+            "speed": train_lightly(options.data, options.backbone, 1, seed, workers, layout=torch.channels_last)[1]
+        }
     else:
         with tempfile.TemporaryDirectory() as folder:
             if name == "nearfar":
-                encoder, speed = train_nearfar(options.data, options.epochs, seed, Path(folder))
+                encoder, speed = train_nearfar(options.data, options.backbone, options.epochs, seed, Path(folder))
             else:
-                encoder, speed = train_lightly(options.data, options.epochs, seed, workers)
+                encoder, speed = train_lightly(options.data, options.backbone, options.epochs, seed, workers)
             found = {"speed": speed, "knn": knn(encoder, options.data)}
     print("RESULT " + json.dumps(found))
 
 
 def run(options: argparse.Namespace, name: str, seed: int, workers: int) -> dict[str, float]:
     command = [sys.executable, __file__, "--data", str(options.data), "--epochs", str(options.epochs)]
+    command += ["--backbone", options.backbone]
     done = subprocess.run(
         [*command, "--serve", name, str(seed), str(workers)], stdout=subprocess.PIPE, text=True, check=True
     )
@@ -172,7 +175,7 @@ def page(options: argparse.Namespace, found: dict[str, list[dict[str, float]]], 
     return f"""# SimCLR from a folder: nearfar beside lightly
 
 {describe()}.
-`python benchmarks/train.py --data {options.data.name}`: {options.epochs} epochs, batch {BATCH}, backbone `{BACKBONE}`,
+`python benchmarks/train.py --data {options.data.name}`: {options.epochs} epochs, batch {BATCH}, backbone `{options.backbone}`,
 {SIZE} px, {options.seeds} seeds, runs taking turns.
 
 | | samples/s | k-NN, mean | of each seed |
@@ -194,6 +197,7 @@ Workers of lightly's data loader, tried first: {tried}.
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="a folder with train/ and test/, a folder per class")
+    parser.add_argument("--backbone", default="micro", help="micro, tiny, ...")
     parser.add_argument("--epochs", type=int, default=15)
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "train.md")
