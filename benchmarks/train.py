@@ -175,8 +175,8 @@ def page(options: argparse.Namespace, found: dict[str, list[dict[str, float]]], 
     return f"""# SimCLR from a folder: nearfar beside lightly
 
 {describe()}.
-`python benchmarks/train.py --data {options.data.name}`: {options.epochs} epochs, batch {BATCH}, backbone `{options.backbone}`,
-{SIZE} px, {options.seeds} seeds, runs taking turns.
+`python benchmarks/train.py --data {options.data.name}`: {options.epochs} epochs, batch {BATCH},
+backbone `{options.backbone}`, {SIZE} px, {options.seeds} seeds, runs taking turns.
 
 | | samples/s | k-NN, mean | of each seed |
 |---|---|---|---|
