@@ -13,11 +13,12 @@ import argparse
 import json
 import os
 import statistics
-import subprocess
 import sys
 import time
 from importlib.metadata import version
 from pathlib import Path
+
+from worker import Worker
 
 RESULTS = Path(__file__).parent / "results"
 K, TEMPERATURE, CLASSES = 20, 0.07, 10
@@ -118,26 +119,9 @@ def serve(name: str, train: int, test: int, features: int) -> None:
         print(json.dumps(orders[line.strip()]()), flush=True)
 
 
-class Worker:
-    def __init__(self, name: str, numbers: list[int]) -> None:
-        command = [sys.executable, "-W", "ignore", __file__, "--serve", name, *map(str, numbers)]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-
-    def ask(self, order: str):
-        assert self.process.stdin is not None and self.process.stdout is not None
-        self.process.stdin.write(order + "\n")
-        self.process.stdin.flush()
-        return json.loads(self.process.stdout.readline())
-
-    def close(self) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.close()
-        self.process.wait()
-
-
 def measure(numbers: list[int], repeats: int) -> dict[str, dict[str, float]]:
     """Memory first, in the fresh process; then agreement; then times, in turns."""
-    workers = {name: Worker(name, numbers) for name in CONTENDERS}
+    workers = {name: Worker(__file__, name, *numbers) for name in CONTENDERS}
     memory = {name: worker.ask("memory") for name, worker in workers.items()}
     predicted = {name: worker.ask("check") for name, worker in workers.items()}
     agreed = {}

@@ -10,12 +10,13 @@ all alike. Losses and gradients are compared before anything is timed.
 import argparse
 import json
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from worker import Worker
 
 RESULTS = Path(__file__).parent / "results"
 TEMPERATURE = 0.1
@@ -208,27 +209,11 @@ def serve(builder: str, pairs: int, features: int, burst: int) -> None:
         print(json.dumps(orders[line.strip()]()), flush=True)
 
 
-class Worker:
-    def __init__(self, case: Case, name: str) -> None:
-        numbers = map(str, (case.pairs, case.features, case.burst))
-        command = [sys.executable, __file__, "--serve", case.contenders[name], *numbers]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-
-    def ask(self, order: str):
-        assert self.process.stdin is not None and self.process.stdout is not None
-        self.process.stdin.write(order + "\n")
-        self.process.stdin.flush()
-        return json.loads(self.process.stdout.readline())
-
-    def close(self) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.close()
-        self.process.wait()
-
-
 def run(case: Case) -> None:
     """Memory first, in the fresh process; then agreement; then times, in turns."""
-    workers = {name: Worker(case, name) for name in case.contenders}
+    workers = {
+        name: Worker(__file__, case.contenders[name], case.pairs, case.features, case.burst) for name in case.contenders
+    }
     for name, worker in workers.items():
         case.memory[name] = worker.ask("memory")
         case.checks[name] = worker.ask("check") if len(workers) > 1 else []
