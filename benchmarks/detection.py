@@ -30,16 +30,14 @@ from nearfar.train.assess import assess
 MOMENTUM, QUEUE, BATCH = 0.99, 128, 64
 
 
-def pretrain(options: argparse.Namespace, folder: Path) -> int:
-    """MoCo on the training pictures alone; how many they are."""
-    parts = find_boxes(options.data)
-    pictures = [entry.picture for entry in parts["train"]().pictures]
-    table = folder / "train.csv"
+def pretrain(options: argparse.Namespace, run: Path, table: Path) -> None:
+    """MoCo on the training pictures alone."""
+    pictures = [entry.picture for entry in find_boxes(options.data)["train"]().pictures]
     with table.open("w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([["path"], *([str(picture)] for picture in pictures)])
     nearfar.train(
         table,
-        out=folder / "run",
+        out=run,
         method="moco",
         backbone=options.backbone,
         image_size=options.view,
@@ -49,7 +47,6 @@ def pretrain(options: argparse.Namespace, folder: Path) -> int:
         optimizer={"name": "adamw", "lr": 4e-3},
         sources={"size": 2 * options.view, "validation": 0.0},
     )
-    return len(pictures)
 
 
 def measure(options: argparse.Namespace, run: Path, folder: Path) -> tuple[dict[tuple[str, str], list[Estimate]], int]:
@@ -99,18 +96,12 @@ def page(
         each = ", ".join(f"{gain:+.1%}" for gain in gains)
         gain = f"{statistics.mean(gains):+.1%}{error}"
         rows.append(f"| {metric} | {shown(trained)} | {shown(scratch)} | {gain} | {each} |")
-    if options.run is None:
-        encoder = (
-            f"MoCo v2 (momentum {MOMENTUM}, queue {QUEUE}, batch-norm in the head): "
-            f"backbone `{options.backbone}`, views of {options.view} px, {options.pretrain} epochs."
-        )
-    else:
-        encoder = f"Pretrained: the run `{options.run.name}`."
     return f"""# Detection from a MoCo backbone, beside the same detector from scratch
 
 {describe()}.
 `python benchmarks/detection.py --data {options.data.name}`: {counts[0]} training and {counts[1]} test pictures.
-{encoder}
+MoCo v2 (momentum {MOMENTUM}, queue {QUEUE}, batch-norm in the head): backbone `{options.backbone}`,
+views of {options.view} px, {options.pretrain} epochs.
 Detector: {options.head}, longer side {options.size} px,
 {options.epochs} epochs, batch {options.batch}, rate {options.lr:g}; {options.seeds} seeds.
 All took {minutes:.0f} minutes.
@@ -126,7 +117,7 @@ All took {minutes:.0f} minutes.
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="pictures with boxes and a split of their own")
-    parser.add_argument("--run", type=Path, help="a run that is trained already, instead of pretraining")
+    parser.add_argument("--run", type=Path, help="where MoCo's run goes; one that is there is used again")
     parser.add_argument("--backbone", default="tiny")
     parser.add_argument("--view", type=int, default=96, help="pixels of MoCo's views")
     parser.add_argument("--pretrain", type=int, default=400, help="epochs of MoCo")
@@ -141,11 +132,11 @@ def main() -> None:
     start = time.perf_counter()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        if options.run is None:
-            trained_on = pretrain(options, folder)
-        else:
-            trained_on = len(find_boxes(options.data)["train"]().pictures)
-        found, tested = measure(options, options.run or folder / "run", folder)
+        run = options.run or folder / "run"
+        if not run.exists():
+            pretrain(options, run, folder / "train.csv")
+        found, tested = measure(options, run, folder)
+    trained_on = len(find_boxes(options.data)["train"]().pictures)
     text = page(options, found, (trained_on, tested), (time.perf_counter() - start) / 60)
     options.out.write_text(text, encoding="utf-8")
     print(text)

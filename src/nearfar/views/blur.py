@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from nearfar.views.arguments import check_float_images, per_sample
-from nearfar.views.crop import apply_separable
 from nearfar.views.scratch import Scratch, scratch_for
+from nearfar.views.separable import resample
 
 
 def gaussian_blur(
@@ -20,7 +20,7 @@ def gaussian_blur(
 ) -> Tensor:
     """Blur with a Gaussian cut off at `radius`, edges mirrored: torchvision's, of kernel size 2·radius + 1.
 
-    A blur of an axis is a banded matrix, so a batch is blurred by two batched matrix products.
+    A Gaussian is separable, so a batch is blurred by one resampling of either axis.
 
     Args:
         images: (B, 3, H, W) in [0, 1].
@@ -39,12 +39,13 @@ def gaussian_blur(
     return blur_by(images, half_kernel(sigma, radius), out=out, scratch=scratch or scratch_for(images))
 
 
-def blur_by(images: Tensor, kernel: Tensor, *, out: Tensor, scratch: Scratch) -> Tensor:
-    """Blur by (B, radius + 1) weights, from the centre outwards."""
-    rows = columns = blur_matrix(kernel, images.shape[2], scratch, "blur rows")
-    if images.shape[2] != images.shape[3]:
-        columns = blur_matrix(kernel, images.shape[3], scratch, "blur columns")
-    return apply_separable(images, rows, columns, out=out, scratch=scratch)
+def blur_by(images: Tensor, kernel: Tensor, of: Tensor | None = None, *, out: Tensor, scratch: Scratch) -> Tensor:
+    """Blur all images, or those that `of` names, by (B, radius + 1) weights, from the centre outwards."""
+    (h, w), radius = images.shape[2:], kernel.shape[1] - 1
+    distance = torch.arange(-radius, radius + 1, device=kernel.device).abs_()
+    index = _neighbours(h, radius, images.device).expand(len(kernel), h, -1)
+    weight = kernel[:, distance][:, None].expand_as(index)
+    return resample(images, index, weight, blur_matrix(kernel, w, scratch), of, out=out)
 
 
 def half_kernel(sigma: Tensor, radius: int) -> Tensor:
@@ -54,20 +55,25 @@ def half_kernel(sigma: Tensor, radius: int) -> Tensor:
     return kernel.div_(2 * kernel.sum(1, keepdim=True) - 1)  # the centre, which is 1, counts once
 
 
-def blur_matrix(kernel: Tensor, side: int, scratch: Scratch, name: str) -> Tensor:
-    """(B, radius + 1) weights to the (B, side, side) matrices that blur one axis, in the buffer `name`."""
-    matrix = scratch.take(name, (len(kernel), side * side), kernel)
+def blur_matrix(kernel: Tensor, side: int, scratch: Scratch) -> Tensor:
+    """(B, radius + 1) weights to the (B, side, side) matrices that blur one axis."""
+    matrix = scratch.take("blur", (len(kernel), side * side), kernel)
     shifts = _mirrored_shifts(side, kernel.shape[1] - 1, kernel.device, kernel.dtype)
     return torch.mm(kernel, shifts, out=matrix).view(-1, side, side)
+
+
+@functools.lru_cache(maxsize=32)
+def _neighbours(side: int, radius: int, device: torch.device) -> Tensor:
+    """(side, 2 · radius + 1): the pixels from `radius` before to `radius` after each, mirrored at the edges."""
+    pixel = torch.arange(side)[:, None] + torch.arange(-radius, radius + 1)
+    return ((side - 1) - (side - 1 - pixel.abs()).abs()).to(device)
 
 
 @functools.lru_cache(maxsize=32)
 def _mirrored_shifts(side: int, radius: int, device: torch.device, dtype: torch.dtype) -> Tensor:
     """(radius + 1, side²): entry t is the matrix that adds the neighbours at distance t, mirrored at the edges."""
     shifts = torch.zeros(radius + 1, side, side)
-    position = torch.arange(side)
-    for offset in range(-radius, radius + 1):
-        neighbour = (position + offset).abs()
-        neighbour = (side - 1) - (side - 1 - neighbour).abs()
-        shifts[abs(offset), position, neighbour] += 1
+    neighbours = _neighbours(side, radius, torch.device("cpu"))
+    for column, offset in enumerate(range(-radius, radius + 1)):
+        shifts[abs(offset), torch.arange(side), neighbours[:, column]] += 1
     return shifts.view(radius + 1, -1).to(device, dtype)

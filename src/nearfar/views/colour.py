@@ -75,21 +75,19 @@ def adjust_hue(
     # Half a turn, so that cyan lies in the middle of [0, 1), and a whole one, so that frac never sees a negative.
     turns = per_sample("shift", shift, images)[:, 0] + 1.5  # (B, 1, 1)
     red, green, blue = images.unbind(1)  # (B, H, W) each
-    low, high, chroma, u, part = scratch.take("planes", (5, *red.shape), images)
+    low, high, chroma, u = scratch.take("planes", (4, *red.shape), images)
     torch.minimum(torch.minimum(green, blue, out=low), red, out=low)
     torch.maximum(torch.maximum(green, blue, out=high), red, out=high)
     torch.sub(high, low, out=chroma).clamp_(min=1e-12)
     torch.add(green, blue, out=u).sub_(red).sub_(low)
     torch.addcdiv(constant(1 / 3, images.dtype, images.device), u, chroma, value=-1 / 6, out=u)
-    u.copysign_(torch.sub(blue, green, out=part)).add_(turns).frac_()
-
     out = torch.empty_like(images) if out is None else out
-    low.sub_(chroma)
-    high.add_(chroma)
-    channels = zip(out.unbind(1), (1 / 2, 1 / 3, 2 / 3), (low, high, high), (6, -6, -6), strict=True)
-    for channel, opposite, base, sign in channels:
-        torch.sub(u, constant(opposite, images.dtype, images.device), out=part).abs_().clamp_(1 / 6, 1 / 3)
-        torch.addcmul(base, part, chroma, value=sign, out=channel)
+    u.copysign_(torch.sub(blue, green, out=out[:, 0])).add_(turns).frac_()  # here the images have served
+
+    opposite = constant((1 / 2, 1 / 3, 2 / 3), images.dtype, images.device).view(3, 1, 1)
+    torch.sub(u[:, None], opposite, out=out).abs_().clamp_(1 / 6, 1 / 3)
+    torch.addcmul(low.sub_(chroma), out[:, 0], chroma, value=6, out=out[:, 0])
+    torch.addcmul(high.add_(chroma)[:, None], out[:, 1:], chroma[:, None], value=-6, out=out[:, 1:])
     return out
 
 

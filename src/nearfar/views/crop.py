@@ -1,7 +1,7 @@
 """Crop, resize and flip a whole batch, each image by its own box.
 
-An antialiased resize is separable: each output row is a weighted mean of input rows, each output column of input
-columns. So a crop, its resize and its flip are two small matrices per image and two batched matrix products.
+An antialiased resize is separable: each output row is a weighted mean of a few input rows, each output column of a few
+input columns. So a crop, its resize and its flip are one resampling of either axis.
 """
 
 import math
@@ -12,9 +12,10 @@ from torch import Tensor
 
 from nearfar.views.arguments import check_images, check_size
 from nearfar.views.scratch import Scratch, scratch_for
+from nearfar.views.separable import resample
 
 ATTEMPTS = 10
-SOURCE_VALUES = 170_000  # floats of a chunk of inputs on the CPU, with its temporaries half a core's cache
+SOURCE_VALUES = 450_000  # floats of a chunk of inputs on the CPU: they fit into a core's cache
 
 
 def random_crop_boxes(
@@ -111,35 +112,40 @@ def chunks(images: Tensor, values: int, most: int, start: int = 0, stop: int | N
 class Crops:
     """Which input pixels make each output pixel of B crops; made once for the batch, applied chunk by chunk.
 
-    The two axes, rows and columns, are stacked, the shorter filled up to S = max(H, W). The filter is a triangle, to
-    either side as wide as an output pixel where that is wider than an input pixel, else as an input pixel; it is cut
-    off at the box's ends. So at most `taps` input pixels count, which lie side by side.
+    The two axes, rows and columns, are stacked. The filter is a triangle, to either side as wide as an output pixel
+    where that is wider than an input pixel, else as an input pixel; it is cut off at the box's ends. So at most `taps`
+    input pixels count, which lie side by side.
     """
 
-    index: Tensor  # (2, B, size, taps), in [0, S)
+    index: Tensor  # (2, B, size, taps), in [0, H) and [0, W)
     weight: Tensor  # (2, B, size, taps)
 
     @classmethod
     def of(cls, images: Tensor, boxes: Tensor, size: int, flip: Tensor | None, gain: Tensor | float = 1.0) -> "Crops":
         """Crops of these boxes, each multiplied by its `gain`: (B,), or one number for all."""
-        device, side = images.device, max(images.shape[2:])
-        begin, extent = boxes.to(device).t().float().view(2, 2, -1, 1, 1)  # (2, B, 1, 1) each
+        device, sides = images.device, torch.tensor(images.shape[2:], device=images.device).view(2, 1, 1)
+        begin, extent = boxes.to(device).t().float().view(2, 2, -1, 1)  # (2, B, 1) each
         step = extent / size  # input pixels per output pixel
         reach = step.clamp(min=1)
-        output = torch.arange(size, device=device).add(0.5).view(1, 1, -1, 1).expand(2, len(boxes), size, 1)
-        if flip is not None:
-            mirrored = torch.stack([torch.zeros_like(flip), flip]).to(device)  # (2, B), columns alone
-            output = torch.where(mirrored[:, :, None, None], size - output, output)
-        centre = output * step + (begin - 0.5)  # (2, B, size, 1), where pixel j is at j
-        taps = min(side, math.ceil(2 * max(1.0, side / size)))
-        first = ((centre - reach).floor_() + 1).clamp_(0, side - taps)
-        pixel = first + torch.arange(taps, device=device)  # (2, B, size, taps)
-        weight = (1 - (pixel - centre).abs_().div_(reach)).clamp_(min=0)
-        weight *= (pixel >= begin) & (pixel < begin + extent)
-        weight /= weight.sum(-1, keepdim=True)
+        origin = begin.clone()
+        signed = step.clone()
+        if flip is not None:  # columns run from the box's other end
+            origin[1] += extent[1] * flip.to(device)[:, None]
+            signed[1] *= 1 - 2 * flip.to(device).float()[:, None]
+        output = torch.arange(size, device=device) + 0.5
+        centre = output * signed + (origin - 0.5)  # (2, B, size), where pixel j is at j
+        taps = math.ceil(2 * max(1.0, max(images.shape[2:]) / size))
+        # With the taps outermost, these are few passes over long rows.
+        pixel = (centre - reach).floor_() + torch.arange(1, taps + 1, device=device).view(-1, 1, 1, 1)
+        weight = 1 - (pixel - centre).abs_().div_(reach)
+        inside = torch.minimum(pixel - (begin - 1), (begin + extent) - pixel)  # at least 1 in the box, else at most 0
+        weight = torch.minimum(weight, inside, out=weight).clamp_(min=0)
         scale = torch.as_tensor(gain, device=device) / (255 if images.dtype == torch.uint8 else 1)
-        weight[0] *= scale.view(-1, 1, 1)
-        return cls(pixel.long(), weight)
+        total = weight.sum(0)
+        total[0] /= scale.view(-1, 1)
+        weight /= total
+        index = torch.minimum(pixel.clamp_(min=0), sides - 1)  # what lies outside has no weight
+        return cls(*(x.permute(1, 2, 3, 0).contiguous() for x in (index.long(), weight)))
 
     def cut(self, images: Tensor, start: int, stop: int, *, out: Tensor, scratch: Scratch) -> Tensor:
         """The crops of images start to stop, a few at a time."""
@@ -152,24 +158,7 @@ class Crops:
     def _cut_chunk(self, x: Tensor, first: int, last: int, out: Tensor, scratch: Scratch) -> None:
         if x.dtype != torch.float32:
             x = scratch.take("source", tuple(x.shape), out).copy_(x)
-        weights = scratch.take("weights", (2, len(x), self.index.shape[2], max(x.shape[2:])), out).zero_()
-        weights.scatter_(-1, self.index[:, first:last], self.weight[:, first:last])
-        rows, columns = weights[0, :, :, : x.shape[2]], weights[1, :, :, : x.shape[3]]
-        apply_separable(x, rows, columns, out=out, scratch=scratch)
-
-
-def apply_separable(images: Tensor, rows: Tensor, columns: Tensor, *, out: Tensor, scratch: Scratch) -> Tensor:
-    """`rows @ image @ columnsᵀ` for every channel.
-
-    Args:
-        images: (B, C, H, W).
-        rows: (B, P, H).
-        columns: (B, Q, W).
-        out: (B, C, P, Q), contiguous; may be the images.
-    """
-    (b, c, h, w), p, q = images.shape, rows.shape[1], columns.shape[1]
-    narrow = scratch.take("narrow", (b, c * h, q), images)
-    torch.bmm(images.reshape(b, c * h, w), columns.transpose(1, 2), out=narrow)
-    repeated = scratch.take("repeated", (b, c, p, h), images).copy_(rows[:, None])
-    torch.bmm(repeated.view(b * c, p, h), narrow.view(b * c, h, q), out=out.view(b * c, p, q))
-    return out
+        index, weight = self.index[:, first:last], self.weight[:, first:last]
+        columns = scratch.take("columns", (len(x), index.shape[2], x.shape[3]), out).zero_()
+        columns.scatter_add_(-1, index[1], weight[1])
+        resample(x, index[0], weight[0], columns, out=out)

@@ -1,8 +1,5 @@
 """One image view: a recipe, the parameters drawn from it, and their application to a batch."""
 
-from bisect import bisect_left
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, fields
 
 import torch
@@ -15,13 +12,13 @@ from nearfar.views.colour import (
     adjust_contrast,
     adjust_hue,
     adjust_saturation,
+    luma,
     normalize,
     solarize,
     standardize,
-    to_grayscale,
 )
 from nearfar.views.crop import Crops, chunks, random_crop_boxes
-from nearfar.views.scratch import Scratch, one_thread, scratch_for
+from nearfar.views.scratch import one_thread, scratch_for
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
@@ -204,8 +201,11 @@ class ImageView:
     def _apply(self, images: Tensor, drawn: Drawn, views: Tensor) -> None:
         crops = Crops.of(images, drawn.boxes, self.size, drawn.flip, drawn.brightness)
         contrast, saturation, hue = (f.view(-1, 1, 1, 1) for f in (drawn.contrast, drawn.saturation, drawn.hue))
-        gray, blurred, solarized = (Chosen.of(mask) for mask in (drawn.grayscale, drawn.blur, drawn.solarize))
-        kernels = half_kernel(drawn.sigma[blurred.indices, None], self.blur_radius)
+        coloured = (~drawn.grayscale).float().view(-1, 1, 1, 1)  # 0 or 1, of which lerp is exact
+        threshold = torch.where(drawn.solarize, self.solarize_threshold, 2.0).view(
+            -1, 1, 1, 1
+        )  # 2: nothing is inverted
+        kernels = half_kernel(drawn.sigma[:, None], self.blur_radius)
         scratch = scratch_for(images)
         for start, stop in chunks(images, 3 * self.size**2, VIEW_VALUES):
             x = scratch.take("view", (stop - start, 3, self.size, self.size), views)
@@ -218,40 +218,14 @@ class ImageView:
                 adjust_saturation(x, saturation[start:stop], out=x, scratch=scratch)
                 adjust_hue(x, hue[start:stop], out=x, scratch=scratch)
             if self.grayscale > 0:
-                with gray.of_chunk(x, start, scratch) as (some, _):
-                    to_grayscale(some, out=some, scratch=scratch)
+                torch.lerp(luma(x, scratch), x, coloured[start:stop], out=x)
             if self.blur > 0 and self.blur_radius > 0:
-                with blurred.of_chunk(x, start, scratch) as (some, rows):
-                    blur_by(some, kernels[rows], out=some, scratch=scratch)
+                of = drawn.blur[start:stop].nonzero()[:, 0]
+                some = scratch.take("blurred", (len(of), *x.shape[1:]), x)
+                x.index_copy_(0, of, blur_by(x, kernels[start + of], of, out=some, scratch=scratch))
             if self.solarize > 0:
-                with solarized.of_chunk(x, start, scratch) as (some, _):
-                    solarize(some, self.solarize_threshold, out=some)
+                solarize(x, threshold[start:stop], out=x)
             if self.standardize:
                 standardize(x, out=views[start:stop])
             else:
                 normalize(x, self.mean, self.std, out=views[start:stop])
-
-
-@dataclass(frozen=True)
-class Chosen:
-    """The samples of a batch that an operation is for."""
-
-    indices: Tensor  # (K,) ascending
-    listed: list[int]
-
-    @classmethod
-    def of(cls, mask: Tensor) -> "Chosen":
-        indices = mask.nonzero()[:, 0]
-        return cls(indices, indices.tolist())
-
-    @contextmanager
-    def of_chunk(self, x: Tensor, start: int, scratch: Scratch) -> Iterator[tuple[Tensor, slice]]:
-        """A copy of those among the images x, which begin at sample `start`, to change; then it is put back.
-
-        With it come their places among all that were chosen.
-        """
-        places = slice(bisect_left(self.listed, start), bisect_left(self.listed, start + len(x)))
-        rows = self.indices[places] - start
-        some = scratch.take("some", (len(rows), *x.shape[1:]), x)
-        yield torch.index_select(x, 0, rows, out=some), places
-        x.index_copy_(0, rows, some)
