@@ -1,15 +1,16 @@
-"""The CIFAR-10 recipes under one protocol: what each method reaches, beside raw pixels and the untrained encoder.
+"""The CIFAR-10 recipes under one protocol: what each method reaches, beside raw pixels, untrained and supervised.
 
-    .venv/bin/python benchmarks/recipes.py --data cifar10 [--only simclr moco] [--epochs 15] [--out FILE]
+    .venv/bin/python benchmarks/recipes.py --data cifar10 [--only simclr moco] [--epochs 15] [--runs DIR] [--out FILE]
 
 `--data` holds `train/` and `test/` with a folder for each class. Each recipe runs as `nearfar train --config` runs it,
-with its own seed, one after the other. The readings come from the run's own `evaluation.json`: weighted k-NN (k = 20,
-cosine, temperature 0.07) and a linear probe whose strength is chosen on a part of the training pictures; the test
-pictures serve for nothing but the numbers shown, with 95 % intervals.
+with its own seed, one after the other. Then all are measured as `nearfar evaluate` measures them: weighted k-NN
+(k = 20, cosine, temperature 0.07), a linear probe whose strength is chosen on a part of the training pictures, and
+fine-tuning of the whole encoder on 1 % and 10 % of the labels, the mean of three draws of them, stopped where a fifth
+of them says so. The untrained encoder fine-tuned is supervised learning from scratch, for which all labels are used as
+well. The test pictures serve for nothing but the numbers shown, with 95 % intervals.
 """
 
 import argparse
-import json
 import subprocess
 import sys
 import tempfile
@@ -17,31 +18,83 @@ import time
 from dataclasses import asdict, replace
 from pathlib import Path
 
-import torch
 import yaml
+from rich.console import Console
 
 from machine import describe
-from nearfar.config import TrainConfig
+from nearfar.config import FinetuneConfig, ProtocolConfig, TrainConfig
+from nearfar.evaluate import evaluate
+from nearfar.evaluate.parts import open_parts
+from nearfar.evaluate.results import Results, Row
+from nearfar.train.assess import assess
+from nearfar.train.encoders import untrained
 
 ROOT = Path(__file__).parent.parent
 METHODS = ("simclr", "moco", "byol", "instdisc")
+FEW, SEEDS = [0.01, 0.1], 3
+COLUMNS = {
+    "k-NN": ("knn", "accuracy"),
+    "linear probe": ("linear", "accuracy"),
+    "1 % of labels": ("finetune", "accuracy, 1 % labels"),
+    "10 % of labels": ("finetune", "accuracy, 10 % labels"),
+    "all labels": ("finetune", "accuracy, 100 % labels"),
+}
 
 
-def run(config: TrainConfig, folder: Path) -> dict[str, object]:
-    """Train in a process of its own; the rows of its evaluation by (encoder, protocol), and its seconds."""
-    recipe = folder / "recipe.yaml"
+def recipe_of(method: str, options: argparse.Namespace) -> TrainConfig:
+    config = TrainConfig.from_yaml(ROOT / "recipes" / f"cifar10-{method}.yaml")
+    sources = replace(config.sources, test=str(options.data / "test"))
+    return replace(config, data=str(options.data / "train"), sources=sources, epochs=options.epochs or config.epochs)
+
+
+def train(config: TrainConfig, run: Path) -> None:
+    """Train in a process of its own; nothing is done where the run is there already."""
+    if run.exists():
+        return
+    run.parent.mkdir(parents=True, exist_ok=True)
+    recipe = run.with_suffix(".yaml")
     recipe.write_text(yaml.safe_dump(asdict(config)), encoding="utf-8")
     start = time.perf_counter()
-    subprocess.run(
-        [sys.executable, "-m", "nearfar", "train", "--config", str(recipe), "--out", str(folder / "run")], check=True
+    subprocess.run([sys.executable, "-m", "nearfar", "train", "--config", str(recipe), "--out", str(run)], check=True)
+    print(f"{config.method}: {(time.perf_counter() - start) / 60:.1f} minutes", flush=True)
+
+
+def measure(runs: dict[str, Path], options: argparse.Namespace, out: Path) -> Results:
+    """All runs beside raw pixels and the untrained encoder, which is trained on all labels, too."""
+    first, *others = map(str, runs.values())
+    data, test = str(options.data / "train"), str(options.data / "test")
+    results, _ = assess(
+        first,
+        data=data,
+        test=test,
+        protocols=["knn", "linear", "finetune"],
+        against=others,
+        seeds=SEEDS,
+        settings=ProtocolConfig(finetune=FinetuneConfig(labels=FEW)),
+        out=out,
+        console=Console(),
     )
-    seconds = time.perf_counter() - start
-    rows = json.loads((folder / "run" / "evaluation.json").read_text(encoding="utf-8"))["results"]
-    return {"rows": {(row["encoder"], row["protocol"]): row for row in rows}, "seconds": seconds}
+    parts = open_parts(data, test, size=32)
+    scratch = untrained(first)
+    assert scratch is not None
+    full = evaluate(
+        {"untrained": scratch},
+        parts.train,
+        parts.test,
+        prepare=scratch.prepare,
+        protocols=["finetune"],
+        seed=0,
+        settings=ProtocolConfig(finetune=FinetuneConfig(labels=[1.0])),
+        progress=True,
+    )
+    results.rows.extend(full.rows)
+    return results
 
 
-def shown(row: dict[str, float]) -> str:
-    return f"{row['value']:.1%} ({row['low']:.1%} to {row['high']:.1%})"
+def shown(row: Row | None) -> str:
+    if row is None:
+        return ""
+    return f"{row.value:.1%}" if row.low is None else f"{row.value:.1%} ({row.low:.1%} to {row.high:.1%})"
 
 
 def main() -> None:
@@ -49,39 +102,42 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--only", nargs="+", default=METHODS, choices=METHODS)
     parser.add_argument("--epochs", type=int, help="instead of the recipe's own")
+    parser.add_argument("--runs", type=Path, help="where the runs go; one that is there is used again")
+    parser.add_argument("--train-only", action="store_true", help="train what is missing, and measure nothing")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "recipes.md")
     options = parser.parse_args()
 
-    lines, first, config = [], None, None
-    for method in options.only:
-        config = TrainConfig.from_yaml(ROOT / "recipes" / f"cifar10-{method}.yaml")
-        sources = replace(config.sources, test=str(options.data / "test"))
-        epochs = options.epochs or config.epochs
-        config = replace(config, data=str(options.data / "train"), sources=sources, epochs=epochs)
-        with tempfile.TemporaryDirectory() as folder:
-            found = run(config, Path(folder))
-        rows = found["rows"]
-        first = first or rows
-        minutes = found["seconds"] / 60
-        lines.append(
-            f"| [{method}](../../recipes/cifar10-{method}.yaml) | {shown(rows['trained', 'knn'])} | "
-            f"{shown(rows['trained', 'linear'])} | {config.epochs} | {config.batch_size} | {minutes:.1f} |"
-        )
-        print(lines[-1], flush=True)
-    lines += [
-        f"| {encoder} | {shown(first[encoder, 'knn'])} | {shown(first[encoder, 'linear'])} | | | |"
-        for encoder in ("untrained", "raw")
-    ]
-    trained = first["trained", "knn"]["n"]
-    threads = "one thread" if torch.get_num_threads() == 1 else f"{torch.get_num_threads()} threads"
+    configs = {method: recipe_of(method, options) for method in options.only}
+    with tempfile.TemporaryDirectory() as name:
+        folder = options.runs or Path(name)
+        for method, config in configs.items():
+            train(config, folder / method)
+        if options.train_only:
+            return
+        results = measure({method: folder / method for method in configs}, options, Path(name) / "evaluation")
+    found = {(row.encoder, row.protocol, row.metric): row for row in results.rows}
+    config = next(iter(configs.values()))
+    lines = []
+    for encoder in (*configs, "untrained", "raw"):
+        called = "trained" if encoder == options.only[0] else encoder
+        cells = [shown(found.get((called, *column))) for column in COLUMNS.values()]
+        if encoder in configs:
+            name = f"[{encoder}](../../recipes/cifar10-{encoder}.yaml)"
+            cells += [str(configs[encoder].epochs), str(configs[encoder].batch_size)]
+        else:
+            name, cells = (
+                {"untrained": "untrained; supervised from scratch", "raw": "raw pixels"}[encoder],
+                [*cells, "", ""],
+            )
+        lines.append(f"| {name} | {' | '.join(cells)} |")
     text = f"""# Recipes on CIFAR-10: one protocol, one small backbone
 
 {describe()}.
-`python benchmarks/recipes.py --data {options.data.name}`; {trained:,} test pictures, backbone `{config.backbone}`,
-{config.image_size} px, one seed. Minutes are of the whole run with {threads} of torch: training, evaluation, report.
+`python benchmarks/recipes.py --data {options.data.name}`; {results.rows[0].n:,} test pictures, backbone
+`{config.backbone}`, {config.image_size} px, one seed of the pretraining.
 
-| encoder | k-NN | linear probe | epochs | batch | minutes |
-|---|---|---|---|---|---|
+| encoder | {" | ".join(COLUMNS)} | epochs | batch |
+|{"---|" * (len(COLUMNS) + 3)}
 {chr(10).join(lines)}
 
 {__doc__.strip().split(chr(10) * 2)[2]}

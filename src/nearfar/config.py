@@ -11,17 +11,23 @@ import yaml
 
 
 @dataclass(frozen=True)
-class DataConfig:
-    """Where samples come from beyond the name or path itself."""
+class ReadConfig:
+    """How samples are read, beyond the name or path itself."""
 
     size: int | None = None  # side of the stored image; None: a little more than the views need
-    labels: bool | None = None  # whether sub-folders are labels; they are not unless asked for
     path_column: str | None = None  # of a table
     label_column: str | None = None
-    group_column: str | None = None  # samples of one group are never negatives of each other
-    groups: str | None = None  # a table of path and group to the same end, as `nearfar doctor` writes it
     stream: bool = False  # decode at every look instead of packing
     strict: bool = False  # stop at a broken file instead of skipping it
+
+
+@dataclass(frozen=True)
+class DataConfig(ReadConfig):
+    """Where the samples of a run come from."""
+
+    labels: bool | None = None  # whether sub-folders are labels; they are not unless asked for
+    group_column: str | None = None  # samples of one group are never negatives of each other
+    groups: str | None = None  # a table of path and group to the same end, as `nearfar doctor` writes it
     validation: float = 0.1  # part of the training data held out, at most 2,000 samples
     test: str | None = (
         None  # data the final evaluation is on; None: glyphs' own test split, else the validation samples

@@ -7,7 +7,7 @@ from jsonargparse import ArgumentError as BadArgument
 from jsonargparse import ArgumentParser
 
 from nearfar.cli.train import explained, underscored
-from nearfar.config import DataConfig, ProtocolConfig, build
+from nearfar.config import ProtocolConfig, ReadConfig, build
 
 ENCODERS = "a run folder, timm:NAME, torchvision:NAME, either with =FILE for local weights, or a file.onnx"
 
@@ -37,7 +37,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--batch_size", type=int, default=256)
     parser.add_argument("--device", type=str, default="auto")
     parser.add_argument("--out", type=str | None, help="where to write (default: the run, or evaluations/NAME)")
-    parser.add_class_arguments(DataConfig, "sources")
+    parser.add_class_arguments(ReadConfig, "sources")
     parser.add_class_arguments(ProtocolConfig, "protocols")
     known = {action.dest for action in parser._actions}
     try:
@@ -63,7 +63,7 @@ def main(arguments: list[str]) -> int:
         seed=options.seed,
         seeds=options.seeds,
         settings=build(ProtocolConfig, options.protocols.as_dict(), "protocols"),
-        sources=build(DataConfig, options.sources.as_dict(), "sources"),
+        sources=build(ReadConfig, options.sources.as_dict(), "sources"),
         image_size=options.image_size,
         batch_size=options.batch_size,
         device=options.device,

@@ -20,6 +20,7 @@ from nearfar.evaluate.task import Part, Task
 from nearfar.views.presets import view_generator
 
 _WARMUP = 0.05  # part of the training in which the rate rises
+_LEAST_STEPS = 10  # of an epoch: few labels are gone through several times
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class Recipe:
         optimizer: "sgd" with momentum 0.9, or "adamw".
         lr: of the last layer; with layer_decay, the layer below has lr · layer_decay, and so on down.
         weight_decay: of matrices and kernels.
-        epochs, batch_size: at most, and as ever.
+        epochs, batch_size: at most, and as ever; an epoch is a pass over the rows, or as many as ten steps take.
         patience: epochs without a better validation accuracy, after which it stops.
         validation: share of the labelled rows that chooses the epoch.
         augment: random crops and flips, or the images as they are.
@@ -100,7 +101,7 @@ def train_on_labels(task: Task, recipe: Recipe, *, labels: float, seed: int, wor
             if len(held) == 0:
                 continue
             found = accuracy(predict(model, task, task.train, held), task.train.labels[held]).value
-            if found > best:
+            if found >= best:  # of few rows many epochs are alike: the later has seen more
                 best, kept, waited = found, copy.deepcopy(model.state_dict()), 0
             else:
                 waited += 1
@@ -210,15 +211,17 @@ class _Fitting:
         self.optimiser: torch.optim.Optimizer = (
             torch.optim.SGD(groups, momentum=0.9) if recipe.optimizer == "sgd" else torch.optim.AdamW(groups)
         )
-        total = recipe.epochs * len(self.loader)
+        self.passes = math.ceil(_LEAST_STEPS / len(self.loader))
+        total = recipe.epochs * self.passes * len(self.loader)
         self.schedule = torch.optim.lr_scheduler.LambdaLR(self.optimiser, lambda step: rate(step / total))
 
     def epoch(self, number: int) -> None:
         self.model.train()
         if self.recipe.frozen and isinstance(self.model.encoder, nn.Module):
             self.model.encoder.eval()  # it keeps its statistics, too
-        for step, indices in self.loader.batches(number):
-            self._step(self.fit[indices], number * len(self.loader) + step)
+        for each in range(number * self.passes, (number + 1) * self.passes):
+            for step, indices in self.loader.batches(each):
+                self._step(self.fit[indices], each * len(self.loader) + step)
 
     @torch.enable_grad()
     def _step(self, places: Tensor, number: int) -> None:

@@ -44,6 +44,7 @@ def open_parts(
     path_column: str | None = None,
     label_column: str | None = None,
     stream: bool = False,
+    strict: bool = False,
     progress: bool = True,
 ) -> Parts:
     """The training and the test part of a data set.
@@ -55,7 +56,7 @@ def open_parts(
         test: other data for the test part; then all of `data` is for training.
         size: side of the stored images; the data's own where None.
         seed: of the part held out.
-        path_column, label_column, stream, progress: as in `open_data`.
+        path_column, label_column, stream, strict, progress: as in `open_data`.
     """
 
     def opened(spec: str | Path, split: str | None, classes: Sequence[str] | None = None) -> Dataset:
@@ -69,6 +70,7 @@ def open_parts(
             path_column=path_column,
             label_column=label_column,
             stream=stream,
+            strict=strict,
             progress=progress,
         )
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from nearfar.config import DataConfig, ProtocolConfig, build
+from nearfar.config import DataConfig, ProtocolConfig, ReadConfig, build
 from nearfar.data.boxes import find_boxes
 from nearfar.evaluate import PROTOCOLS, Results, calibrated, evaluate
 from nearfar.evaluate.embeddings import Encoder as AnyEncoder
@@ -34,7 +34,7 @@ def assess(
     seed: int = 0,
     seeds: int = 1,
     settings: ProtocolConfig | None = None,
-    sources: DataConfig | None = None,
+    sources: ReadConfig | None = None,
     image_size: int | None = None,
     batch_size: int = 256,
     device: str = "auto",
@@ -50,7 +50,7 @@ def assess(
         against: further encoders to compare with.
         seed, seeds: see `evaluate`.
         settings: of the protocols.
-        sources: columns of a table, and whether to stream.
+        sources: columns of a table, and how to read files.
         image_size: pixels of foreign encoders' input.
         batch_size: images at a time.
         device: "auto", "cpu", "cuda", ...
@@ -67,7 +67,7 @@ def assess(
     where = find_device(device)
     encoders = {name: open_encoder(each, size=image_size, device=where) for name, each in _names(spec, against).items()}
     first = next(iter(encoders.values()))
-    sources = sources or DataConfig()
+    sources = sources or ReadConfig()
     size = max(encoder.preparation.size for encoder in encoders.values())
     parts: Parts | BoxedParts
     if boxed:
@@ -156,7 +156,7 @@ def _called(spec: str) -> str:
 
 
 def _open(
-    spec: str, data: str | None, test: str | None, sources: DataConfig, size: int, seed: int
+    spec: str, data: str | None, test: str | None, sources: ReadConfig, size: int, seed: int
 ) -> tuple[str, Parts]:
     """The data's name and parts, with a word on what the encoder has seen of them."""
     card = Path(spec).expanduser() / CARD
@@ -165,7 +165,7 @@ def _open(
         if config is None:
             raise ValueError(f"{spec} says nothing of data; give --data, such as a folder with a sub-folder per class")
         data, test = config["data"], test or config["sources"]["test"]
-        if sources == DataConfig():
+        if sources == ReadConfig():
             sources = build(DataConfig, config["sources"], CARD)
     parts = open_parts(
         data,
@@ -175,6 +175,7 @@ def _open(
         path_column=sources.path_column,
         label_column=sources.label_column,
         stream=sources.stream,
+        strict=sources.strict,
     )
     if config is not None and config["data"] == data and parts.split == "held-out":
         how = "with" if config["method"] in SUPERVISED else "without"
