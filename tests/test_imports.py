@@ -25,7 +25,10 @@ MAY_IMPORT = {
     "export": {"nn", "data", "views", "config"},
     "embeddings": {"losses", "data", "export"},
     "doctor": {"data", "embeddings"},
-    "train": {"losses", "nn", "scale", "methods", "data", "views", "evaluate", "report", "export", "config"},
+    "modalities": {"nn", "methods", "data", "views", "config"},
+    "train": {
+        *("losses", "nn", "scale", "methods", "modalities", "data", "views", "evaluate", "report", "export", "config"),
+    },
     "cli": None,  # all
 }
 

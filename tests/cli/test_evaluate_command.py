@@ -29,7 +29,7 @@ def run(tmp_path: Path) -> Path:
     folder.mkdir()
     config = TrainConfig(data="glyphs:100", backbone="micro")
     torch.manual_seed(7)
-    save_model(backbone("micro"), config, Preparation(32), folder)
+    save_model(backbone("micro"), config, Preparation(32).card(), folder)
     (folder / "config.yaml").write_text(config.to_yaml())
     old = Row("trained", "linear", "accuracy", 0.5, 0.4, 0.6, "test", "elsewhere", 10)
     Results([old]).save(folder / "evaluation.json")

@@ -33,7 +33,7 @@ def run_folder(path: Path, *, name: str = "micro", seed: int = 0, prepare: Prepa
     path.mkdir(parents=True)
     config = TrainConfig(backbone=name, data="pictures")
     prepare = prepare or Preparation(config.image_size)
-    save_model(backbone(name), config, prepare, path, temperature=0.5, data={"fingerprint": "abc", "samples": 4})
+    save_model(backbone(name), config, prepare.card(), path, temperature=0.5, data={"fingerprint": "abc", "samples": 4})
     return path
 
 

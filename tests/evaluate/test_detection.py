@@ -198,7 +198,7 @@ def run(tmp_path: Path) -> Path:
     folder = tmp_path / "run"
     config = TrainConfig(data="glyphs:100", backbone="micro")
     torch.manual_seed(7)
-    save_model(backbone("micro"), config, Preparation(32, grayscale=True, standardize=True), folder)
+    save_model(backbone("micro"), config, Preparation(32, grayscale=True, standardize=True).card(), folder)
     (folder / "config.yaml").write_text(config.to_yaml())
     return folder
 

@@ -70,7 +70,7 @@ def test_torch_export_and_torchscript_load_with_torch_alone(run: Path, tmp_path:
 
 def run_of(name: str, size: int, folder: Path) -> Path:
     folder.mkdir()
-    save_model(backbone(name, size=size), TrainConfig(backbone=name, image_size=size), Preparation(size), folder)
+    save_model(backbone(name, size=size), TrainConfig(backbone=name, image_size=size), Preparation(size).card(), folder)
     return folder
 
 

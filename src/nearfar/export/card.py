@@ -20,7 +20,7 @@ Card = dict[str, Any]
 
 def make_card(
     config: TrainConfig,
-    preparation: Preparation,
+    feeding: Mapping[str, Any],
     *,
     temperature: float | None = None,
     data: Mapping[str, Any] | None = None,
@@ -30,7 +30,7 @@ def make_card(
 
     Args:
         config: of the run.
-        preparation: what the encoder's images go through.
+        feeding: what the encoder's samples go through, as a preparation puts it on a card.
         temperature: at the end of training, of methods that have one.
         data: what is known of the training data, such as its fingerprint.
         licence: of the weights, an SPDX name such as "Apache-2.0"; for their owner to state.
@@ -40,12 +40,7 @@ def make_card(
         "nearfar": nearfar.__version__,
         "backbone": config.backbone,
         "pretrained": config.pretrained,
-        "image_size": preparation.size,
-        "mean": list(preparation.mean),
-        "std": list(preparation.std),
-        "grayscale": preparation.grayscale,
-        "standardize": preparation.standardize,
-        "preprocessing": preparation.words(),
+        **feeding,
         "method": config.method,
         "temperature": temperature,
         "data": {"name": config.data, **(data or {})},

@@ -15,7 +15,6 @@ from nearfar.config import TrainConfig
 from nearfar.data.cache import replacing
 from nearfar.export.card import Card, make_card, preparation, read_card
 from nearfar.nn.backbones import backbone
-from nearfar.views import Preparation
 
 MODEL, CARD = "model.safetensors", "card.json"
 
@@ -23,14 +22,14 @@ MODEL, CARD = "model.safetensors", "card.json"
 def save_model(
     encoder: nn.Module,
     config: TrainConfig,
-    prepare: Preparation,
+    feeding: Mapping[str, Any],
     folder: Path,
     *,
     temperature: float | None = None,
     data: Mapping[str, Any] | None = None,
 ) -> None:
     """Write `model.safetensors` and `card.json` of a run, each whole or not at all."""
-    write_model(encoder.state_dict(), make_card(config, prepare, temperature=temperature, data=data), folder)
+    write_model(encoder.state_dict(), make_card(config, feeding, temperature=temperature, data=data), folder)
 
 
 def write_model(weights: Mapping[str, Tensor], card: Card, folder: Path) -> None:

@@ -1,7 +1,7 @@
 """A method as Lightning runs it: views, rate, step counter, and what must happen after every step."""
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import lightning
@@ -11,9 +11,9 @@ from torch import Tensor
 from nearfar import data, methods
 from nearfar.config import TrainConfig
 from nearfar.methods.method import Method, Step
+from nearfar.modalities import Modality
 from nearfar.train.health import not_finite
 from nearfar.train.optimisers import make_optimiser, rate_factor
-from nearfar.views import ImageView, make_views
 
 
 class NotFiniteError(RuntimeError):
@@ -30,7 +30,7 @@ class Steps:
         return self.stop - self.start
 
     def __iter__(self) -> Iterator[tuple[int, Tensor, Tensor]]:
-        """Batch number, (B,) sample numbers, (B, 3, S, S) uint8 images."""
+        """Batch number, (B,) sample numbers, the B samples as the source gives them."""
         number = self.start
         while number < self.stop:
             epoch, first = divmod(number, len(self.loader))
@@ -48,7 +48,8 @@ class Pretraining(lightning.LightningModule):
         self,
         method: Method,
         config: TrainConfig,
-        views: Sequence[ImageView],
+        modality: Modality,
+        source: data.Dataset,
         *,
         total: int,
         ids: Tensor,
@@ -58,43 +59,36 @@ class Pretraining(lightning.LightningModule):
         """
         Args:
             method: what is trained.
-            views: one for each view of an image.
+            modality: makes the views.
+            source: the training samples.
             total: optimiser steps of the whole run.
             ids: (N,) of every training sample; equal ids are never negatives of each other.
             labels: (N,), for methods that learn from them; None otherwise.
             checkpoint: names the last good checkpoint.
         """
         super().__init__()
-        self.method, self.config, self.views, self.total = method, config, views, total
+        self.method, self.config, self.total = method, config, total
+        self.modality, self.source = modality, source
         self.ids, self.labels, self._checkpoint = ids, labels, checkpoint
         self.done = 0  # optimiser steps
         self.last: Step | None = None
         self.gradient_norm = float("nan")
         self.optimiser_state: dict[str, Any] | None = None  # to begin with, where the run is resumed
         self.optimiser: torch.optim.Optimizer | None = None
-        self._room: list[Tensor] = []
 
     def training_step(self, batch: tuple[int, Tensor, Tensor], _: int) -> Tensor:
-        number, index, images = batch
+        number, index, samples = batch
         torch.manual_seed(mixed(self.config.seed, number))  # dropout and the like
-        with torch.autocast(images.device.type, enabled=False):
-            views = make_views(images, self.views, seed=self.config.seed, step=number, out=self._room_for(images))
-        labels = None if self.labels is None else self.labels[index.cpu()].to(images.device)
-        ids = self.ids[index.cpu()].to(images.device)
+        with torch.autocast(samples.device.type, enabled=False):
+            views = self.modality.views(samples, self.source, index, seed=self.config.seed, step=number)
+        labels = None if self.labels is None else self.labels[index.cpu()].to(samples.device)
+        ids = self.ids[index.cpu()].to(samples.device)
         step = self.method(methods.Batch(views=views, index=index, ids=ids, labels=labels))
         if not torch.isfinite(step.loss):
             raise NotFiniteError(not_finite(self.done, self._checkpoint()))
         self.last = step
         loss: Tensor = step.loss
         return loss
-
-    def _room_for(self, images: Tensor) -> list[Tensor]:
-        """Where to write the views of these images: over those of the step before, which nothing needs any more."""
-        if not self._room or len(self._room[0]) != len(images) or self._room[0].device != images.device:
-            layout = torch.channels_last if self.config.channels_last else torch.contiguous_format
-            shapes = [(len(images), 3, view.size, view.size) for view in self.views]
-            self._room = [torch.empty(s, device=images.device, memory_format=layout) for s in shapes]
-        return self._room
 
     def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
         gradients = [p.grad for p in self.method.parameters() if p.grad is not None]

@@ -9,7 +9,7 @@ from nearfar.evaluate.geometry import effective_rank
 from nearfar.evaluate.knn import knn_predict
 from nearfar.losses import nt_xent
 from nearfar.methods.method import Method
-from nearfar.views import ImageView, Preparation, make_views
+from nearfar.modalities import Modality
 
 _TEMPERATURE = 0.1  # of the validation InfoNCE; any, as long as it stays
 
@@ -20,16 +20,12 @@ class Readout:
     Args:
         validation: samples that are not trained on.
         bank: some training samples, the neighbours of the k-NN; None without labels.
-        views: as in training, drawn with a seed of their own, the same at every look.
+        modality: makes views as in training, drawn with a seed of their own, the same at every look.
         looks: how often in a run, at most.
     """
 
-    def __init__(
-        self, validation: Dataset, bank: Dataset | None, views: tuple[ImageView, ...], looks: int = 10
-    ) -> None:
-        self.validation, self.bank, self.looks = validation, bank, looks
-        self.views = views[:2] if len(views) > 1 else (views[0], views[0])
-        self.prepare = Preparation.of(views[0])
+    def __init__(self, validation: Dataset, bank: Dataset | None, modality: Modality, looks: int = 10) -> None:
+        self.validation, self.bank, self.modality, self.looks = validation, bank, modality, looks
         self._last = 0
 
     def due(self, step: int, total: int) -> bool:
@@ -68,15 +64,15 @@ class Readout:
         return None
 
     def _embed(self, method: Method, data: Dataset, device: torch.device) -> Tensor:
-        return embed(method.encoder, data, prepare=self.prepare, device=device)
+        return embed(method.encoder, data, prepare=self.modality.preparation, device=device)
 
     def _info_nce(self, method: Method, device: torch.device) -> float:
         total, count = 0.0, 0
         for number, part in enumerate(torch.arange(len(self.validation)).split(256)):
             if len(part) < 2:
                 continue
-            images = self.validation.fetch(part).to(device)
-            v1, v2 = make_views(images, self.views, seed=0, step=number)
+            samples = self.validation.fetch(part).to(device)
+            v1, v2 = self.modality.two_views(samples, self.validation, part, seed=0, step=number)
             total += float(nt_xent(method.embed(v1), method.embed(v2), temperature=_TEMPERATURE, reduction="sum"))
             count += 2 * len(part)
         return total / count if count else float("nan")

@@ -18,12 +18,12 @@ from rich.console import Console
 
 import nearfar
 from nearfar.config import TrainConfig, nearest
-from nearfar.data import Dataset, Loader, fingerprint, open_data
+from nearfar.data import Dataset, Loader, fingerprint
 from nearfar.data.groups import held_out
 from nearfar.evaluate import Results, calibrated, embed, evaluate, find_neighbours
 from nearfar.export.model import save_model
-from nearfar.methods import METHODS, VIEWS, Method
-from nearfar.nn.backbones import backbone
+from nearfar.methods import METHODS, Method
+from nearfar.modalities import modality_of
 from nearfar.report import write_report
 from nearfar.train import checkpoint
 from nearfar.train.advice import advise
@@ -31,8 +31,6 @@ from nearfar.train.health import Verdict
 from nearfar.train.module import NotFiniteError, Pretraining, Steps
 from nearfar.train.readout import Readout
 from nearfar.train.watch import Watch, stopping
-from nearfar.views import PRESETS, ImageView, Preparation
-from nearfar.views.grid import view_grid
 
 _VALIDATION = 2000  # samples held out, at most
 _FEWEST = 8  # held-out samples that say anything
@@ -55,9 +53,8 @@ class Run:
         self.config, self.folder, self.console = config, folder, console
         self.device = find_device(config.device)
         check_possible(config, self.device)
-        self.views = _views(config)
+        self.modality = modality_of(config)
         build_method(config, samples=_VALIDATION)  # what cannot be built is told before the data are read
-        self.prepare = Preparation.of(self.views[0])
         self.train, self.validation, self.test = self._open()
         self.loader = Loader(len(self.train), config.batch_size, config.seed)
         self.steps_per_epoch = max(1, len(self.loader) // config.accumulate)
@@ -77,26 +74,10 @@ class Run:
     def _open(self) -> tuple[Dataset, Dataset | None, Dataset | None]:
         """Training samples, the validation samples held out of them, and the test samples."""
         config, sources = self.config, self.config.sources
-        size = sources.size or (None if config.data.startswith("glyphs") else round(config.image_size * 1.15))
-
-        def open_one(spec: str, split: str | None, groups: str | None = None) -> Dataset:
-            return open_data(
-                spec,
-                size=size,
-                split=split,
-                labels=sources.labels,
-                path_column=sources.path_column,
-                label_column=sources.label_column,
-                group_column=sources.group_column,
-                groups=groups,
-                stream=sources.stream,
-                strict=sources.strict,
-            )
-
-        everything = open_one(config.data, None, sources.groups)
-        test = open_one(sources.test, "test" if sources.test.startswith("glyphs") else None) if sources.test else None
+        everything = self.modality.open(config.data, groups=sources.groups)
+        test = self.modality.open(sources.test, split="test") if sources.test else None
         if sources.test is None and config.data.startswith("glyphs"):
-            test = open_one(config.data, "test")
+            test = self.modality.open(config.data, split="test")
         held = min(_VALIDATION, int(sources.validation * len(everything)))
         if held < _FEWEST:
             return everything, None, test
@@ -112,7 +93,7 @@ class Run:
         bank = None
         if self.train.labels is not None:
             bank = self.train.subset(torch.linspace(0, len(self.train) - 1, min(_BANK, len(self.train))).long())
-        return Readout(self.validation, bank, self.views)
+        return Readout(self.validation, bank, self.modality)
 
     def _restore(self) -> dict[str, Any]:
         state, path, broken = checkpoint.load_newest(self.folder / "checkpoints")
@@ -135,9 +116,7 @@ class Run:
         (self.folder / "config.yaml").write_text(self.config.to_yaml(), encoding="utf-8")
         (self.folder / "environment.json").write_text(json.dumps(environment(self.device), indent=1))
         self._list_skipped()
-        sample = self.train.fetch(torch.arange(min(12, len(self.train))))
-        shown = view_grid(sample, self.views, self.folder / "views.png", seed=self.config.seed)
-        self._tell(f"views: {preset(self.config)}, shown in {shown}; --views chooses others")
+        self._tell(self.modality.show(self.train, self.folder))
         finished = self._fit()
         self._list_skipped()  # streamed files show only when they are read that they cannot be
         if not finished:
@@ -145,7 +124,7 @@ class Run:
         save_model(
             self.method.encoder,
             self.config,
-            self.prepare,
+            self.modality.preparation.card(),
             self.folder,
             temperature=getattr(self.method, "temperature", None),
             data={"fingerprint": self.fingerprint, "samples": len(self.train)},
@@ -161,7 +140,14 @@ class Run:
         ids = self.train.groups if self.train.groups is not None else torch.arange(len(self.train))
         labels = self.train.labels if self.config.method in SUPERVISED else None
         module = Pretraining(
-            self.method, self.config, self.views, total=self.total, ids=ids, labels=labels, checkpoint=self._newest
+            self.method,
+            self.config,
+            self.modality,
+            self.train,
+            total=self.total,
+            ids=ids,
+            labels=labels,
+            checkpoint=self._newest,
         )
         if self.state is not None:
             watch.resume(self.state, module)
@@ -232,11 +218,11 @@ class Run:
         else:
             fresh = build_method(self.config, len(self.train), untrained=True).encoder.to(self.device)
             results = evaluate(
-                {"trained": encoder, "untrained": calibrated(fresh, self.train, self.prepare)},
+                {"trained": encoder, "untrained": calibrated(fresh, self.train, self.modality.preparation)},
                 self.train,
                 test,
-                prepare=self.prepare,
-                raw=None if self.prepare.plain else Preparation(self.config.image_size),
+                prepare=self.modality.preparation,
+                raw=self.modality.raw,
                 seed=self.config.seed,
                 data=(self.test is not None and self.config.sources.test) or self.config.data,
                 split=split,
@@ -247,7 +233,7 @@ class Run:
             self.console.print(f"evaluated in {time.perf_counter() - start:.0f} s on {len(test):,} {split} samples")
         else:
             self._tell("not evaluated: " + "; ".join(results.notes))
-        h = embed(encoder, test, prepare=self.prepare)
+        h = embed(encoder, test, prepare=self.modality.preparation)
         find_neighbours(h, test, seed=self.config.seed).save(self.folder / "neighbours.npz")
         return results
 
@@ -283,13 +269,7 @@ def build_method(config: TrainConfig, samples: int, *, untrained: bool = False) 
         if option not in known:
             raise ValueError(f"{config.method} has no option {option!r}{nearest(option, known)}")
     torch.manual_seed(config.seed)
-    encoder = backbone(
-        config.backbone,
-        size=config.image_size,
-        pretrained=config.pretrained and not untrained,
-        weights=None if untrained else config.weights,
-        published_stem=config.pretrained,
-    )
+    encoder = modality_of(config).encoder(untrained=untrained)
     features: int = encoder.num_features  # type: ignore[assignment]
     try:
         return METHODS[config.method](encoder, features=features, samples=samples, **config.options)
@@ -320,18 +300,6 @@ def environment(device: torch.device) -> dict[str, object]:
         "device": str(device),
         "threads": torch.get_num_threads(),
     }
-
-
-def preset(config: TrainConfig) -> str:
-    """The name of the views: those asked for, else the method's own."""
-    return config.views or VIEWS.get(config.method, "simclr")
-
-
-def _views(config: TrainConfig) -> tuple[ImageView, ...]:
-    name = preset(config)
-    if name not in PRESETS:
-        raise ValueError(f"there are no views {name!r}{nearest(name, set(PRESETS))}")
-    return PRESETS[name](config.image_size)
 
 
 def find_device(name: str) -> torch.device:

@@ -1,6 +1,7 @@
 """The view without chance: how an image is prepared for an encoder that is evaluated or used."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -49,6 +50,17 @@ class Preparation:
     def plain(self) -> bool:
         """Whether it only resizes, and normalises all images alike."""
         return not (self.grayscale or self.standardize)
+
+    def card(self) -> dict[str, Any]:
+        """The same for the card beside an encoder's weights."""
+        return {
+            "image_size": self.size,
+            "mean": list(self.mean),
+            "std": list(self.std),
+            "grayscale": self.grayscale,
+            "standardize": self.standardize,
+            "preprocessing": self.words(),
+        }
 
     def words(self) -> str:
         """For who writes it in another language.

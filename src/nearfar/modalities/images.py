@@ -1,0 +1,86 @@
+"""Images: recipes of views, backbones by name, and the preparation without chance."""
+
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from nearfar.config import TrainConfig, nearest
+from nearfar.data import Dataset, open_data
+from nearfar.methods import VIEWS
+from nearfar.nn.backbones import backbone
+from nearfar.views import PRESETS, ImageView, Preparation, make_views
+from nearfar.views.grid import ROWS, view_grid
+
+_STORED = 1.15  # side of a stored image, in sides of a view
+
+
+class Images:
+    """Pictures from which each view cuts its own.
+
+    Attributes:
+        recipes: one for each view.
+        preparation: what an image goes through outside of training.
+    """
+
+    def __init__(self, config: TrainConfig) -> None:
+        self.config, self.preset = config, preset(config)
+        if self.preset not in PRESETS:
+            raise ValueError(f"there are no views {self.preset!r}{nearest(self.preset, set(PRESETS))}")
+        self.recipes: tuple[ImageView, ...] = PRESETS[self.preset](config.image_size)
+        self.preparation = Preparation.of(self.recipes[0])
+        self._room: list[Tensor] = []
+
+    def open(self, spec: str, *, split: str | None = None, groups: str | None = None) -> Dataset:
+        sources = self.config.sources
+        built_in = spec.startswith("glyphs")
+        return open_data(
+            spec,
+            size=sources.size or (None if built_in else round(self.config.image_size * _STORED)),
+            split=split if built_in else None,
+            labels=sources.labels,
+            path_column=sources.path_column,
+            label_column=sources.label_column,
+            group_column=sources.group_column,
+            groups=groups,
+            stream=sources.stream,
+            strict=sources.strict,
+        )
+
+    def encoder(self, *, untrained: bool = False) -> nn.Module:
+        return backbone(
+            self.config.backbone,
+            size=self.config.image_size,
+            pretrained=self.config.pretrained and not untrained,
+            weights=None if untrained else self.config.weights,
+            published_stem=self.config.pretrained,
+        )
+
+    def views(self, samples: Tensor, source: Dataset, index: Tensor, *, seed: int, step: int) -> list[Tensor]:
+        return make_views(samples, self.recipes, seed=seed, step=step, out=self._room_for(samples))
+
+    def two_views(self, samples: Tensor, source: Dataset, index: Tensor, *, seed: int, step: int) -> list[Tensor]:
+        recipes = self.recipes[:2] if len(self.recipes) > 1 else self.recipes * 2
+        return make_views(samples, recipes, seed=seed, step=step)
+
+    def _room_for(self, images: Tensor) -> list[Tensor]:
+        """Where to write the views of these images: over those of the step before, which nothing needs any more."""
+        if not self._room or len(self._room[0]) != len(images) or self._room[0].device != images.device:
+            layout = torch.channels_last if self.config.channels_last else torch.contiguous_format
+            shapes = [(len(images), 3, view.size, view.size) for view in self.recipes]
+            self._room = [torch.empty(s, device=images.device, memory_format=layout) for s in shapes]
+        return self._room
+
+    @property
+    def raw(self) -> Preparation | None:
+        return None if self.preparation.plain else Preparation(self.config.image_size)
+
+    def show(self, source: Dataset, folder: Path) -> str:
+        sample = source.fetch(torch.arange(min(ROWS, len(source))))
+        shown = view_grid(sample, self.recipes, folder / "views.png", seed=self.config.seed)
+        return f"views: {self.preset}, shown in {shown}; --views chooses others"
+
+
+def preset(config: TrainConfig) -> str:
+    """The name of the views: those asked for, else the method's own."""
+    return config.views or VIEWS.get(config.method, "simclr")

@@ -1,0 +1,61 @@
+"""What a run must know of a kind of data: how its samples are opened, viewed, prepared, encoded and shown."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+from torch import Tensor, nn
+
+from nearfar.data import Dataset
+
+
+class Preparing(Protocol):
+    """What fetched samples go through outside of training, where nothing is left to chance."""
+
+    def __call__(self, samples: Tensor, /) -> Tensor: ...
+
+    def card(self) -> dict[str, Any]:
+        """How to feed the encoder, for the card beside its weights."""
+        ...
+
+
+class Modality(Protocol):
+    """Made from a configuration; all that differs between images, sentences and sounds in a run is in here."""
+
+    @property
+    def preparation(self) -> Preparing: ...
+
+    def open(self, spec: str, *, split: str | None = None, groups: str | None = None) -> Dataset:
+        """The samples that a name or path stands for."""
+        ...
+
+    def encoder(self, *, untrained: bool = False) -> nn.Module:
+        """A fresh encoder, its F in `num_features`.
+
+        Args:
+            untrained: draw the weights also where the run begins with given ones.
+        """
+        ...
+
+    def views(self, samples: Tensor, source: Dataset, index: Tensor, *, seed: int, step: int) -> list[Tensor]:
+        """What the method sees of a batch in training: the same seed and step always give the same.
+
+        Args:
+            samples: what `source.fetch(index)` gave, on the device.
+            source: where they are from.
+            index: (B,) their numbers there.
+        """
+        ...
+
+    def two_views(self, samples: Tensor, source: Dataset, index: Tensor, *, seed: int, step: int) -> list[Tensor]:
+        """Two views as in training, also where the method needs but one: what should be alike in validation."""
+        ...
+
+    @property
+    def raw(self) -> Callable[[Tensor], Tensor] | None:
+        """Fetched samples to the baseline "raw", where the preparation does more than bring them into form."""
+        ...
+
+    def show(self, source: Dataset, folder: Path) -> str:
+        """Let the user see what the method sees, in the run folder; a line that says where."""
+        ...
