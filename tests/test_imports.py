@@ -22,10 +22,10 @@ MAY_IMPORT = {
     "methods": {"losses", "nn", "scale"},
     "evaluate": {"losses", "nn", "data", "views", "config"},
     "report": {"evaluate", "data", "views"},
-    "export": {"nn", "data", "views", "config"},
+    "export": {"nn", "data", "views", "modalities", "config"},
     "embeddings": {"losses", "data", "export"},
     "doctor": {"data", "embeddings"},
-    "modalities": {"nn", "methods", "data", "views", "config"},
+    "modalities": {"nn", "methods", "data", "views", "evaluate", "config"},
     "train": {
         *("losses", "nn", "scale", "methods", "modalities", "data", "views", "evaluate", "report", "export", "config"),
     },

@@ -17,6 +17,8 @@ class ReadConfig:
     size: int | None = None  # side of the stored image; None: a little more than the views need
     path_column: str | None = None  # of a table
     label_column: str | None = None
+    caption_column: str | None = None  # of a table of images: what each shows
+    text_column: str | None = None  # of a table of sentences
     stream: bool = False  # decode at every look instead of packing
     strict: bool = False  # stop at a broken file instead of skipping it
 
@@ -48,6 +50,39 @@ class OptimizerConfig:
 
 
 @dataclass(frozen=True)
+class TextConfig:
+    """How texts become tokens and features, in runs on sentences and on images with captions."""
+
+    encoder: str = "text-tiny"  # the text tower beside images; of sentences alone, `backbone` is the encoder
+    tokenizer: str | None = None  # a tokenizer.json, its folder or a name of the Hugging Face hub; None: learned
+    vocabulary: int = 8192  # tokens at most, where it is learned
+    length: int = 64  # tokens of a text at most
+    pooling: Literal["mean", "cls", "last"] = "mean"
+    causal: bool = False  # a token sees those before it alone
+    dropout: float | None = None  # None: 0.1 of sentences alone, whose only view it is, else 0
+    dim: int = 256  # of the space that images and texts share
+
+    def __post_init__(self) -> None:
+        for name, least in (("vocabulary", 260), ("length", 3), ("dim", 1)):
+            if getattr(self, name) < least:
+                raise ValueError(f"text.{name} is {getattr(self, name)}, expected at least {least}")
+        if self.dropout is not None and not 0 <= self.dropout < 1:
+            raise ValueError(f"text.dropout is {self.dropout}, expected a part from 0 to below 1")
+
+
+_KIND_OF_METHOD = {"clip": "image-text", "siglip": "image-text", "lit": "image-text", "simcse": "text"}
+
+
+def kind_of(data: str, method: str, modality: str | None) -> str:
+    """ "image", "image-text" or "text".
+
+    >>> kind_of("photos/", "moco", None), kind_of("lines.txt", "simclr", None), kind_of("pairs.csv", "clip", None)
+    ('image', 'text', 'image-text')
+    """
+    return modality or _KIND_OF_METHOD.get(method, "text" if data.endswith(".txt") else "image")
+
+
+@dataclass(frozen=True)
 class TrainConfig:
     """One pretraining run."""
 
@@ -69,8 +104,15 @@ class TrainConfig:
     health_every: int = 100  # steps between looks at the health
     checkpoint_every: int = 500  # steps between checkpoints; one is written at the end of each epoch, too
     tensorboard: bool = False
+    modality: Literal["image", "image-text", "text"] | None = None  # kind of data; None: what the method is for
     sources: DataConfig = field(default_factory=DataConfig)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    text: TextConfig = field(default_factory=TextConfig)
+
+    @property
+    def kind(self) -> str:
+        """The modality: what was asked for, else what the method is for, else what the data look like."""
+        return kind_of(self.data, self.method, self.modality)
 
     def __post_init__(self) -> None:
         for name in ("image_size", "epochs", "batch_size", "accumulate", "health_every", "checkpoint_every"):
@@ -165,6 +207,7 @@ class ProtocolConfig:
     viewed: int = 500  # images looked at in several views
     validation: float = 0.1  # part of the training rows on which strength and number of epochs are chosen
     resamples: int = 200  # of the bootstrap
+    templates: str | None = None  # of zero-shot's sentences: a file with one to a line, or one with {} for the name
     sgd: HeadConfig = field(default_factory=HeadConfig)
     finetune: FinetuneConfig = field(default_factory=FinetuneConfig)
     detection: DetectionConfig = field(default_factory=DetectionConfig)
@@ -192,22 +235,33 @@ class ProtocolConfig:
                 raise ValueError(f"{group}.lr is {settings.lr}, expected above 0")
 
 
-# What a run on built-in data starts from where nothing else is asked for. `options` are for SimCLR alone;
-# they, the batch and the views were chosen on fonts held out of the training fonts.
-BUILT_IN: dict[str, dict[str, Any]] = {
-    "glyphs": {
+# What a run starts from where nothing else is asked for: of every kind of data, and on built-in data of that kind.
+# `options` are for SimCLR alone; those of glyphs, the batch and the views were chosen on fonts held out of the training
+# fonts.
+OF_KIND: dict[str, dict[str, Any]] = {
+    "image": {},
+    "image-text": {"optimizer": {"name": "adamw"}},
+    "text": {"backbone": "text-tiny", "batch_size": 64, "optimizer": {"name": "adamw"}},
+}
+BUILT_IN: dict[tuple[str, str], dict[str, Any]] = {
+    ("image", "glyphs"): {
         "views": "shapes",
         "backbone": "strokes",
         "epochs": 7,
         "batch_size": 64,
         "optimizer": {"name": "adamw", "lr": 8e-3},
         "options": {"temperature": 0.2, "layers": 1, "dim": 256},
-    }
+    },
+    ("image-text", "glyphs"): {
+        "batch_size": 128,
+        "optimizer": {"name": "adamw", "lr": 4e-3},
+        "text": {"encoder": "text-micro", "vocabulary": 512, "length": 24, "dim": 128},
+    },
 }
 
 
 def completed(given: Mapping[str, Any]) -> dict[str, Any]:
-    """What was asked for, and around it what built-in data bring with them; data of one's own bring nothing.
+    """What was asked for, and around it what its kind of data starts from, and what built-in data bring with them.
 
     A method's options stay away from another method, an optimiser's rate from another optimiser.
 
@@ -215,15 +269,18 @@ def completed(given: Mapping[str, Any]) -> dict[str, Any]:
     {'data': 'photos/', 'epochs': 3}
     >>> completed({"data": "glyphs:400", "epochs": 3, "optimizer": {"name": "sgd"}})["optimizer"]
     {'name': 'sgd'}
+    >>> completed({"data": "lines.txt", "method": "simcse"})["backbone"]
+    'text-tiny'
     """
-    data = str(given.get("data", TrainConfig.data))
-    own = dict(BUILT_IN.get(data.partition(":")[0], {}))
-    if given.get("method", "simclr") != "simclr":
+    data, method = str(given.get("data", TrainConfig.data)), str(given.get("method", TrainConfig.method))
+    kind = kind_of(data, method, given.get("modality"))
+    own = {**OF_KIND.get(kind, {}), **BUILT_IN.get((kind, data.partition(":")[0]), {})}
+    if method != "simclr":
         own.pop("options", None)
     if "name" in (rates := given.get("optimizer") or {}) and rates["name"] != own.get("optimizer", {}).get("name"):
         own.pop("optimizer", None)
     merged = {**own, **{name: value for name, value in given.items() if value is not None}}
-    for name in ("optimizer", "options"):
+    for name in ("optimizer", "options", "text"):
         if isinstance(asked := merged.get(name), Mapping):
             merged[name] = {**own.get(name, {}), **asked}
     return merged

@@ -31,10 +31,10 @@ def main(arguments: list[str]) -> int:
     from nearfar.embeddings.query import embed_image, picture_of
     from nearfar.embeddings.search import search
     from nearfar.embeddings.sheet import CELL, contact_sheet
-    from nearfar.export import load
+    from nearfar.export import load_images
 
     console = Console()
-    encoder, file = load(options.run), Embeddings(options.embeddings)
+    encoder, file = load_images(options.run), Embeddings(options.embeddings)
     query = embed_image(encoder, file, Path(options.image))  # (1, F)
     with console.status(f"searching {len(file):,} rows"):
         hits = search(query, file, k=options.k, find=lookup(file, options.index, effort=options.effort))

@@ -19,7 +19,7 @@ from nearfar.data.cache import locked, replacing
 from nearfar.embeddings.files import check_kind
 from nearfar.embeddings.parts import Parts, parts_folder
 from nearfar.embeddings.progress import bar
-from nearfar.export.model import Encoder, load
+from nearfar.export.model import Encoder, load_images
 
 MARGIN = 1.15  # files are decoded at this many times the encoder's image size, as training does
 AHEAD = 2  # batches that may wait, read and prepared
@@ -75,7 +75,7 @@ def embed(
     for name, value in (("batch_size", batch_size), ("chunk", chunk)):
         if value < 1:
             raise ValueError(f"{name} is {value}, expected at least 1")
-    encoder = run if isinstance(run, Encoder) else load(run)
+    encoder = run if isinstance(run, Encoder) else load_images(run)
     place = _device(device)
     spec = str(data) if isinstance(data, str | Path) else None
     images = opened(data, encoder, size, split, labels) if isinstance(data, str | Path) else data

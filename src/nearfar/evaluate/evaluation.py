@@ -99,6 +99,8 @@ def evaluate(
             measure = PROTOCOLS[protocol]
             if measure.needs == "labels" and not labelled:
                 continue
+            if measure.reads and name in ("raw", "prepared"):  # pixels read nothing
+                continue
             words = Console().status(escape(f"{name}: {protocol}")) if progress and protocol not in _BARS else None
             with words or nullcontext():
                 outcome = _measured(measure, task, range(seed, seed + (seeds if measure.seeded else 1)))

@@ -3,9 +3,11 @@
 import torch
 from torch import Tensor
 
+from nearfar.data.groups import caption_ids
 from nearfar.evaluate.augment import augment
 from nearfar.evaluate.classification import classification, probabilities
 from nearfar.evaluate.clustering import agreement, cluster_agreement
+from nearfar.evaluate.cross_modal import cross_modal
 from nearfar.evaluate.detection import detection
 from nearfar.evaluate.embeddings import embed
 from nearfar.evaluate.finetune import Recipe, train_on_labels
@@ -24,10 +26,14 @@ from nearfar.evaluate.metrics import Estimate, accuracy, mean_estimate, resample
 from nearfar.evaluate.retrieval import retrieval
 from nearfar.evaluate.task import Measure, Outcome, Task, arrays
 from nearfar.evaluate.verification import FALSE_RATES, Roc, draw_pairs, pair_similarity, roc
+from nearfar.evaluate.zero_shot import EmbedTexts, class_weights
+from nearfar.evaluate.zero_shot import zero_shot as by_names
 from nearfar.losses.arguments import unit
 from nearfar.views.presets import simclr, view_generator
 
 _PAIR_RESAMPLES = 100  # each sorts all pairs
+
+_LOGIT_SCALE = 100.0  # of an encoder that does not say; calibration depends on it, accuracy does not
 
 
 def knn(task: Task, seed: int) -> Outcome:
@@ -213,6 +219,49 @@ def _view(task: Task, places: Tensor, seed: int, index: int) -> Tensor:
     )
 
 
+def zero_shot(task: Task, seed: int) -> Outcome:
+    """The names of the classes as the classifier: no training image is looked at."""
+    names = task.train.images.classes
+    if names is None:
+        raise ValueError("the classes have no names, which zero-shot classification reads")
+    weights = class_weights(_reading(task), names, task.settings.templates, batch_size=task.batch_size)
+    return by_names(
+        task.test_features,
+        task.test.labels,
+        weights,
+        logit_scale=float(getattr(task.encoder, "logit_scale", _LOGIT_SCALE)),
+        count=task.settings.resamples,
+        seed=seed,
+    )
+
+
+def captions(task: Task, seed: int) -> Outcome:
+    """Each image asks for its captions and each caption for its image; captions that say the same are all right."""
+    found = getattr(task.test.images, "captions", None)
+    if found is None:
+        raise ValueError(f"the {task.test.name} part has no captions")
+    embed_texts, of = _reading(task), [found[row] for row in task.test.rows.tolist()]
+    texts = [text for several in of for text in several]
+    owner = torch.arange(len(of)).repeat_interleave(torch.tensor([len(several) for several in of]))
+    z = torch.cat([embed_texts(texts[i : i + task.batch_size]).cpu() for i in range(0, len(texts), task.batch_size)])
+    return cross_modal(
+        task.test_features,
+        z,
+        owner,
+        ids=caption_ids(texts),
+        cutoffs=task.settings.cutoffs,
+        count=task.settings.resamples,
+        seed=seed,
+    )
+
+
+def _reading(task: Task) -> EmbedTexts:
+    embed_texts: EmbedTexts | None = getattr(task.encoder, "embed_texts", None)
+    if embed_texts is None:
+        raise ValueError("it reads no texts; expected an encoder of images and texts, such as one that CLIP trained")
+    return embed_texts
+
+
 def _classified(task: Task, scores: Tensor, seed: int) -> Outcome:
     return classification(scores, task.test.labels, classes=task.classes, count=task.settings.resamples, seed=seed)
 
@@ -227,6 +276,10 @@ PROTOCOLS: dict[str, Measure] = {
     "clustering": Measure(clustering, "k-means against the classes: NMI, ARI, purity", "NMI", seeded=True),
     "geometry": Measure(
         geometry, "alignment, uniformity, RankMe, LiDAR, spectrum, hubness, purity", "RankMe", needs="images"
+    ),
+    "zero_shot": Measure(zero_shot, "classification by the names of the classes", "accuracy", reads=True),
+    "captions": Measure(
+        captions, "images and their captions, each found by the other", "recall@1,.*", needs="images", reads=True
     ),
     "detection": Measure(detection, "a detector on boxes: AP, AP50, AP75", "AP", seeded=True, needs="boxes"),
 }

@@ -113,6 +113,7 @@ class Measure:
     headline: str  # pattern of the metrics to read first
     seeded: bool = False  # the result depends on the seed, so that several are worth their time
     needs: Literal["labels", "boxes", "images"] = "labels"  # of the data; images alone are enough for the last
+    reads: bool = False  # for encoders of images and texts alone
 
 
 def arrays(**tensors: Tensor) -> Curves:

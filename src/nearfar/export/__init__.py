@@ -1,7 +1,20 @@
 """The encoder as a file: safetensors and a card, and the shapes other programs read."""
 
 from nearfar.export.card import make_card, read_card
-from nearfar.export.model import Encoder, load, save_model
+from nearfar.export.model import Encoder, Model, ReadingEncoder, TextModel, load, load_images, save_model
 from nearfar.export.write import FORMATS, Exported, export
 
-__all__ = ["FORMATS", "Encoder", "Exported", "export", "load", "make_card", "read_card", "save_model"]
+__all__ = [
+    "FORMATS",
+    "Encoder",
+    "Exported",
+    "Model",
+    "ReadingEncoder",
+    "TextModel",
+    "export",
+    "load",
+    "load_images",
+    "make_card",
+    "read_card",
+    "save_model",
+]

@@ -12,6 +12,7 @@ from nearfar.config import TrainConfig
 from nearfar.views import Preparation
 
 FORMAT = "nearfar encoder"
+MODALITIES = ("image", "image-text", "text")
 LARGEST_SIDE = 4096  # of an input image; more is a mistake, or a file that wants all the memory
 LARGEST_FILE = 16 << 20  # bytes of a card
 
@@ -60,9 +61,15 @@ def read_card(path: Path) -> Card:
         raise ValueError(f"{path} is no card ({' '.join(str(error).split())}); export the run again") from None
     if not isinstance(card, dict) or card.get("format") != FORMAT:
         raise ValueError(f"{path} is not the card of an encoder, expected an object with format {FORMAT!r}")
-    name, side = card.get("backbone"), card.get("image_size")
+    name, side, kind = card.get("backbone"), card.get("image_size"), card.get("modality", "image")
     if not isinstance(name, str) or not name:
         raise ValueError(f"{path}: backbone is {shown(name)}, expected a name")
+    if kind not in MODALITIES:
+        raise ValueError(f"{path}: modality is {shown(kind)}, expected one of {', '.join(MODALITIES)}")
+    if kind != "image" and not isinstance(card.get("config"), dict):
+        raise ValueError(f"{path}: config is {shown(card.get('config'))}, expected keys and values")
+    if kind == "text":
+        return card
     if not isinstance(side, int) or isinstance(side, bool) or not 1 <= side <= LARGEST_SIDE:
         raise ValueError(f"{path}: image_size is {shown(side)}, expected a whole number from 1 to {LARGEST_SIDE}")
     for key in ("mean", "std"):

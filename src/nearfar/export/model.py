@@ -2,7 +2,8 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,13 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from nearfar.config import TrainConfig
+from nearfar.config import TrainConfig, build
+from nearfar.data import Tokenizer
 from nearfar.data.cache import replacing
 from nearfar.export.card import Card, make_card, preparation, read_card
+from nearfar.modalities import modality_of
 from nearfar.nn.backbones import backbone
+from nearfar.nn.towers import TwoTowers
 
 MODEL, CARD = "model.safetensors", "card.json"
 
@@ -47,7 +51,33 @@ def write_weights(weights: Mapping[str, Tensor], path: Path) -> None:
         save_file({name: x.detach().cpu().contiguous().clone() for name, x in weights.items()}, fresh)
 
 
-class Encoder(nn.Module):
+class Model(nn.Module):
+    """A trained backbone with its card.
+
+    Attributes:
+        num_features: F.
+    """
+
+    def __init__(self, backbone: nn.Module, card: Card) -> None:
+        super().__init__()
+        self.backbone, self.card = backbone, card
+        self.num_features: int = backbone.num_features  # type: ignore[assignment]
+
+    def digest(self) -> str:
+        """A short text that is another as soon as any weight or the preparation is."""
+        digest = hashlib.blake2b(digest_size=12)
+        digest.update(repr([self.card["backbone"], self._fed()]).encode())
+        for name, x in sorted(self.backbone.state_dict().items()):
+            digest.update(name.encode())
+            digest.update(x.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+        return digest.hexdigest()
+
+    def _fed(self) -> object:
+        """What the features depend on beside the weights."""
+        return self.card.get("preprocessing")
+
+
+class Encoder(Model):
     """A trained backbone with its preparation: images in, features out.
 
     >>> encoder = nearfar.load("runs/mine")  # doctest: +SKIP
@@ -55,9 +85,7 @@ class Encoder(nn.Module):
     """
 
     def __init__(self, backbone: nn.Module, card: Card) -> None:
-        super().__init__()
-        self.backbone, self.card = backbone, card
-        self.num_features: int = backbone.num_features  # type: ignore[assignment]
+        super().__init__(backbone, card)
         self.preparation = preparation(card)
 
     def prepare(self, images: Tensor) -> Tensor:
@@ -78,27 +106,94 @@ class Encoder(nn.Module):
         """(B, F) features of raw images."""
         return self(self.prepare(images))  # type: ignore[no-any-return]
 
-    def digest(self) -> str:
-        """A short text that is another as soon as any weight or the preparation is."""
-        digest = hashlib.blake2b(digest_size=12)
-        digest.update(repr([self.card["backbone"], self.preparation]).encode())
-        for name, x in sorted(self.backbone.state_dict().items()):
-            digest.update(name.encode())
-            digest.update(x.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
-        return digest.hexdigest()
+    def _fed(self) -> object:
+        return self.preparation
 
 
-def load(run: str | Path) -> Encoder:
-    """The encoder of a finished run, or of an exported folder, in evaluation mode; nothing is unpickled."""
+class ReadingEncoder(Encoder):
+    """An encoder of images that reads texts, too, into the same space."""
+
+    def __init__(self, towers: TwoTowers, card: Card, tokenizer: Tokenizer) -> None:
+        super().__init__(towers, card)
+        self.tokenizer = tokenizer
+        temperature = card.get("temperature")
+        self.logit_scale = 1 / temperature if isinstance(temperature, float) and temperature > 0 else 100.0
+
+    @torch.no_grad()
+    def embed_texts(self, texts: Sequence[str]) -> Tensor:
+        """(B, F) of B texts; their cosine with `embed` of images says how well they fit."""
+        tokens = self.tokenizer.encode(list(texts)).to(next(self.backbone.parameters()).device)
+        z: Tensor = self.backbone.second(tokens)  # type: ignore[operator]
+        return z
+
+
+class TextModel(Model):
+    """A trained text encoder with its tokenizer: sentences in, features out."""
+
+    def __init__(self, backbone: nn.Module, card: Card, tokenizer: Tokenizer) -> None:
+        super().__init__(backbone, card)
+        self.tokenizer = tokenizer
+
+    def prepare(self, tokens: Tensor) -> Tensor:
+        return tokens
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """(B, L) tokens to (B, F); `embed_texts` takes sentences."""
+        h: Tensor = self.backbone(tokens)
+        return h
+
+    @torch.no_grad()
+    def embed_texts(self, texts: Sequence[str]) -> Tensor:
+        """(B, F) of B sentences."""
+        tokens = self.tokenizer.encode(list(texts)).to(next(self.backbone.parameters()).device)
+        return self(tokens)  # type: ignore[no-any-return]
+
+
+def load(run: str | Path) -> Any:
+    """The encoder of a finished run, or of an exported folder, in evaluation mode; nothing is unpickled.
+
+    Returns:
+        An `Encoder` of images, which is a `ReadingEncoder` where it was trained with captions, or a `TextModel`.
+    """
     folder = Path(run)
     if not (folder / MODEL).is_file() or not (folder / CARD).is_file():
         raise FileNotFoundError(f"{folder} holds no {MODEL} and {CARD}, expected the folder of a finished run")
     card = read_card(folder / CARD)
     weights = _read_weights(folder / MODEL)
-    network = backbone(card["backbone"], size=card["image_size"], published_stem=card.get("pretrained") is True)
+    network = rebuilt(card, folder)
     _check_fit(weights, network, folder / MODEL, card["backbone"])
     network.load_state_dict(weights)
-    return Encoder(network, card).eval()
+    return with_card(network, card, folder).eval()
+
+
+def load_images(run: str | Path) -> Encoder:
+    """The same where images are to be encoded."""
+    model = load(run)
+    if not isinstance(model, Encoder):
+        raise ValueError(f"{run} was trained on texts, expected an encoder of images")
+    return model
+
+
+def rebuilt(card: Card, folder: Path) -> nn.Module:
+    """The network of a card, before its weights."""
+    if card.get("modality", "image") == "image":
+        return backbone(card["backbone"], size=card["image_size"], published_stem=card.get("pretrained") is True)
+    config: TrainConfig = build(TrainConfig, card["config"], str(folder / CARD))
+    if config.text.tokenizer is not None:  # a copy of it lies beside the weights
+        config = replace(config, text=replace(config.text, tokenizer=str(folder)))
+    return modality_of(config).encoder(untrained=True)
+
+
+def with_card(network: nn.Module, card: Card, folder: Path) -> Model:
+    """A network as a user meets it."""
+    kind = card.get("modality", "image")
+    if kind == "image":
+        return Encoder(network, card)
+    tokenizer = Tokenizer.load(folder, length=card["config"]["text"]["length"])
+    if kind == "text":
+        return TextModel(network, card, tokenizer)
+    assert isinstance(network, TwoTowers)
+    return ReadingEncoder(network, card, tokenizer)
 
 
 def _read_weights(path: Path) -> dict[str, Tensor]:

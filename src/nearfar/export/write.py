@@ -5,7 +5,7 @@ from pathlib import Path
 
 from nearfar.export.card import with_metrics
 from nearfar.export.graphs import to_onnx, to_torch_export, to_torchscript
-from nearfar.export.model import CARD, load, write_model
+from nearfar.export.model import CARD, load_images, write_model
 from nearfar.export.shapes import to_huggingface, to_timm, to_torchvision
 
 FILES = {  # what a format that is a single file is called
@@ -39,7 +39,7 @@ def export(run: str | Path, format: str, out: str | Path | None = None, *, licen
     if format not in FORMATS:
         raise ValueError(f"the format is {format!r}, expected one of {', '.join(FORMATS)}")
     folder = Path(run)
-    encoder = load(folder)
+    encoder = load_images(folder)
     card = with_metrics(encoder.card, folder / "evaluation.json")
     if licence is not None:
         card = {**card, "licence": licence}
@@ -55,5 +55,5 @@ def export(run: str | Path, format: str, out: str | Path | None = None, *, licen
         to_huggingface(encoder, card, path)
     else:
         write_model(encoder.backbone.state_dict(), card, path)
-    load(path)  # what was written can be read
+    load_images(path)  # what was written can be read
     return Exported(path, None)

@@ -58,3 +58,8 @@ class Method(nn.Module):
         """(B, F), what the encoder makes of x."""
         h: Tensor = self.encoder(x)
         return h
+
+    @torch.no_grad()
+    def embed_pair(self, views: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+        """(B, F) twice, of each sample two embeddings that should be alike: those of its first two views."""
+        return self.embed(views[0]), self.embed(views[1])

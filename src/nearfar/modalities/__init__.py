@@ -3,11 +3,15 @@
 from nearfar.config import TrainConfig
 from nearfar.modalities.images import Images
 from nearfar.modalities.modality import Modality
+from nearfar.modalities.pairs import Pairs
+from nearfar.modalities.texts import Texts
+
+MODALITIES = {"image": Images, "image-text": Pairs, "text": Texts}
 
 
 def modality_of(config: TrainConfig) -> Modality:
     """The kind of data that a run is on."""
-    return Images(config)
+    return MODALITIES[config.kind](config)
 
 
-__all__ = ["Images", "Modality", "modality_of"]
+__all__ = ["MODALITIES", "Images", "Modality", "Pairs", "Texts", "modality_of"]

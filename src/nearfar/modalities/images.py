@@ -1,6 +1,8 @@
 """Images: recipes of views, backbones by name, and the preparation without chance."""
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +24,8 @@ class Images:
         recipes: one for each view.
         preparation: what an image goes through outside of training.
     """
+
+    protocols: tuple[str, ...] = ("knn", "linear")
 
     def __init__(self, config: TrainConfig) -> None:
         self.config, self.preset = config, preset(config)
@@ -74,6 +78,15 @@ class Images:
     @property
     def raw(self) -> Preparation | None:
         return None if self.preparation.plain else Preparation(self.config.image_size)
+
+    def ids(self, source: Dataset) -> Tensor:
+        return source.groups if source.groups is not None else torch.arange(len(source))
+
+    def baseline(self, train: Dataset) -> Callable[[Tensor], Tensor] | None:
+        return None
+
+    def card(self) -> dict[str, Any]:
+        return self.preparation.card()
 
     def show(self, source: Dataset, folder: Path) -> str:
         sample = source.fetch(torch.arange(min(ROWS, len(source))))

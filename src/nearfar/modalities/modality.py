@@ -1,6 +1,6 @@
 """What a run must know of a kind of data: how its samples are opened, viewed, prepared, encoded and shown."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -9,21 +9,13 @@ from torch import Tensor, nn
 from nearfar.data import Dataset
 
 
-class Preparing(Protocol):
-    """What fetched samples go through outside of training, where nothing is left to chance."""
-
-    def __call__(self, samples: Tensor, /) -> Tensor: ...
-
-    def card(self) -> dict[str, Any]:
-        """How to feed the encoder, for the card beside its weights."""
-        ...
-
-
 class Modality(Protocol):
     """Made from a configuration; all that differs between images, sentences and sounds in a run is in here."""
 
     @property
-    def preparation(self) -> Preparing: ...
+    def preparation(self) -> Callable[[Tensor], Tensor]:
+        """What fetched samples go through outside of training, where nothing is left to chance."""
+        ...
 
     def open(self, spec: str, *, split: str | None = None, groups: str | None = None) -> Dataset:
         """The samples that a name or path stands for."""
@@ -54,6 +46,23 @@ class Modality(Protocol):
     @property
     def raw(self) -> Callable[[Tensor], Tensor] | None:
         """Fetched samples to the baseline "raw", where the preparation does more than bring them into form."""
+        ...
+
+    def ids(self, source: Dataset) -> Tensor:
+        """(N,): samples with equal ids are never negatives of each other."""
+        ...
+
+    def baseline(self, train: Dataset) -> Callable[[Tensor], Tensor] | None:
+        """What prepared samples are worth before anything is learned, as an encoder; None: their values."""
+        ...
+
+    @property
+    def protocols(self) -> Sequence[str]:
+        """What is measured at the end of a run."""
+        ...
+
+    def card(self) -> dict[str, Any]:
+        """How to feed the encoder, for the card beside its weights."""
         ...
 
     def show(self, source: Dataset, folder: Path) -> str:

@@ -17,7 +17,7 @@ from nearfar.train.run import Run
 __all__ = ["DataConfig", "Encoder", "OptimizerConfig", "Results", "Run", "TrainConfig", "load", "run", "train"]
 
 
-def train(data: str | Path = "glyphs", *, out: str | Path | None = None, **settings: Any) -> Encoder:
+def train(data: str | Path = "glyphs", *, out: str | Path | None = None, **settings: Any) -> Any:
     """Pretrain an encoder: train, evaluate, report, as `nearfar train` does.
 
     Args:
@@ -59,7 +59,7 @@ def resumed(folder: Path, *, epochs: int | None = None, console: Console | None 
 class _Callable(ModuleType):
     """So that `nearfar.train(...)` trains, though `nearfar.train` is also the room where that is written."""
 
-    def __call__(self, *arguments: Any, **settings: Any) -> Encoder:
+    def __call__(self, *arguments: Any, **settings: Any) -> Any:
         return train(*arguments, **settings)
 
 

@@ -109,7 +109,9 @@ def _chosen(protocols: Sequence[str], data: str | None) -> tuple[list[str], bool
     """The protocols, and whether they are measured on boxes."""
     if list(protocols) == ["all"]:
         boxed = data is not None and bool(find_boxes(data))
-        return [name for name, measure in PROTOCOLS.items() if (measure.needs == "boxes") == boxed], boxed
+        return [
+            name for name, measure in PROTOCOLS.items() if (measure.needs == "boxes") == boxed and not measure.reads
+        ], boxed
     unknown = [protocol for protocol in protocols if protocol not in PROTOCOLS]
     if unknown:
         raise ValueError(f"there is no protocol {unknown[0]!r}; known are {', '.join(PROTOCOLS)}")

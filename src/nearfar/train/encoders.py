@@ -9,7 +9,7 @@ from torch import Tensor
 
 from nearfar.config import TrainConfig, build
 from nearfar.export.card import preparation
-from nearfar.export.model import CARD, Encoder, load
+from nearfar.export.model import CARD, Encoder, Model, load_images, with_card
 from nearfar.nn.backbones import backbone
 from nearfar.views import Preparation
 from nearfar.views.image import IMAGENET_MEAN, IMAGENET_STD
@@ -50,13 +50,13 @@ def open_encoder(spec: str, *, size: int | None = None, device: torch.device | s
     if spec.startswith(("timm:", "torchvision:")):
         return _foreign(spec, size, pretrained=True).to(device).eval()
     if Path(spec).expanduser().is_dir():
-        return load(Path(spec).expanduser()).to(device).eval()
+        return load_images(Path(spec).expanduser()).to(device).eval()
     raise FileNotFoundError(
         f"there is no run folder {spec!r}; expected one, timm:NAME, torchvision:NAME or a file that ends in .onnx"
     )
 
 
-def untrained(spec: str, *, size: int | None = None, device: torch.device | str = "cpu") -> Encoder | None:
+def untrained(spec: str, *, size: int | None = None, device: torch.device | str = "cpu") -> Model | None:
     """The same encoder before it learned anything, as it was first drawn; None for ONNX, which cannot be drawn anew."""
     if spec.endswith(".onnx"):
         return None
@@ -67,7 +67,7 @@ def untrained(spec: str, *, size: int | None = None, device: torch.device | str 
 
     card = json.loads((Path(spec).expanduser() / CARD).read_text(encoding="utf-8"))
     config: TrainConfig = build(TrainConfig, card["config"], CARD)
-    return Encoder(build_method(config, samples=2, untrained=True).encoder, card).to(device)
+    return with_card(build_method(config, samples=2, untrained=True).encoder, card, Path(spec).expanduser()).to(device)
 
 
 def _foreign(spec: str, size: int | None, *, pretrained: bool) -> Encoder:

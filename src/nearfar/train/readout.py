@@ -72,7 +72,8 @@ class Readout:
             if len(part) < 2:
                 continue
             samples = self.validation.fetch(part).to(device)
-            v1, v2 = self.modality.two_views(samples, self.validation, part, seed=0, step=number)
-            total += float(nt_xent(method.embed(v1), method.embed(v2), temperature=_TEMPERATURE, reduction="sum"))
+            views = self.modality.two_views(samples, self.validation, part, seed=0, step=number)
+            z1, z2 = method.embed_pair(views)
+            total += float(nt_xent(z1, z2, temperature=_TEMPERATURE, reduction="sum"))
             count += 2 * len(part)
         return total / count if count else float("nan")

@@ -8,6 +8,7 @@ import platform
 import shlex
 import time
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,15 @@ import lightning
 import torch
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 from rich.console import Console
+from torch import Tensor
 
 import nearfar
 from nearfar.config import TrainConfig, nearest
 from nearfar.data import Dataset, Loader, fingerprint
 from nearfar.data.groups import held_out
 from nearfar.evaluate import Results, calibrated, embed, evaluate, find_neighbours
-from nearfar.export.model import save_model
+from nearfar.export.card import read_card
+from nearfar.export.model import CARD, save_model, with_card
 from nearfar.methods import METHODS, Method
 from nearfar.modalities import modality_of
 from nearfar.report import write_report
@@ -124,7 +127,7 @@ class Run:
         save_model(
             self.method.encoder,
             self.config,
-            self.modality.preparation.card(),
+            self.modality.card(),
             self.folder,
             temperature=getattr(self.method, "temperature", None),
             data={"fingerprint": self.fingerprint, "samples": len(self.train)},
@@ -137,7 +140,6 @@ class Run:
     def _fit(self) -> bool:
         """Returns whether the run came to its end."""
         watch = Watch(self.folder, self._readout(), self.steps_per_epoch, self.console, self.fingerprint)
-        ids = self.train.groups if self.train.groups is not None else torch.arange(len(self.train))
         labels = self.train.labels if self.config.method in SUPERVISED else None
         module = Pretraining(
             self.method,
@@ -145,7 +147,7 @@ class Run:
             self.modality,
             self.train,
             total=self.total,
-            ids=ids,
+            ids=self.modality.ids(self.train),
             labels=labels,
             checkpoint=self._newest,
         )
@@ -210,19 +212,28 @@ class Run:
 
     def _evaluate(self) -> Results:
         test, split = (self.test, "test") if self.test is not None else (self.validation, "validation")
-        encoder = self.method.encoder.to(self.device).eval()
+        prepare = self.modality.preparation
+        card = read_card(self.folder / CARD)
+        encoder = with_card(self.method.encoder.to(self.device), card, self.folder).eval()
         start = time.perf_counter()
         if test is None:
             few = f"nothing is held out of {len(self.train):,} samples; give other ones with --sources.test"
             results, test = Results([], [few]), self.train
         else:
-            fresh = build_method(self.config, len(self.train), untrained=True).encoder.to(self.device)
+            fresh = with_card(build_method(self.config, len(self.train), untrained=True).encoder, card, self.folder)
+            encoders: dict[str, Callable[[Tensor], Tensor]] = {
+                "trained": encoder,
+                "untrained": calibrated(fresh.to(self.device), self.train, prepare),
+            }
+            if (baseline := self.modality.baseline(self.train)) is not None:
+                encoders["raw"] = baseline
             results = evaluate(
-                {"trained": encoder, "untrained": calibrated(fresh, self.train, self.modality.preparation)},
+                encoders,
                 self.train,
                 test,
-                prepare=self.modality.preparation,
+                prepare=prepare,
                 raw=self.modality.raw,
+                protocols=self.modality.protocols,
                 seed=self.config.seed,
                 data=(self.test is not None and self.config.sources.test) or self.config.data,
                 split=split,
@@ -233,7 +244,7 @@ class Run:
             self.console.print(f"evaluated in {time.perf_counter() - start:.0f} s on {len(test):,} {split} samples")
         else:
             self._tell("not evaluated: " + "; ".join(results.notes))
-        h = embed(encoder, test, prepare=self.modality.preparation)
+        h = embed(encoder, test, prepare=prepare)
         find_neighbours(h, test, seed=self.config.seed).save(self.folder / "neighbours.npz")
         return results
 

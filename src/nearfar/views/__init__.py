@@ -19,6 +19,7 @@ from nearfar.views.prepare import Preparation, resize_eval
 from nearfar.views.presets import (
     PRESETS,
     byol,
+    clip,
     dino,
     instdisc,
     make_views,
@@ -41,6 +42,7 @@ __all__ = [
     "affine",
     "affine_matrix",
     "byol",
+    "clip",
     "crop_resize",
     "dino",
     "gaussian_blur",

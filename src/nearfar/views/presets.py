@@ -82,6 +82,14 @@ def moco_v3(size: int) -> tuple[ImageView, ...]:
     return replace(first, crop_scale=(0.2, 1.0)), replace(second, crop_scale=(0.2, 1.0))
 
 
+def clip(size: int) -> tuple[ImageView, ...]:
+    """CLIP's view of an image, whose other view is its caption: nearly all of it, and nothing else changed.
+
+    Reference: Radford et al. 2021, section 2.4, https://arxiv.org/abs/2103.00020; the crop's area is open_clip's.
+    """
+    return (ImageView(size=size, crop_scale=(0.9, 1.0), flip=0.0, jitter=0.0, grayscale=0.0, blur=0.0),)
+
+
 def dino(size: int, *, local_crops: int = 8, local_size: int | None = None) -> tuple[ImageView, ...]:
     """DINO's multi-crop: BYOL's two views of large crops, and small views of small crops.
 
@@ -128,6 +136,7 @@ def shapes(size: int) -> tuple[ImageView, ...]:
 
 PRESETS: dict[str, Callable[..., tuple[ImageView, ...]]] = {
     "byol": byol,
+    "clip": clip,
     "dino": dino,
     "instdisc": instdisc,
     "moco_v1": moco_v1,

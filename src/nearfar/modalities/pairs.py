@@ -1,0 +1,112 @@
+"""Images and their captions: a tower for each, one view of the image, and one of its captions."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from nearfar.config import TrainConfig
+from nearfar.data import Dataset, Tokenizer, caption_ids, merged_ids
+from nearfar.data.captions import Captions
+from nearfar.data.dataset import Skipped
+from nearfar.modalities.images import Images
+from nearfar.modalities.texts import load_tokenizer, make_text_encoder
+from nearfar.nn.towers import TwoTowers
+from nearfar.views import make_views
+from nearfar.views.presets import view_generator
+
+_CAPTION = 1  # number of the view that is a caption
+
+
+class Captioned:
+    """Images with their captions as tokens.
+
+    Args:
+        images: with captions.
+        tokens: (C, L) of all captions.
+        first: (N,) the row of an image's first caption; the others follow it.
+    """
+
+    def __init__(self, images: Dataset, tokens: Tensor, first: Tensor) -> None:
+        assert images.captions is not None
+        self.images, self.tokens, self.first = images, tokens, first
+        self.counts = torch.tensor([len(captions) for captions in images.captions])  # (N,)
+        self.captions: Captions = images.captions
+        self.labels, self.classes, self.groups = images.labels, images.classes, images.groups
+        self.names, self.size = images.names, images.size
+
+    @property
+    def skipped(self) -> Sequence[Skipped]:
+        return self.images.skipped
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def fetch(self, indices: Tensor) -> Tensor:
+        return self.images.fetch(indices)
+
+    def subset(self, indices: Tensor) -> "Captioned":
+        return Captioned(self.images.subset(indices), self.tokens, self.first[indices])
+
+    def draw(self, indices: Tensor, generator: torch.Generator) -> Tensor:
+        """(B,) images to (B, L) tokens, of each one of its captions."""
+        counts = self.counts[indices]
+        number = (torch.rand(len(indices), generator=generator, dtype=torch.float64) * counts).long()
+        return self.tokens[self.first[indices] + number].long()
+
+
+class Pairs(Images):
+    """Images whose captions are their other view."""
+
+    protocols = ("knn", "linear", "zero_shot", "captions")
+
+    def __init__(self, config: TrainConfig) -> None:
+        super().__init__(config)
+        self.recipes = self.recipes[:1]
+        self.tokenizer = None if config.text.tokenizer is None else load_tokenizer(config)
+
+    def open(self, spec: str, *, split: str | None = None, groups: str | None = None) -> Dataset:
+        images = super().open(spec, split=split, groups=groups)
+        if images.captions is None:
+            raise ValueError(
+                f"{spec} has no captions, which {self.config.method} learns from; expected a table with the columns "
+                "path and caption, captions of COCO or Flickr, shards, or glyphs"
+            )
+        texts = [text for captions in images.captions for text in captions]
+        if self.tokenizer is None:  # the first captions that are opened teach it
+            text = self.config.text
+            self.tokenizer = Tokenizer.train(texts, vocabulary=text.vocabulary, length=text.length)
+        counts = torch.tensor([len(captions) for captions in images.captions])
+        return Captioned(images, self.tokenizer.encode(texts).to(torch.int32), counts.cumsum(0) - counts)
+
+    def encoder(self, *, untrained: bool = False) -> nn.Module:
+        texts = make_text_encoder(self.config, self.config.text.encoder, untrained=untrained, dropout=0.0)
+        return TwoTowers(super().encoder(untrained=untrained), texts, dim=self.config.text.dim)
+
+    def views(self, samples: Tensor, source: Dataset, index: Tensor, *, seed: int, step: int) -> list[Tensor]:
+        assert isinstance(source, Captioned)
+        images = super().views(samples, source, index, seed=seed, step=step)
+        return [*images, source.draw(index.cpu(), view_generator(seed, step, _CAPTION)).to(samples.device)]
+
+    def two_views(self, samples: Tensor, source: Dataset, index: Tensor, *, seed: int, step: int) -> list[Tensor]:
+        assert isinstance(source, Captioned)
+        images = make_views(samples, self.recipes, seed=seed, step=step)
+        return [*images, source.draw(index.cpu(), view_generator(seed, step, _CAPTION)).to(samples.device)]
+
+    def ids(self, source: Dataset) -> Tensor:
+        """Equal for images of one group, and for images of which any captions say the same."""
+        assert isinstance(source, Captioned)
+        owner = torch.arange(len(source)).repeat_interleave(source.counts)  # (C,)
+        texts = [text for captions in source.captions for text in captions]
+        merged = merged_ids(super().ids(source)[owner], caption_ids(texts))
+        return merged[source.counts.cumsum(0) - source.counts]
+
+    def card(self) -> dict[str, Any]:
+        return {**super().card(), "modality": "image-text"}
+
+    def show(self, source: Dataset, folder: Path) -> str:
+        assert self.tokenizer is not None
+        file = self.tokenizer.save(folder)
+        return f"{super().show(source, folder)}; {self.tokenizer.vocabulary:,} tokens in {file}"
