@@ -9,6 +9,7 @@ from nearfar.nn.norm import SplitBatchNorm1d, SplitBatchNorm2d, in_groups, split
 from nearfar.nn.queue import Queue
 from nearfar.nn.temperature import LogitScale, LogTemperature
 from nearfar.nn.text import TextEncoder, text_encoder
+from nearfar.nn.towers import Tower, TwoTowers
 
 __all__ = [
     "Bank",
@@ -19,7 +20,9 @@ __all__ = [
     "SplitBatchNorm1d",
     "SplitBatchNorm2d",
     "TextEncoder",
+    "Tower",
     "Transformer",
+    "TwoTowers",
     "backbone",
     "copy_of",
     "ema_distance",

@@ -93,11 +93,12 @@ def _model(source: str, pretrained: bool) -> nn.Module:
     here = Path(source).expanduser()
     safe: dict[str, Any] = {"trust_remote_code": False, "local_files_only": here.is_dir()}
     place = str(here) if here.is_dir() else source
+    auto: Any = AutoModel  # which is without annotations
     try:
         if pretrained:
-            model: Any = AutoModel.from_pretrained(place, use_safetensors=True, **safe)
+            model = auto.from_pretrained(place, use_safetensors=True, **safe)
         else:
-            model = AutoModel.from_config(AutoConfig.from_pretrained(place, **safe), trust_remote_code=False)
+            model = auto.from_config(AutoConfig.from_pretrained(place, **safe), trust_remote_code=False)
     except (OSError, ValueError, KeyError) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise ValueError(

@@ -161,7 +161,7 @@ def trimmed(tokens: Tensor) -> Tensor:
     tensor([[5, 6],
             [5, 0]])
     """
-    if tokens.ndim != 2 or torch.jit.is_tracing() or torch.compiler.is_compiling():  # type: ignore[no-untyped-call]
+    if tokens.ndim != 2 or _recorded():
         return tokens
     used = (tokens != PADDING).any(0).nonzero()
     return tokens[:, : int(used.max()) + 1] if len(used) else tokens[:, :1]
@@ -177,10 +177,15 @@ def check_tokens(tokens: Tensor, vocabulary: int, length: int) -> None:
             f"tokens has shape {tuple(tokens.shape)}, expected (B, L) with L from 1 to {length}; encode the texts with "
             f"a Tokenizer of length {length}, or make the encoder longer"
         )
-    if torch.jit.is_tracing() or torch.compiler.is_compiling() or not tokens.numel():  # type: ignore[no-untyped-call]
+    if _recorded() or not tokens.numel():
         return
     low, high = int(tokens.min()), int(tokens.max())
     if low < 0 or high >= vocabulary:
         raise ValueError(
             f"tokens go from {low} to {high}, expected 0 to {vocabulary - 1}: the tokenizer is not the encoder's"
         )
+
+
+def _recorded() -> bool:
+    """Whether a graph is made of what is done now, in which values are not known."""
+    return torch.compiler.is_compiling() or bool(torch.jit.is_tracing())  # type: ignore[attr-defined, no-untyped-call]

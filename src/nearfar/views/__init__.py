@@ -28,6 +28,7 @@ from nearfar.views.presets import (
     shapes,
     simclr,
 )
+from nearfar.views.text import mask_tokens
 
 __all__ = [
     "PRESETS",
@@ -46,6 +47,7 @@ __all__ = [
     "gaussian_blur",
     "instdisc",
     "make_views",
+    "mask_tokens",
     "moco_v1",
     "moco_v2",
     "moco_v3",
