@@ -19,7 +19,7 @@ MAY_IMPORT = {
     "scale": {"losses", "nn"},
     "views": set(),
     "data": set(),
-    "methods": {"losses", "nn", "scale"},
+    "methods": {"losses", "nn", "scale", "views"},
     "evaluate": {"losses", "nn", "data", "views", "config"},
     "report": {"evaluate", "data", "views"},
     "export": {"nn", "data", "views", "modalities", "config"},

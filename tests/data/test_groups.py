@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from nearfar.data import ArrayDataset, with_groups
+from nearfar.data import ArrayDataset, caption_ids, merged_ids, with_groups
 from nearfar.data.groups import connected, held_out
 
 
@@ -63,3 +63,30 @@ def test_held_out_groups_stay_whole() -> None:
 
 def test_long_chains_are_joined() -> None:
     assert set(connected(5000, [(i + 1, i) for i in reversed(range(4999))])) == {0}
+
+
+def test_captions_are_equal_whatever_their_case_space_and_accents() -> None:
+    texts = ["A caf\u00e9", "a  cafe\u0301 ", "a cafe", "", " ", "STRASSE", "straße"]
+    assert caption_ids(texts).tolist() == [0, 0, 1, 2, 2, 3, 3]
+    assert caption_ids([]).shape == (0,)
+
+
+def test_pairs_of_one_image_or_one_caption_have_one_id() -> None:
+    images = torch.tensor([10**15, 10**15, -3, 4, 5])  # two captions of the first image
+    captions = caption_ids(["a dog", "a dog runs", "a dog", "a cat", "two cats"])  # and another dog
+    assert merged_ids(images, captions).tolist() == [0, 0, 0, 1, 2]
+    assert merged_ids(torch.arange(3), torch.arange(3)).tolist() == [0, 1, 2]
+    assert merged_ids(torch.arange(3), torch.zeros(3, dtype=torch.long)).tolist() == [0, 0, 0]
+    assert merged_ids(torch.arange(0), torch.arange(0)).tolist() == []
+    with pytest.raises(ValueError, match=r"groups has shape \(3,\) and captions \(2,\)"):
+        merged_ids(torch.arange(3), torch.arange(2))
+
+
+def test_merged_ids_are_the_connected_components() -> None:
+    generator = torch.Generator().manual_seed(0)
+    a, b = torch.randint(0, 30, (2, 40), generator=generator)
+    joined = (a[:, None] == a) | (b[:, None] == b)
+    for _ in range(6):  # paths twice as long each time
+        joined = (joined.float() @ joined.float()) > 0
+    ids = merged_ids(a, b)
+    assert torch.equal(ids[:, None] == ids, joined)

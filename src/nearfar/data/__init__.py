@@ -12,11 +12,12 @@ from nearfar.data.columns import nearest
 from nearfar.data.dataset import ArrayDataset, Dataset, Skipped
 from nearfar.data.fingerprint import fingerprint
 from nearfar.data.glyphs import Scenes, glyph_scenes, glyphs
-from nearfar.data.groups import with_groups
+from nearfar.data.groups import caption_ids, merged_ids, with_groups
 from nearfar.data.loader import Batch, Loader
 from nearfar.data.pack import Packed, pack
 from nearfar.data.sources import Source, open_source
 from nearfar.data.stream import StreamDataset
+from nearfar.data.tokens import Tokenizer
 from nearfar.data.torchvision_sets import NAMES, known_name, torchvision_source
 
 __all__ = [
@@ -31,12 +32,15 @@ __all__ = [
     "Source",
     "StreamDataset",
     "Target",
+    "Tokenizer",
     "boxed_images",
+    "caption_ids",
     "find_boxes",
     "find_source",
     "fingerprint",
     "glyph_scenes",
     "glyphs",
+    "merged_ids",
     "open_data",
     "open_source",
     "pack",

@@ -1,6 +1,7 @@
 """Groups of samples that are never negatives of each other, from a table of path and group."""
 
 import copy
+import unicodedata
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TypeVar
@@ -54,6 +55,39 @@ def merged(a: Tensor, b: Tensor) -> Tensor:
     offset = int(a.max()) + 1
     roots = connected(offset + int(b.max()) + 1, zip(a.tolist(), (b + offset).tolist(), strict=True))
     return group_column([roots[group] for group in a.tolist()])
+
+
+def caption_ids(texts: Sequence[str]) -> Tensor:
+    """(N,) equal where two captions say the same, apart from case, white space and the way accents are encoded.
+
+    >>> caption_ids(["A red car", "a  red car", "a dog"]).tolist()
+    [0, 0, 1]
+    """
+    number_of: dict[str, int] = {}
+    plain = (" ".join(unicodedata.normalize("NFC", text).casefold().split()) for text in texts)
+    return torch.tensor([number_of.setdefault(text, len(number_of)) for text in plain], dtype=torch.int64)
+
+
+def merged_ids(groups: Tensor, captions: Tensor) -> Tensor:
+    """(N,) the ids of image-text pairs: no pair is a negative of one with its image, nor of one with its caption.
+
+    Being equal must hold along chains: where A and B share an image and B and C a caption, all three get one id, and
+    A and C are lost as negatives. Captions that fit everything ("a photo") are better left out of the data.
+
+    Args:
+        groups: (N,) any integers, equal for pairs of the same image (or duplicates of it).
+        captions: (N,) any integers, equal for pairs of the same text; `caption_ids` makes them.
+
+    >>> merged_ids(torch.tensor([7, 7, 8, 9]), torch.tensor([0, 1, 1, 2])).tolist()
+    [0, 0, 0, 1]
+    """
+    if groups.ndim != 1 or groups.shape != captions.shape:
+        raise ValueError(
+            f"groups has shape {tuple(groups.shape)} and captions {tuple(captions.shape)}, expected (N,) for both"
+        )
+    if not len(groups):
+        return groups
+    return merged(groups.unique(return_inverse=True)[1], captions.unique(return_inverse=True)[1])
 
 
 def connected(n: int, pairs: Iterable[tuple[int, int]]) -> Sequence[int]:

@@ -4,12 +4,14 @@ from collections.abc import Callable
 
 from nearfar.methods.barlow_twins import BarlowTwins
 from nearfar.methods.byol import BYOL
+from nearfar.methods.clip import CLIP, lit, siglip
 from nearfar.methods.instdisc import InstDisc
 from nearfar.methods.method import Batch, Encoded, Method, Step
 from nearfar.methods.moco import MoCo, moco_v1
 from nearfar.methods.moco_v3 import MoCoV3
 from nearfar.methods.nnclr import NNCLR
 from nearfar.methods.simclr import SimCLR, simclr_v2
+from nearfar.methods.simcse import SimCSE
 from nearfar.methods.simsiam import SimSiam
 from nearfar.methods.supcon import SupCon
 from nearfar.methods.vicreg import VICReg
@@ -48,6 +50,7 @@ VIEWS: dict[str, str] = {
 
 __all__ = [
     "BYOL",
+    "CLIP",
     "METHODS",
     "NNCLR",
     "VIEWS",
@@ -59,10 +62,13 @@ __all__ = [
     "MoCo",
     "MoCoV3",
     "SimCLR",
+    "SimCSE",
     "SimSiam",
     "Step",
     "SupCon",
     "VICReg",
+    "lit",
     "moco_v1",
+    "siglip",
     "simclr_v2",
 ]

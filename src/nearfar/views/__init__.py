@@ -29,6 +29,7 @@ from nearfar.views.presets import (
     shapes,
     simclr,
 )
+from nearfar.views.text import mask_tokens
 
 __all__ = [
     "PRESETS",
@@ -48,6 +49,7 @@ __all__ = [
     "gaussian_blur",
     "instdisc",
     "make_views",
+    "mask_tokens",
     "moco_v1",
     "moco_v2",
     "moco_v3",

@@ -1,0 +1,204 @@
+"""Texts as token ids: a byte-level BPE learned from one's own texts, or any tokenizer.json of Hugging Face."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from nearfar.data.cache import replacing
+
+FILE = "tokenizer.json"
+PADDING, START, END, MASK = range(4)  # ids in a vocabulary of our own; padding is 0 in every one
+BYTES = 256
+DEFAULT_LENGTH = 64
+# What the special tokens are called, here, by BERT and by RoBERTa. No piece of text can be spelled as ours are: the
+# letters that stand for bytes do not have the brackets.
+_PADDING = ("⟨pad⟩", "[PAD]", "<pad>")
+_START = ("⟨start⟩", "[CLS]", "<s>")
+_END = ("⟨end⟩", "[SEP]", "</s>")
+_MASK = ("⟨mask⟩", "[MASK]", "<mask>")
+_CHUNK = 10_000  # texts between Python and the tokenizer at a time
+
+
+class Tokenizer:
+    """Texts to (N, L) ids and back; made by `train` or `load`.
+
+    Attributes:
+        length: tokens of a text at most, start and end among them.
+        vocabulary: ids are below this.
+        start, end, mask: ids, None where there is no such token; padding is always 0.
+        special: the ids that stand for no text.
+        truncated: texts that `encode` has cut at `length` so far.
+    """
+
+    def __init__(self, backend: Any, *, length: int) -> None:
+        """
+        Args:
+            backend: a `tokenizers.Tokenizer` with a padding token.
+            length: at least 3, so that start and end leave room for text.
+        """
+        if length < 3:
+            raise ValueError(f"length is {length}, expected at least 3: start, a token of text, end")
+        self._backend = backend
+        backend.encode_special_tokens = True  # "[SEP]" in a text is text
+        backend.enable_truncation(length)
+        padding = _found(backend, _PADDING, backend.padding)
+        if padding is None:
+            raise ValueError(f"the tokenizer has no padding token, expected one of {', '.join(_PADDING)}")
+        self._padding = padding
+        backend.enable_padding(pad_id=padding, pad_token=backend.id_to_token(padding))
+        self.length, self.truncated = length, 0
+        self.vocabulary = max(backend.get_vocab(with_added_tokens=True).values()) + 1
+        self.start, self.end, self.mask = (self._ours(_found(backend, n)) for n in (_START, _END, _MASK))
+        added = backend.get_added_tokens_decoder()
+        self.special = tuple(sorted(int(self._ours(i) or 0) for i, token in added.items() if token.special))
+
+    @classmethod
+    def train(cls, texts: Iterable[str], *, vocabulary: int = 8192, length: int = DEFAULT_LENGTH) -> "Tokenizer":
+        """Learn the pieces that occur most. The same texts give the same tokenizer; any text can be encoded by it.
+
+        Args:
+            texts: to learn from, read once.
+            vocabulary: ids at most: 4 special tokens, the 256 bytes, and pieces of text that occur twice or more.
+            length: tokens of a text at most.
+
+        Reference: Sennrich et al. 2016, https://arxiv.org/abs/1508.07909; over bytes Radford et al. 2019.
+        """
+        special = [_PADDING[0], _START[0], _END[0], _MASK[0]]
+        if vocabulary < BYTES + len(special):
+            raise ValueError(
+                f"vocabulary is {vocabulary}, expected at least {BYTES + len(special)}: every byte has one"
+            )
+        package = _package()
+        bytes_ = package.pre_tokenizers.ByteLevel(add_prefix_space=False)
+        backend = package.Tokenizer(package.models.BPE())
+        backend.pre_tokenizer, backend.decoder = bytes_, package.decoders.ByteLevel()
+        trainer = package.trainers.BpeTrainer(
+            vocab_size=vocabulary,
+            min_frequency=2,
+            special_tokens=special,
+            initial_alphabet=bytes_.alphabet(),
+            show_progress=False,
+        )
+        backend.train_from_iterator(_checked(texts), trainer)
+        backend.post_processor = package.processors.TemplateProcessing(
+            single=f"{_START[0]} $A {_END[0]}", special_tokens=[(_START[0], START), (_END[0], END)]
+        )
+        return cls(backend, length=length)
+
+    @classmethod
+    def load(cls, source: str | Path, *, length: int | None = None) -> "Tokenizer":
+        """What `save` wrote, or a tokenizer of Hugging Face. JSON is read and nothing else.
+
+        Args:
+            source: a file tokenizer.json, a folder with one, or a name of the Hugging Face hub.
+            length: tokens of a text at most; None: what the file says, else 64.
+        """
+        package, file = _package(), _file(source)
+        try:
+            backend = package.Tokenizer.from_str(file.read_text(encoding="utf-8"))
+        except Exception as error:  # the package raises that class itself
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise ValueError(f"{file} is not a tokenizer ({reason}); expected the tokenizer.json of one") from error
+        stored = (backend.truncation or {}).get("max_length", DEFAULT_LENGTH)
+        return cls(backend, length=stored if length is None else length)
+
+    def save(self, folder: str | Path) -> Path:
+        """Write `tokenizer.json` into the folder; returns the file."""
+        file = Path(folder) / FILE
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(file) as fresh:
+            fresh.write_text(self._backend.to_str(pretty=True), encoding="utf-8")
+        return file
+
+    def encode(self, texts: Sequence[str]) -> Tensor:
+        """(N, L) int64: start, the text, end, then zeros; L is that of the longest, at most `length`."""
+        if isinstance(texts, str):
+            raise TypeError("texts is a str, expected a sequence of them; write encode([text])")
+        rows: list[list[int]] = []
+        for first in range(0, len(texts), _CHUNK):
+            for encoding in self._backend.encode_batch_fast(list(_checked(texts[first : first + _CHUNK], first))):
+                real = sum(encoding.attention_mask)  # what padding left
+                rows.append(encoding.ids[:real])
+                self.truncated += bool(encoding.overflowing)
+        tokens = np.full((len(rows), max(map(len, rows), default=1)), self._padding, dtype=np.int64)
+        for row, ids in zip(tokens, rows, strict=True):
+            row[: len(ids)] = ids
+        return self._exchanged(torch.from_numpy(tokens))
+
+    def decode(self, tokens: Tensor) -> list[str]:
+        """The texts of (N, L) ids, without special tokens."""
+        if tokens.ndim != 2:
+            raise ValueError(
+                f"tokens has shape {tuple(tokens.shape)}, expected (N, L); add the batch with tokens[None]"
+            )
+        texts: list[str] = self._backend.decode_batch(self._exchanged(tokens).tolist(), skip_special_tokens=True)
+        return texts
+
+    def _exchanged(self, tokens: Tensor) -> Tensor:
+        """The tokenizer's own padding id and 0 for each other, there and back."""
+        if self._padding == PADDING:
+            return tokens
+        own, ours = tokens == self._padding, tokens == PADDING
+        return tokens.masked_fill(own, PADDING).masked_fill(ours, self._padding)
+
+    def _ours(self, token: int | None) -> int | None:
+        return {self._padding: PADDING, PADDING: self._padding}.get(token, token) if token is not None else None
+
+    def __repr__(self) -> str:
+        return f"Tokenizer(vocabulary={self.vocabulary}, length={self.length})"
+
+
+def _found(backend: Any, names: Sequence[str], stated: dict[str, Any] | None = None) -> int | None:
+    """The id of a special token: the one the file states, else the first of the names that it knows."""
+    for name in ([stated["pad_token"]] if stated else []) + list(names):
+        token: int | None = backend.token_to_id(name)
+        if token is not None:
+            return token
+    return None
+
+
+def _checked(texts: Iterable[str], first: int = 0) -> Iterator[str]:
+    """The texts, as UTF-8 can write them: half a surrogate pair becomes a question mark."""
+    for number, text in enumerate(texts, first):
+        if not isinstance(text, str):
+            raise TypeError(f"text {number} is {text!r} ({type(text).__name__}), expected a str")
+        yield text.encode("utf-8", "replace").decode("utf-8")
+
+
+def _file(source: str | Path) -> Path:
+    here = Path(source).expanduser()
+    if here.is_dir():
+        if not (here / FILE).is_file():
+            raise FileNotFoundError(
+                f"there is no {FILE} in {here}; where a tokenizer has older files alone, transformers' "
+                "AutoTokenizer.from_pretrained(...).save_pretrained(...) writes one"
+            )
+        return here / FILE
+    if here.is_file():
+        return here
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import HFValidationError
+
+    try:
+        return Path(hf_hub_download(str(source), FILE))
+    except (OSError, HFValidationError) as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise FileNotFoundError(
+            f"{str(source)!r} is no file or folder here, and could not be fetched as a name of the Hugging Face hub "
+            f"({reason})"
+        ) from error
+
+
+def _package() -> Any:
+    try:
+        import tokenizers
+        from tokenizers import decoders, models, pre_tokenizers, processors, trainers  # noqa: F401, as its attributes
+    except ImportError as error:
+        raise ImportError(
+            f"texts need the package tokenizers ({error}); install it with: pip install 'nearfar[text]'"
+        ) from None
+    return tokenizers

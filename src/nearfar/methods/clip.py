@@ -1,0 +1,90 @@
+"""CLIP: an image must find its caption among those of the batch, and a caption its image."""
+
+from functools import partial
+from typing import Literal
+
+import torch
+from torch import nn
+
+from nearfar.losses import sigmoid_pairs, symmetric_info_nce
+from nearfar.losses.arguments import check_choice
+from nearfar.methods.method import Batch, Encoded, Method, Step
+from nearfar.nn.temperature import LogitScale
+from nearfar.nn.towers import TwoTowers
+
+
+class CLIP(Method):
+    """Two towers, a learned scale, and both directions of the batch's matrix from one pass that never holds it.
+
+    The batch's views are what the towers take: images (B, 3, S, S), or sounds, and tokens (B, L). Its ids say which
+    pairs are no negatives of each other: several captions of an image, several images of a caption
+    (`nearfar.data.merged_ids`).
+
+    Args:
+        encoder: both towers, projections included; the user keeps all of it.
+        features: of the joint space, which the towers know; here because every method is built alike.
+        loss: "softmax" is CLIP's, "sigmoid" SigLIP's (`siglip`), which judges each pair by itself.
+        logit_scale: at the start; None: 1 / 0.07 for softmax, 10 for sigmoid. It is learned as its logarithm and
+            never passes 100, or 1000 for sigmoid, whose paper has no bound and whose models reach 117.
+        logit_bias: at the start, learned, for sigmoid alone: most pairs are none, and the first step should know.
+        locked: the first encoder keeps its weights and stays in evaluation mode, and the second learns to read it
+            (LiT, `lit`). Its projection is trained: the two encoders need not be equally wide.
+
+    References: Radford et al. 2021, https://arxiv.org/abs/2103.00020; SigLIP: Zhai et al. 2023,
+    https://arxiv.org/abs/2303.15343; LiT: Zhai et al. 2022, https://arxiv.org/abs/2111.07991
+    """
+
+    encoder: TwoTowers
+    logit_bias: nn.Parameter | None
+
+    def __init__(
+        self,
+        encoder: TwoTowers,
+        *,
+        features: int = 0,
+        samples: int = 0,
+        loss: Literal["softmax", "sigmoid"] = "softmax",
+        logit_scale: float | None = None,
+        logit_bias: float = -10.0,
+        locked: bool = False,
+    ) -> None:
+        super().__init__()
+        check_choice("loss", loss, ("softmax", "sigmoid"))
+        if not isinstance(encoder, TwoTowers):
+            raise TypeError(
+                f"encoder is a {type(encoder).__name__}, expected TwoTowers(image_encoder, text_encoder, dim=...)"
+            )
+        self.encoder, self.loss, self.locked = encoder, loss, locked
+        if loss == "softmax":
+            self.logit_scale = LogitScale(1 / 0.07 if logit_scale is None else logit_scale)
+            self.logit_bias = None
+        else:
+            self.logit_scale = LogitScale(10.0 if logit_scale is None else logit_scale, high=1000.0)
+            self.logit_bias = nn.Parameter(torch.tensor(float(logit_bias)))
+        if locked:
+            self.encoder.first.encoder.requires_grad_(False).eval()
+
+    def train(self, mode: bool = True) -> "CLIP":
+        super().train(mode)
+        if self.locked:
+            self.encoder.first.encoder.eval()
+        return self
+
+    def encode(self, batch: Batch) -> Encoded:
+        x1, x2 = batch.views[:2]
+        return {"z1": self.encoder.first(x1), "z2": self.encoder.second(x2), "ids": batch.ids}  # (B, D), (B, D), (B,)
+
+    def contrast(self, encoded: Encoded) -> Step:
+        z1, z2, ids = encoded["z1"], encoded["z2"], encoded["ids"]
+        scale = self.logit_scale()
+        log = {"logit_scale": scale.detach()}
+        if self.logit_bias is None:
+            loss = symmetric_info_nce(z1, z2, temperature=1 / scale, ids=ids)
+            return Step(loss, z1.detach(), z2.detach(), candidates=len(z1), log=log)
+        loss = sigmoid_pairs(z1, z2, logit_scale=scale, logit_bias=self.logit_bias, ids=ids)
+        log["logit_bias"] = self.logit_bias.detach().clone()
+        return Step(loss, z1.detach(), z2.detach(), log=log)
+
+
+siglip = partial(CLIP, loss="sigmoid")
+lit = partial(CLIP, locked=True)

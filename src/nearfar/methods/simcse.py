@@ -1,0 +1,161 @@
+"""SimCSE: a sentence must find itself, read again under another dropout, among the sentences of the batch."""
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from nearfar.losses import info_nce
+from nearfar.losses.arguments import check_at_least
+from nearfar.methods.method import Batch, Encoded, Method, Step
+from nearfar.nn.text import trimmed
+from nearfar.views.presets import view_generator
+from nearfar.views.text import BERT_RATE, mask_tokens
+
+
+class SimCSE(Method):
+    """Dropout is the only view; or, supervised, an entailed sentence is the view and a contradiction a hard negative.
+
+    The batch's views are tokens (B, L): of the sentence alone, which is then read twice; of the sentence and its
+    positive; or of the sentence, its positive and its contradiction, which is a negative of every sentence. Sentences
+    with equal ids are no negatives of each other.
+
+    Args:
+        encoder: tokens (B, L) to h (B, features), with dropout. For masked words, as `text_encoder` makes it.
+        temperature: divides the cosine similarities.
+        mlm: weight of a masked-language-model term beside the contrastive loss; the paper's, where it has one, is 0.1.
+        warmup: the part of the run, from its beginning, that learns masked words alone.
+        mask_rate: the part of the tokens to be guessed.
+        mask_token, special_tokens: ids, of `Tokenizer.mask` and `Tokenizer.special`.
+
+    The head (one layer and tanh) is left behind after training, as in the unsupervised SimCSE.
+
+    Reference: Gao et al. 2021, eqs. 4 and 5, https://arxiv.org/abs/2104.08821
+    """
+
+    steps: Tensor  # () seeds the masking
+    progress: Tensor  # () the part of the run that is done
+
+    def __init__(
+        self,
+        encoder: nn.Module,
+        *,
+        features: int,
+        samples: int = 0,
+        temperature: float = 0.05,
+        mlm: float = 0.0,
+        warmup: float = 0.0,
+        mask_rate: float = BERT_RATE,
+        mask_token: int = 3,
+        special_tokens: Sequence[int] = (0, 1, 2, 3),
+    ) -> None:
+        super().__init__()
+        check_at_least("mlm", mlm, 0.0)
+        if not 0 <= warmup <= 1:
+            raise ValueError(f"warmup is {warmup}, expected a part of the run from 0 to 1")
+        self.encoder = encoder
+        self.projector = nn.Sequential(nn.Linear(features, features), nn.Tanh())
+        self.temperature, self.mlm, self.warmup = temperature, mlm, warmup
+        self.mask_rate, self.mask_token, self.special_tokens = mask_rate, mask_token, tuple(special_tokens)
+        self.masked_words = MaskedWords(encoder, features) if mlm or warmup else None
+        self.register_buffer("steps", torch.tensor(0))
+        self.register_buffer("progress", torch.tensor(0.0))
+
+    def encode(self, batch: Batch) -> Encoded:
+        views = list(batch.views[:3]) if len(batch.views) > 1 else [batch.views[0]] * 2
+        self._check_views(views[0], views[1])
+        z = [self.projector(self.encoder(x)) for x in views]  # each (B, F)
+        encoded = {"z1": z[0], "z2": z[1], "ids": batch.ids}
+        if len(z) > 2:
+            encoded["z3"] = z[2]
+        if self.masked_words is not None and (self.mlm or self._warming()):
+            encoded["surprise"], encoded["masked"] = self._guess(self.masked_words, batch)  # (B,), (B,)
+        return encoded
+
+    def contrast(self, encoded: Encoded) -> Step:
+        z1, z2, ids = encoded["z1"], encoded["z2"], encoded["ids"]
+        negatives: Tensor | None = None
+        negative_ids: Tensor | None = None
+        if "z3" in encoded:
+            ids = ids.unique(return_inverse=True)[1]
+            of_none = torch.full_like(ids, len(ids))  # no sentence's id: a contradiction counts for everyone
+            negatives, negative_ids = torch.cat([z2, encoded["z3"]]), torch.cat([ids, of_none])  # (2B, F), (2B,)
+        loss = info_nce(z1, z2, negatives, temperature=self.temperature, ids=ids, negative_ids=negative_ids)
+        log: dict[str, Tensor] = {}
+        if "surprise" in encoded:
+            surprise = encoded["surprise"].sum() / encoded["masked"].sum().clamp(min=1)
+            log = {"perplexity": surprise.detach().exp(), "contrastive": loss.detach()}
+            loss = 0.0 * loss + surprise if self._warming() else loss + self.mlm * surprise
+        candidates = 0 if self._warming() else len(z1) if negatives is None else len(negatives)
+        return Step(loss, z1.detach(), z2.detach(), candidates=candidates, log=log)
+
+    def after_step(self, progress: float) -> None:
+        self.steps += 1
+        self.progress.fill_(progress)
+
+    def _warming(self) -> bool:
+        return float(self.progress) < self.warmup
+
+    def _guess(self, masked_words: "MaskedWords", batch: Batch) -> tuple[Tensor, Tensor]:
+        """Of each sentence (B,) the nats that its masked words cost, and (B,) their number."""
+        tokens = trimmed(batch.views[0])
+        masked, chosen = mask_tokens(
+            tokens,
+            vocabulary=masked_words.vocabulary,
+            mask=self.mask_token,
+            special=self.special_tokens,
+            generator=view_generator(int(self.steps), int(batch.index[0]), 0),  # another for each chunk of a batch
+            rate=self.mask_rate,
+        )
+        surprise = masked_words(self.encoder, masked, tokens, chosen)
+        return surprise, chosen.sum(1)
+
+    def _check_views(self, x1: Tensor, x2: Tensor) -> None:
+        if self.training and not _has_dropout(self.encoder) and torch.equal(x1, x2):
+            raise ValueError(
+                "both views of a sentence are the same and the encoder has no dropout, which is all that tells them "
+                "apart; make it with dropout=0.1, or give pairs of sentences"
+            )
+
+
+class MaskedWords(nn.Module):
+    """BERT's head: which token was here? Scores over the vocabulary by the encoder's own token embedding.
+
+    Reference: Devlin et al. 2019, section 3.1, https://arxiv.org/abs/1810.04805
+    """
+
+    def __init__(self, encoder: nn.Module, features: int) -> None:
+        super().__init__()
+        embedding = getattr(encoder, "token_embedding", None)
+        if not hasattr(encoder, "states") or not isinstance(embedding, nn.Embedding):
+            raise ValueError(
+                f"masked words need an encoder with states(tokens) and token_embedding, as text_encoder(...) makes it, "
+                f"and {type(encoder).__name__} has none; set mlm and warmup to 0"
+            )
+        if embedding.embedding_dim != features:
+            raise ValueError(
+                f"the token embedding has {embedding.embedding_dim} features and the encoder gives {features}, "
+                "expected the same for masked words; set mlm and warmup to 0"
+            )
+        self.vocabulary = embedding.num_embeddings
+        self.transform = nn.Sequential(nn.Linear(features, features), nn.GELU(), nn.LayerNorm(features))
+        self.bias = nn.Parameter(torch.zeros(self.vocabulary))
+
+    def forward(self, encoder: nn.Module, masked: Tensor, tokens: Tensor, chosen: Tensor) -> Tensor:
+        """(B,), the sum over a sentence's chosen tokens of `-log p(token)`; only those are scored.
+
+        Args:
+            masked: (B, L) what is read.
+            tokens: (B, L) what was there.
+            chosen: (B, L) booleans.
+        """
+        states: Tensor = encoder.states(masked)  # type: ignore[operator]
+        embedding: nn.Embedding = encoder.token_embedding  # type: ignore[assignment]
+        scores = F.linear(self.transform(states[chosen]), embedding.weight, self.bias)  # (K, vocabulary)
+        cost = F.cross_entropy(scores.float(), tokens[chosen], reduction="none")  # (K,)
+        return cost.new_zeros(len(tokens)).index_add(0, chosen.nonzero()[:, 0], cost)
+
+
+def _has_dropout(module: nn.Module) -> bool:
+    return any(isinstance(part, nn.Dropout) and part.p > 0 for part in module.modules())

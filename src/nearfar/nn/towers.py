@@ -1,0 +1,61 @@
+"""Two encoders of different things and one space for both: image and text, sound and text."""
+
+from torch import Tensor, nn
+
+
+class Tower(nn.Module):
+    """An encoder and its linear way into the joint space: x (B, ...) to z (B, dim).
+
+    Args:
+        encoder: x (B, ...) to h (B, F), with F in its `num_features`.
+    """
+
+    def __init__(self, encoder: nn.Module, dim: int) -> None:
+        super().__init__()
+        features = getattr(encoder, "num_features", None)
+        if not isinstance(features, int):
+            raise ValueError(
+                f"{type(encoder).__name__} does not say how many features it gives; set its num_features to the F of "
+                "its output (B, F)"
+            )
+        self.encoder = encoder
+        self.projection = nn.Linear(features, dim, bias=False)
+        nn.init.normal_(self.projection.weight, std=features**-0.5)
+        self.num_features = dim
+
+    def forward(self, x: Tensor) -> Tensor:
+        z: Tensor = self.projection(self.encoder(x))
+        return z
+
+
+class TwoTowers(nn.Module):
+    """Two towers into one space of `dim` features, in which what belongs together is near.
+
+    `first` is that of images, sounds or whatever is described, `second` that of the texts that describe it; each is an
+    encoder of its own. As an encoder the whole is its first tower, so that all that is made for one encoder (k-NN,
+    linear evaluation, search, export) serves; `second` is asked for by name.
+
+    Args:
+        first, second: encoders, each with its number of features in `num_features`.
+
+    Reference: Radford et al. 2021, fig. 3, https://arxiv.org/abs/2103.00020
+
+    >>> import torch
+    >>> from nearfar.nn import backbone, text_encoder
+    >>> towers = TwoTowers(backbone("micro"), text_encoder("text-micro", vocabulary=300, length=16), dim=32)
+    >>> z1, z2 = towers.first(torch.zeros(2, 3, 32, 32)), towers.second(torch.ones(2, 5, dtype=torch.long))
+    >>> z1.shape, z2.shape, towers.num_features
+    (torch.Size([2, 32]), torch.Size([2, 32]), 32)
+    """
+
+    def __init__(self, first: nn.Module, second: nn.Module, *, dim: int = 512) -> None:
+        super().__init__()
+        if dim < 1:
+            raise ValueError(f"dim is {dim}, expected at least 1")
+        self.first, self.second = Tower(first, dim), Tower(second, dim)
+        self.num_features = dim
+
+    def forward(self, x: Tensor) -> Tensor:
+        """What the first tower makes of x (B, ...): z (B, dim), not normalised."""
+        z: Tensor = self.first(x)
+        return z
