@@ -50,7 +50,7 @@ def test_labels_and_captions_agree() -> None:
     data = glyphs(500, seed=0)
     assert data.labels is not None and data.captions is not None and data.classes == list(LETTERS)
     assert data.labels.unique().tolist() == list(range(26))
-    for label, caption in zip(data.labels.tolist(), data.captions, strict=True):
+    for label, (caption,) in zip(data.labels.tolist(), data.captions, strict=True):
         words = caption.split()
         assert words[0] == ("an" if words[1][0] in "aeiou" else "a")
         assert words[1] in COLOURS and words[5] in COLOURS and words[1] != words[5]
@@ -63,7 +63,7 @@ def test_caption_names_the_ground() -> None:
     ground = np.median(data.images.reshape(200, -1, 3), axis=1)  # most pixels are ground
     near = [
         np.abs(pixel - np.array(COLOURS[caption.split()[-1]])).max() < 45
-        for pixel, caption in zip(ground, data.captions, strict=True)
+        for pixel, (caption,) in zip(ground, data.captions, strict=True)
     ]
     assert np.mean(near) > 0.98
 

@@ -128,6 +128,7 @@ def find_source(
             version=str(seed),
             labels=drawn.labels,
             classes=drawn.classes,
+            captions=drawn.captions,
             size=drawn.size,
         )
     named = text.removeprefix("torchvision:")

@@ -48,10 +48,10 @@ class Plan:
     shade: Floats  # (m, 2), change of brightness across the picture, in x and y
     clutter: Floats  # (m, CLUTTER, CLUTTER_DRAWS) in [0, 1]
 
-    def captions(self) -> list[str]:
+    def captions(self) -> list[tuple[str, ...]]:
         names, _, _ = palette()
         return [
-            f"{article(names[ink])} {names[ink]} letter {LETTERS[letter]} on {names[ground]}"
+            (f"{article(names[ink])} {names[ink]} letter {LETTERS[letter]} on {names[ground]}",)
             for ink, letter, ground in zip(self.ink, self.letter, self.ground, strict=True)
         ]
 

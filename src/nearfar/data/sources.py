@@ -15,6 +15,7 @@ from torch import Tensor
 
 from nearfar.data import tables
 from nearfar.data.columns import label_column, nearest
+from nearfar.data.dataset import Captions, Skipped
 from nearfar.data.decode import SUFFIXES, decode, squared
 
 SPLIT_FOLDERS = {"val": ("val", "valid", "validation"), "validation": ("validation", "valid", "val")}
@@ -38,7 +39,8 @@ class Source:
         paths: N files, or None.
         load: gives the N pictures where there are no paths; called when the first is needed.
         version: changes when the pictures behind `load` do.
-        labels, classes, groups: as in `Dataset`.
+        labels, classes, groups, captions: as in `Dataset`.
+        skipped: samples that were left out before any was decoded.
         size: side of the pictures where all are squares of one size, else None.
     """
 
@@ -50,6 +52,8 @@ class Source:
     labels: Tensor | None = None
     classes: list[str] | None = None
     groups: Tensor | None = None
+    captions: Captions | None = None
+    skipped: Sequence[Skipped] = ()
     size: int | None = None
 
     def __len__(self) -> int:
