@@ -57,6 +57,8 @@ def open_data(
     path_column: str | None = None,
     label_column: str | None = None,
     group_column: str | None = None,
+    caption_column: str | None = None,
+    captions: bool | None = None,
     groups: str | Path | None = None,
     root: Path | None = None,
     seed: int = 0,
@@ -73,9 +75,9 @@ def open_data(
             or .parquet table; .npz or .npy arrays; or a data set of torchvision: "cifar10", "torchvision:STL10".
         size: side of the stored square image; the source's own where None, or 128 for files.
         split: "train", "test" or what the source knows; None is all of a folder, table or file, else "train".
-        labels, classes, path_column, label_column, group_column: as in `open_source`.
+        labels, classes, path_column, label_column, group_column, caption_column, captions: as in `open_source`.
         groups: a table of path and group, as in `with_groups`.
-        root: where torchvision's data sets are.
+        root: where torchvision's data sets are, or the images that a file names.
         seed: of data made by code.
         stream: decode at every look and store nothing.
         cache, strict, workers, progress: as in `pack`.
@@ -93,8 +95,15 @@ def open_data(
             path_column=path_column,
             label_column=label_column,
             group_column=group_column,
+            caption_column=caption_column,
+            captions=captions,
             root=root,
         )
+        if captions and source.captions is None:
+            raise ValueError(f"{source.description} has no captions; give a table of path and caption")
+        if strict and source.skipped:
+            first = source.skipped[0]
+            raise ValueError(f"{first.path} in {source.description} cannot be used: {first.reason}")
         chosen = size or source.size or DEFAULT_SIZE
         if stream:
             data = StreamDataset(source, chosen, strict=strict, workers=workers)
@@ -114,6 +123,8 @@ def find_source(
     path_column: str | None = None,
     label_column: str | None = None,
     group_column: str | None = None,
+    caption_column: str | None = None,
+    captions: bool | None = None,
     root: Path | None = None,
     seed: int = 0,
 ) -> Source:
@@ -142,7 +153,10 @@ def find_source(
             path_column=path_column,
             label_column=label_column,
             group_column=group_column,
+            caption_column=caption_column,
+            captions=captions,
             split=split,
+            root=root,
         )
     if text.lower().startswith("glyphs"):
         raise ValueError(f"{text!r} names no number of glyphs, expected 'glyphs' or such as 'glyphs:20000'")
