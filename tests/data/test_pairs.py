@@ -102,13 +102,23 @@ def test_other_encodings(tmp_path: Path) -> None:
     (tmp_path / "t.jsonl").write_bytes(
         b'{"path": "a.png", "text": "caf\xe9"}\n{"path": "b.png", "text": "x \\ud800"}\n'
     )
-    with pytest.raises(ValueError, match="none of the 2 rows .* can be used; the first, a.png: .*not UTF-8"):
+    with pytest.raises(ValueError, match=r"none of the 2 rows .* can be used; the first, a.png: .*not UTF-8"):
         open_source(tmp_path / "t.jsonl")
     broken = pyarrow.Array.from_buffers(
         pyarrow.string(), 2, [None, pyarrow.py_buffer(b"\0\0\0\0\4\0\0\0\5\0\0\0"), pyarrow.py_buffer(b"caf\xe9x")]
     )
     parquet.write_table(pyarrow.table({"path": ["a.png", "b.png"], "text": broken}), tmp_path / "t.parquet")
     assert open_source(tmp_path / "t.parquet").captions == [("x",)]
+
+
+def test_split_by_any_column(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("path,vendor\na.png,noto\nb.png,fluent\nc.png,twemoji\n")
+    assert open_source(tmp_path / "t.csv", split="vendor=fluent").names == ["b.png"]
+    assert open_source(tmp_path / "t.csv", split="vendor!=fluent").names == ["a.png", "c.png"]
+    with pytest.raises(ValueError, match=r"no column 'vender' .*did you mean 'vendor'"):
+        open_source(tmp_path / "t.csv", split="vender=fluent")
+    with pytest.raises(ValueError, match=r"no row whose vendor is 'apple', but 'noto', 'fluent', 'twemoji'"):
+        open_source(tmp_path / "t.csv", split="vendor=apple")
 
 
 def test_unquoted_tabs(tmp_path: Path) -> None:
@@ -141,7 +151,7 @@ def test_images_elsewhere(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("path,title\na.png,a cat\n")
     data = open_data(tmp_path / "t.csv", root=tmp_path / "far", size=4, cache=tmp_path / "cache", progress=False)
     assert data.fetch(torch.tensor([0]))[0, 0, 0, 0] == 7
-    with pytest.raises(ValueError, match="folder .* has no captions; give a table"):
+    with pytest.raises(ValueError, match=r"folder .* has no captions; give a table"):
         open_data(tmp_path / "far", captions=True)
 
 

@@ -1,5 +1,6 @@
 """Columns of anything, a table, a caption file, shards, as samples: one way to find, check and join them."""
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -24,7 +25,7 @@ class Wanted:
 
     Attributes:
         path, label, group, caption: names of columns.
-        split: rows whose column "split" says so; None takes all.
+        split: rows whose column "split" says so; "vendor=noto" or "vendor!=noto" asks another column; None takes all.
         labels, captions: whether to read them; None where they are there, True makes their absence an error.
         classes: names of the labels in the order to number them.
     """
@@ -171,12 +172,15 @@ def rows_of_split(columns: Columns, split: str | None, where: str) -> list[int]:
     every = range(max(map(len, columns.values()), default=0))
     if split is None:
         return list(every)
-    parts = find_column(columns, "split", None, SPLITS, where)
+    asked = re.fullmatch(r"(.+?)(!?=)(.*)", split)
+    name, equals, value = asked.groups() if asked else ("split", "=", split)
+    parts = find_column(columns, "split", name if asked else None, SPLITS, where)
     if parts is None:
         raise ValueError(f"{where} has no column 'split' among {listed(columns)}, needed for split={split!r}")
-    keep = [i for i in every if parts[i] == split]
+    keep = [i for i in every if (str(parts[i]) == value) == (equals == "=")]
     if not keep:
-        raise ValueError(f"{where} has no row whose split is {split!r}, but {listed({str(p): [] for p in parts})}")
+        stated = listed({str(part): [] for part in parts})
+        raise ValueError(f"{where} has no row whose {name} is {'' if equals == '=' else 'not '}{value!r}, but {stated}")
     return keep
 
 

@@ -120,7 +120,8 @@ def open_source(
     split: str | None = None,
     root: Path | None = None,
 ) -> Source:
-    """What is at a path: a folder of images, a table (.csv, .tsv, .jsonl, .parquet) or arrays (.npz, .npy).
+    """What is at a path: a folder of images, a table (.csv, .tsv, .jsonl, .parquet), COCO's or Karpathy's
+    captions (.json), or arrays (.npz, .npy).
 
     Several rows of a table with one path are one image with several captions where it has captions; so is a list in a
     cell. A caption that is empty, not UTF-8 or longer than `captions.LONGEST` is left out and listed in `skipped`.
@@ -132,8 +133,9 @@ def open_source(
         classes: names of the labels in the order to number them, such as those of the training data.
         path_column, label_column, group_column, caption_column: of a table; None looks for the usual names.
         captions: whether to read captions; None reads them where there are some, True makes their absence an error.
-        split: a sub-folder, a value in the table's column "split", or arrays named after it; None takes all.
-        root: folder that the paths of a table start from; the table's own where None.
+        split: a sub-folder, a value in the table's column "split" ("vendor=noto" and "vendor!=noto" ask another), or
+            arrays named after it; None takes all.
+        root: folder that the paths of a table or of captions start from; beside the file where None.
     """
     path = Path(spec).expanduser().absolute()
     if path.is_dir():
@@ -146,13 +148,18 @@ def open_source(
         found = tables.read(path, wanted)
         folder = path.parent if root is None else root.expanduser().absolute()
         return from_samples(f"table {path}{part}", found, paths=[folder / name for name in found.names])
+    if kind == ".json":
+        from nearfar.data.caption_json import read_captions
+
+        found, paths = read_captions(path, wanted, root)
+        return from_samples(f"captions {path}{part}", found, paths=paths)
     if kind in (".npz", ".npy"):
         from nearfar.data.arrays import array_source
 
         return array_source(path, labels=labels, classes=classes, split=split)
     if kind in SUFFIXES:
         raise ValueError(f"{str(spec)!r} is one image, expected a folder of images: give its folder")
-    known = ", ".join([*tables.READERS, ".npz", ".npy"])
+    known = ", ".join([*tables.READERS, ".json", ".npz", ".npy"])
     raise ValueError(f"{str(spec)!r} is a {kind or 'file without a suffix'}, expected a folder or one of {known}")
 
 
