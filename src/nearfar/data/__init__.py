@@ -15,6 +15,7 @@ from nearfar.data.glyphs import Scenes, glyph_scenes, glyphs
 from nearfar.data.groups import with_groups
 from nearfar.data.loader import Batch, Loader
 from nearfar.data.pack import Packed, pack
+from nearfar.data.shards import is_shards
 from nearfar.data.sources import Source, open_source
 from nearfar.data.stream import StreamDataset
 from nearfar.data.torchvision_sets import NAMES, known_name, torchvision_source
@@ -72,7 +73,8 @@ def open_data(
 
     Args:
         spec: "glyphs" or "glyphs:20000" (a fifth as many in the test split); a folder of images; a .csv, .tsv, .jsonl
-            or .parquet table; .npz or .npy arrays; or a data set of torchvision: "cifar10", "torchvision:STL10".
+            or .parquet table; COCO's or Karpathy's captions in .json; shards: a folder, file or pattern such as
+            "train-{000..127}.tar"; .npz or .npy arrays; or a data set of torchvision: "cifar10", "torchvision:STL10".
         size: side of the stored square image; the source's own where None, or 128 for files.
         split: "train", "test" or what the source knows; None is all of a folder, table or file, else "train".
         labels, classes, path_column, label_column, group_column, caption_column, captions: as in `open_source`.
@@ -98,6 +100,7 @@ def open_data(
             caption_column=caption_column,
             captions=captions,
             root=root,
+            index=None if stream else cache_folder(cache) / "shards",
         )
         if captions and source.captions is None:
             raise ValueError(f"{source.description} has no captions; give a table of path and caption")
@@ -126,9 +129,10 @@ def find_source(
     caption_column: str | None = None,
     captions: bool | None = None,
     root: Path | None = None,
+    index: Path | None = None,
     seed: int = 0,
 ) -> Source:
-    """What `open_data` would open, before anything is decoded; arguments as there."""
+    """What `open_data` would open, before anything is decoded; arguments as there, and `open_source`'s index."""
     text = str(spec)
     if (made := _made_by_code(spec)) is not None:
         drawn = _open_glyphs(made, None, split, seed, cache_folder())
@@ -145,7 +149,7 @@ def find_source(
     named = text.removeprefix("torchvision:")
     if named != text or (known_name(text) is not None and not Path(text).exists()):
         return torchvision_source(named, root=root, split=split)
-    if isinstance(spec, Path) or Path(spec).expanduser().exists():
+    if isinstance(spec, Path) or Path(spec).expanduser().exists() or is_shards(spec):
         return open_source(
             spec,
             labels=labels,
@@ -157,6 +161,7 @@ def find_source(
             captions=captions,
             split=split,
             root=root,
+            index=index,
         )
     if text.lower().startswith("glyphs"):
         raise ValueError(f"{text!r} names no number of glyphs, expected 'glyphs' or such as 'glyphs:20000'")

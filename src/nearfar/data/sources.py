@@ -119,9 +119,10 @@ def open_source(
     captions: bool | None = None,
     split: str | None = None,
     root: Path | None = None,
+    index: Path | None = None,
 ) -> Source:
     """What is at a path: a folder of images, a table (.csv, .tsv, .jsonl, .parquet), COCO's or Karpathy's
-    captions (.json), or arrays (.npz, .npy).
+    captions (.json), shards (.tar, a pattern or a folder of them), or arrays (.npz, .npy).
 
     Several rows of a table with one path are one image with several captions where it has captions; so is a list in a
     cell. A caption that is empty, not UTF-8 or longer than `captions.LONGEST` is left out and listed in `skipped`.
@@ -135,15 +136,20 @@ def open_source(
         captions: whether to read captions; None reads them where there are some, True makes their absence an error.
         split: a sub-folder, a value in the table's column "split" ("vendor=noto" and "vendor!=noto" ask another), or
             arrays named after it; None takes all.
+        index: folder to keep a list of the members of shards in.
         root: folder that the paths of a table or of captions start from; beside the file where None.
     """
+    from nearfar.data.shards import is_shards, shard_source
+
     path = Path(spec).expanduser().absolute()
+    wanted = Wanted(path_column, label_column, group_column, caption_column, split, labels, captions, classes)
+    if is_shards(path):
+        return shard_source(path, wanted, index)
     if path.is_dir():
         return folder_source(path, labels=bool(labels), classes=classes, split=split)
     if not path.exists():
         raise FileNotFoundError(f"there is no file or folder {str(spec)!r}")
     kind, part = path.suffix.lower(), f" ({split})" if split else ""
-    wanted = Wanted(path_column, label_column, group_column, caption_column, split, labels, captions, classes)
     if kind in tables.READERS:
         found = tables.read(path, wanted)
         folder = path.parent if root is None else root.expanduser().absolute()
@@ -159,7 +165,7 @@ def open_source(
         return array_source(path, labels=labels, classes=classes, split=split)
     if kind in SUFFIXES:
         raise ValueError(f"{str(spec)!r} is one image, expected a folder of images: give its folder")
-    known = ", ".join([*tables.READERS, ".json", ".npz", ".npy"])
+    known = ", ".join([*tables.READERS, ".json", ".tar", ".npz", ".npy"])
     raise ValueError(f"{str(spec)!r} is a {kind or 'file without a suffix'}, expected a folder or one of {known}")
 
 
