@@ -72,8 +72,9 @@ def open_data(
     """The data set that `spec` names, ready to fetch from.
 
     Args:
-        spec: "glyphs" or "glyphs:20000" (a fifth as many in the test split); a folder of images; a .csv, .tsv, .jsonl
-            or .parquet table; COCO's or Karpathy's captions in .json; shards: a folder, file or pattern such as
+        spec: "glyphs" or "glyphs:20000" (a fifth as many in the test split), "glyphs:compositional" (tested on
+            combinations of letter and colour never trained on); a folder of images; a .csv, .tsv, .jsonl or .parquet
+            table; COCO's or Karpathy's captions in .json; shards: a folder, file or pattern such as
             "train-{000..127}.tar"; .npz or .npy arrays; or a data set of torchvision: "cifar10", "torchvision:STL10".
         size: side of the stored square image; the source's own where None, or 128 for files.
         split: "train", "test" or what the source knows; None is all of a folder, table or file, else "train".
@@ -87,7 +88,7 @@ def open_data(
     made = _made_by_code(spec)
     data: ArrayDataset | StreamDataset
     if made is not None:
-        data = _open_glyphs(made, size, split, seed, cache_folder(cache))
+        data = _open_glyphs(*made, size, split, seed, cache_folder(cache))
     else:
         source = find_source(
             spec,
@@ -135,7 +136,7 @@ def find_source(
     """What `open_data` would open, before anything is decoded; arguments as there, and `open_source`'s index."""
     text = str(spec)
     if (made := _made_by_code(spec)) is not None:
-        drawn = _open_glyphs(made, None, split, seed, cache_folder())
+        drawn = _open_glyphs(*made, None, split, seed, cache_folder())
         return Source(
             description=f"{text} ({split or 'train'})",
             names=drawn.names,
@@ -164,24 +165,26 @@ def find_source(
             index=index,
         )
     if text.lower().startswith("glyphs"):
-        raise ValueError(f"{text!r} names no number of glyphs, expected 'glyphs' or such as 'glyphs:20000'")
+        raise ValueError(f"{text!r} names no glyphs, expected 'glyphs', 'glyphs:20000' or 'glyphs:compositional:20000'")
     close = nearest(text, ["glyphs", *NAMES]) or "; expected 'glyphs', a name such as 'cifar10', or a path"
     raise FileNotFoundError(f"{text!r} is neither a file or folder nor the name of a data set{close}")
 
 
-def _made_by_code(spec: str | Path) -> int | None:
-    """How many glyphs are meant, or None where something else is."""
-    made = re.fullmatch(r"glyphs(?::(\d+))?", str(spec))
-    return None if made is None else int(made[1] or 10_000)
+def _made_by_code(spec: str | Path) -> tuple[int, bool] | None:
+    """How many glyphs are meant, and whether split by combination, or None where something else is."""
+    made = re.fullmatch(r"glyphs(:compositional)?(?::(\d+))?", str(spec))
+    return None if made is None else (int(made[2] or 10_000), made[1] is not None)
 
 
-def _open_glyphs(n: int, size: int | None, split: str | None, seed: int, cache: Path) -> ArrayDataset:
+def _open_glyphs(
+    n: int, compositional: bool, size: int | None, split: str | None, seed: int, cache: Path
+) -> ArrayDataset:
     if size not in (None, 32):
         raise ValueError(f"size is {size}, but glyphs are drawn at 32; leave it out, and let the views resize")
     if split in (None, "train"):
-        return glyphs(n, seed=seed, cache=cache)
+        return glyphs(n, seed=seed, compositional=compositional, cache=cache)
     if split == "test":
-        return glyphs(max(n // 5, 1), seed=seed, split="test", cache=cache)
+        return glyphs(max(n // 5, 1), seed=seed, split="test", compositional=compositional, cache=cache)
     raise ValueError(f"glyphs have the splits 'train' and 'test', not {split!r}")
 
 

@@ -6,6 +6,7 @@ import os
 import re
 import tarfile
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -177,14 +178,11 @@ def _indexed(file: Path, title: str, index: Path | None) -> tuple[list[Sample], 
     version = f"{title} {state.st_size} {state.st_mtime_ns}"
     key = hashlib.blake2b(os.fsencode(file) + f"\0{version}\0{VERSION}".encode(), digest_size=16).hexdigest()
     stored = None if index is None else index / f"{key}.json"
-    try:
-        return (
-            _from_json(json.loads(stored.read_text()), file, version) if stored else _read_shard(file, title, version)
-        )
-    except (OSError, ValueError, TypeError):  # not there yet, or damaged
-        pass
-    found, skipped = _read_shard(file, title, version)
     if stored is not None:
+        with suppress(OSError, ValueError, TypeError, KeyError):  # not there yet, or damaged
+            return _from_json(json.loads(stored.read_text()), file, version)
+    found, skipped = _read_shard(file, title, version)
+    if stored is not None and found:
         stored.parent.mkdir(parents=True, exist_ok=True)
         with replacing(stored) as fresh:
             fresh.write_text(json.dumps(_as_json(found, skipped)))
