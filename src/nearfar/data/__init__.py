@@ -13,11 +13,13 @@ from nearfar.data.dataset import ArrayDataset, Dataset, Skipped
 from nearfar.data.fingerprint import fingerprint
 from nearfar.data.glyphs import Scenes, glyph_scenes, glyphs
 from nearfar.data.groups import with_groups
+from nearfar.data.icons import HELD_OUT, icons_source
 from nearfar.data.loader import Batch, Loader
 from nearfar.data.pack import Packed, pack
 from nearfar.data.shards import is_shards
 from nearfar.data.sources import Source, open_source
 from nearfar.data.stream import StreamDataset
+from nearfar.data.tables import READERS
 from nearfar.data.torchvision_sets import NAMES, known_name, torchvision_source
 
 __all__ = [
@@ -38,6 +40,9 @@ __all__ = [
     "fingerprint",
     "glyph_scenes",
     "glyphs",
+    "has_splits",
+    "icons_source",
+    "is_files",
     "open_data",
     "open_source",
     "pack",
@@ -73,9 +78,10 @@ def open_data(
 
     Args:
         spec: "glyphs" or "glyphs:20000" (a fifth as many in the test split), "glyphs:compositional" (tested on
-            combinations of letter and colour never trained on); a folder of images; a .csv, .tsv, .jsonl or .parquet
-            table; COCO's or Karpathy's captions in .json; shards: a folder, file or pattern such as
-            "train-{000..127}.tar"; .npz or .npy arrays; or a data set of torchvision: "cifar10", "torchvision:STL10".
+            combinations of letter and colour never trained on); "icons" or "icons:phosphor" (tested on that family,
+            trained on the others); a folder of images; a .csv, .tsv, .jsonl or .parquet table; COCO's or Karpathy's
+            captions in .json; shards: a folder, file or pattern such as "train-{000..127}.tar"; .npz or .npy arrays; or
+            a data set of torchvision: "cifar10", "torchvision:STL10".
         size: side of the stored square image; the source's own where None, or 128 for files.
         split: "train", "test" or what the source knows; None is all of a folder, table or file, else "train".
         labels, classes, path_column, label_column, group_column, caption_column, captions: as in `open_source`.
@@ -111,7 +117,7 @@ def open_data(
         chosen = size or source.size or DEFAULT_SIZE
         if stream:
             data = StreamDataset(source, chosen, strict=strict, workers=workers)
-        elif source.size == chosen:
+        elif source.size == chosen and isinstance(source.images, np.ndarray):
             data = _in_memory(source)
         else:
             data = pack(source, size=chosen, cache=cache, strict=strict, workers=workers, progress=progress).dataset
@@ -147,6 +153,8 @@ def find_source(
             captions=drawn.captions,
             size=drawn.size,
         )
+    if (icons := _icons(spec)) is not None:
+        return icons_source(icons[1] or HELD_OUT, split=split)
     named = text.removeprefix("torchvision:")
     if named != text or (known_name(text) is not None and not Path(text).exists()):
         return torchvision_source(named, root=root, split=split)
@@ -166,8 +174,37 @@ def find_source(
         )
     if text.lower().startswith("glyphs"):
         raise ValueError(f"{text!r} names no glyphs, expected 'glyphs', 'glyphs:20000' or 'glyphs:compositional:20000'")
-    close = nearest(text, ["glyphs", *NAMES]) or "; expected 'glyphs', a name such as 'cifar10', or a path"
+    close = (
+        nearest(text, ["glyphs", "icons", *NAMES])
+        or "; expected 'glyphs', 'icons', a name such as 'cifar10', or a path"
+    )
     raise FileNotFoundError(f"{text!r} is neither a file or folder nor the name of a data set{close}")
+
+
+def has_splits(spec: str | Path) -> bool:
+    """Whether a name, and no path, stands for data with splits "train" and "test" of their own.
+
+    >>> [has_splits(spec) for spec in ("glyphs:500", "icons:phosphor", "cifar10", "photos/")]
+    [True, True, True, False]
+    """
+    text = str(spec)
+    known = known_name(text) is not None and not Path(text).exists()
+    return _made_by_code(spec) is not None or _icons(spec) is not None or text.startswith("torchvision:") or known
+
+
+def is_files(spec: str | Path) -> bool:
+    """Whether the images are files, or members of shards, of sizes of their own.
+
+    >>> is_files("pairs.csv"), is_files("shards/{00..12}.tar"), is_files("glyphs"), is_files("images.npz")
+    (True, True, False, False)
+    """
+    path = Path(spec).expanduser()
+    return path.is_dir() or path.suffix.lower() in (*READERS, ".json", ".tar")
+
+
+def _icons(spec: str | Path) -> re.Match[str] | None:
+    """A folder called icons wins over the name."""
+    return None if Path(spec).exists() else re.fullmatch(r"icons(?::(.+))?", str(spec))
 
 
 def _made_by_code(spec: str | Path) -> tuple[int, bool] | None:

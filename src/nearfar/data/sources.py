@@ -44,7 +44,7 @@ class Source:
         versions: N texts, each of which changes when its picture behind `load` does; by its number where None.
         labels, classes, groups, captions: as in `Dataset`.
         skipped: samples that were left out before any was decoded.
-        size: side of the pictures where all are squares of one size, else None.
+        size: side to store the pictures at where none is asked for: their own where all are squares of one size.
     """
 
     description: str
