@@ -5,7 +5,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from nearfar.data import ArrayDataset, glyph_scenes, glyphs, open_data
+from nearfar.data import ArrayDataset, Dataset, glyph_scenes, glyphs, open_data
+from nearfar.data.glyphs import held_out_pairs
 from nearfar.data.letters import COLOURS, LETTERS, TEST_FONTS, TRAIN_FONTS, masks
 
 
@@ -50,7 +51,7 @@ def test_labels_and_captions_agree() -> None:
     data = glyphs(500, seed=0)
     assert data.labels is not None and data.captions is not None and data.classes == list(LETTERS)
     assert data.labels.unique().tolist() == list(range(26))
-    for label, caption in zip(data.labels.tolist(), data.captions, strict=True):
+    for label, (caption,) in zip(data.labels.tolist(), data.captions, strict=True):
         words = caption.split()
         assert words[0] == ("an" if words[1][0] in "aeiou" else "a")
         assert words[1] in COLOURS and words[5] in COLOURS and words[1] != words[5]
@@ -63,7 +64,7 @@ def test_caption_names_the_ground() -> None:
     ground = np.median(data.images.reshape(200, -1, 3), axis=1)  # most pixels are ground
     near = [
         np.abs(pixel - np.array(COLOURS[caption.split()[-1]])).max() < 45
-        for pixel, caption in zip(ground, data.captions, strict=True)
+        for pixel, (caption,) in zip(ground, data.captions, strict=True)
     ]
     assert np.mean(near) > 0.98
 
@@ -84,7 +85,35 @@ def raw_knn(train: ArrayDataset, test: ArrayDataset, k: int = 20) -> float:
     return float((votes.argmax(1) == test.labels).float().mean())
 
 
+def combinations(data: Dataset) -> set[tuple[str, str]]:
+    assert data.captions is not None
+    words = [caption.split() for (caption,) in data.captions]
+    return {(letter, colour) for _, colour, _, letter, _, _ in words}
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_compositional_split_tests_combinations_never_trained_on(seed: int) -> None:
+    train = open_data("glyphs:compositional:6000", seed=seed)
+    test = open_data("glyphs:compositional:6000", seed=seed, split="test")
+    assert (len(train), len(test)) == (6000, 1200)
+    seen, held = combinations(train), combinations(test)
+    assert not seen & held and len(seen | held) == 26 * len(COLOURS)
+    for both in (seen, held):
+        assert {letter for letter, _ in both} == set(LETTERS) and {colour for _, colour in both} == set(COLOURS)
+
+
+def test_compositional_split_depends_on_the_seed_alone() -> None:
+    few, many = (glyphs(n, seed=3, split="test", compositional=True) for n in (250, 300))
+    assert np.array_equal(few.images, many.images[:250]) and few.captions == list(many.captions or [])[:250]
+    assert not np.array_equal(held_out_pairs(0), held_out_pairs(1))
+    assert combinations(few) <= {
+        (LETTERS[letter], list(COLOURS)[colour]) for letter, colour in np.argwhere(held_out_pairs(3)).tolist()
+    }
+
+
 def test_open_data_by_name() -> None:
+    with pytest.raises(ValueError, match="'glyphs:composed' names no glyphs"):
+        open_data("glyphs:composed")
     train, test = open_data("glyphs:100", seed=2), open_data("glyphs:100", seed=2, split="test")
     assert (len(train), len(test), train.size) == (100, 20, 32)
 

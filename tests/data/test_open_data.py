@@ -119,6 +119,8 @@ def test_subset_keeps_what_belongs_to_a_sample() -> None:
         (np.zeros((2, 4, 4, 3), np.float32), {}, "images are float32"),
         (np.zeros((2, 4, 4, 3), np.uint8), {"labels": [1]}, r"expected \(2,\) integers"),
         (np.zeros((2, 4, 4, 3), np.uint8), {"names": ["a"]}, "1 names for 2 images"),
+        (np.zeros((2, 4, 4, 3), np.uint8), {"captions": ["a cat", "a dog"]}, "'a cat' is among the captions"),
+        (np.zeros((2, 4, 4, 3), np.uint8), {"captions": [("a cat",), ()]}, r"\(\) is among the captions"),
     ],
 )
 def test_array_dataset_refuses_in_one_line(

@@ -13,10 +13,13 @@ from nearfar.data.dataset import ArrayDataset, Dataset, Skipped
 from nearfar.data.fingerprint import fingerprint
 from nearfar.data.glyphs import Scenes, glyph_scenes, glyphs
 from nearfar.data.groups import caption_ids, merged_ids, with_groups
+from nearfar.data.icons import HELD_OUT, icons_source
 from nearfar.data.loader import Batch, Loader
 from nearfar.data.pack import Packed, pack
+from nearfar.data.shards import is_shards
 from nearfar.data.sources import Source, open_source
 from nearfar.data.stream import StreamDataset
+from nearfar.data.tables import READERS
 from nearfar.data.tokens import Tokenizer
 from nearfar.data.torchvision_sets import NAMES, known_name, torchvision_source
 
@@ -40,6 +43,9 @@ __all__ = [
     "fingerprint",
     "glyph_scenes",
     "glyphs",
+    "has_splits",
+    "icons_source",
+    "is_files",
     "merged_ids",
     "open_data",
     "open_source",
@@ -61,6 +67,8 @@ def open_data(
     path_column: str | None = None,
     label_column: str | None = None,
     group_column: str | None = None,
+    caption_column: str | None = None,
+    captions: bool | None = None,
     groups: str | Path | None = None,
     root: Path | None = None,
     seed: int = 0,
@@ -73,13 +81,16 @@ def open_data(
     """The data set that `spec` names, ready to fetch from.
 
     Args:
-        spec: "glyphs" or "glyphs:20000" (a fifth as many in the test split); a folder of images; a .csv, .tsv, .jsonl
-            or .parquet table; .npz or .npy arrays; or a data set of torchvision: "cifar10", "torchvision:STL10".
+        spec: "glyphs" or "glyphs:20000" (a fifth as many in the test split), "glyphs:compositional" (tested on
+            combinations of letter and colour never trained on); "icons" or "icons:phosphor" (tested on that family,
+            trained on the others); a folder of images; a .csv, .tsv, .jsonl or .parquet table; COCO's or Karpathy's
+            captions in .json; shards: a folder, file or pattern such as "train-{000..127}.tar"; .npz or .npy arrays; or
+            a data set of torchvision: "cifar10", "torchvision:STL10".
         size: side of the stored square image; the source's own where None, or 128 for files.
         split: "train", "test" or what the source knows; None is all of a folder, table or file, else "train".
-        labels, classes, path_column, label_column, group_column: as in `open_source`.
+        labels, classes, path_column, label_column, group_column, caption_column, captions: as in `open_source`.
         groups: a table of path and group, as in `with_groups`.
-        root: where torchvision's data sets are.
+        root: where torchvision's data sets are, or the images that a file names.
         seed: of data made by code.
         stream: decode at every look and store nothing.
         cache, strict, workers, progress: as in `pack`.
@@ -87,7 +98,7 @@ def open_data(
     made = _made_by_code(spec)
     data: ArrayDataset | StreamDataset
     if made is not None:
-        data = _open_glyphs(made, size, split, seed, cache_folder(cache))
+        data = _open_glyphs(*made, size, split, seed, cache_folder(cache))
     else:
         source = find_source(
             spec,
@@ -97,12 +108,20 @@ def open_data(
             path_column=path_column,
             label_column=label_column,
             group_column=group_column,
+            caption_column=caption_column,
+            captions=captions,
             root=root,
+            index=None if stream else cache_folder(cache) / "shards",
         )
+        if captions and source.captions is None:
+            raise ValueError(f"{source.description} has no captions; give a table of path and caption")
+        if strict and source.skipped:
+            first = source.skipped[0]
+            raise ValueError(f"{first.path} in {source.description} cannot be used: {first.reason}")
         chosen = size or source.size or DEFAULT_SIZE
         if stream:
             data = StreamDataset(source, chosen, strict=strict, workers=workers)
-        elif source.size == chosen:
+        elif source.size == chosen and isinstance(source.images, np.ndarray):
             data = _in_memory(source)
         else:
             data = pack(source, size=chosen, cache=cache, strict=strict, workers=workers, progress=progress).dataset
@@ -118,13 +137,16 @@ def find_source(
     path_column: str | None = None,
     label_column: str | None = None,
     group_column: str | None = None,
+    caption_column: str | None = None,
+    captions: bool | None = None,
     root: Path | None = None,
+    index: Path | None = None,
     seed: int = 0,
 ) -> Source:
-    """What `open_data` would open, before anything is decoded; arguments as there."""
+    """What `open_data` would open, before anything is decoded; arguments as there, and `open_source`'s index."""
     text = str(spec)
     if (made := _made_by_code(spec)) is not None:
-        drawn = _open_glyphs(made, None, split, seed, cache_folder())
+        drawn = _open_glyphs(*made, None, split, seed, cache_folder())
         return Source(
             description=f"{text} ({split or 'train'})",
             names=drawn.names,
@@ -132,12 +154,15 @@ def find_source(
             version=str(seed),
             labels=drawn.labels,
             classes=drawn.classes,
+            captions=drawn.captions,
             size=drawn.size,
         )
+    if (icons := _icons(spec)) is not None:
+        return icons_source(icons[1] or HELD_OUT, split=split)
     named = text.removeprefix("torchvision:")
     if named != text or (known_name(text) is not None and not Path(text).exists()):
         return torchvision_source(named, root=root, split=split)
-    if isinstance(spec, Path) or Path(spec).expanduser().exists():
+    if isinstance(spec, Path) or Path(spec).expanduser().exists() or is_shards(spec):
         return open_source(
             spec,
             labels=labels,
@@ -145,27 +170,62 @@ def find_source(
             path_column=path_column,
             label_column=label_column,
             group_column=group_column,
+            caption_column=caption_column,
+            captions=captions,
             split=split,
+            root=root,
+            index=index,
         )
     if text.lower().startswith("glyphs"):
-        raise ValueError(f"{text!r} names no number of glyphs, expected 'glyphs' or such as 'glyphs:20000'")
-    close = nearest(text, ["glyphs", *NAMES]) or "; expected 'glyphs', a name such as 'cifar10', or a path"
+        raise ValueError(f"{text!r} names no glyphs, expected 'glyphs', 'glyphs:20000' or 'glyphs:compositional:20000'")
+    close = (
+        nearest(text, ["glyphs", "icons", *NAMES])
+        or "; expected 'glyphs', 'icons', a name such as 'cifar10', or a path"
+    )
     raise FileNotFoundError(f"{text!r} is neither a file or folder nor the name of a data set{close}")
 
 
-def _made_by_code(spec: str | Path) -> int | None:
-    """How many glyphs are meant, or None where something else is."""
-    made = re.fullmatch(r"glyphs(?::(\d+))?", str(spec))
-    return None if made is None else int(made[1] or 10_000)
+def has_splits(spec: str | Path) -> bool:
+    """Whether a name, and no path, stands for data with splits "train" and "test" of their own.
+
+    >>> [has_splits(spec) for spec in ("glyphs:500", "icons:phosphor", "cifar10", "photos/")]
+    [True, True, True, False]
+    """
+    text = str(spec)
+    known = known_name(text) is not None and not Path(text).exists()
+    return _made_by_code(spec) is not None or _icons(spec) is not None or text.startswith("torchvision:") or known
 
 
-def _open_glyphs(n: int, size: int | None, split: str | None, seed: int, cache: Path) -> ArrayDataset:
+def is_files(spec: str | Path) -> bool:
+    """Whether the images are files, or members of shards, of sizes of their own.
+
+    >>> is_files("pairs.csv"), is_files("shards/{00..12}.tar"), is_files("glyphs"), is_files("images.npz")
+    (True, True, False, False)
+    """
+    path = Path(spec).expanduser()
+    return path.is_dir() or path.suffix.lower() in (*READERS, ".json", ".tar")
+
+
+def _icons(spec: str | Path) -> re.Match[str] | None:
+    """A folder called icons wins over the name."""
+    return None if Path(spec).exists() else re.fullmatch(r"icons(?::(.+))?", str(spec))
+
+
+def _made_by_code(spec: str | Path) -> tuple[int, bool] | None:
+    """How many glyphs are meant, and whether split by combination, or None where something else is."""
+    made = re.fullmatch(r"glyphs(:compositional)?(?::(\d+))?", str(spec))
+    return None if made is None else (int(made[2] or 10_000), made[1] is not None)
+
+
+def _open_glyphs(
+    n: int, compositional: bool, size: int | None, split: str | None, seed: int, cache: Path
+) -> ArrayDataset:
     if size not in (None, 32):
         raise ValueError(f"size is {size}, but glyphs are drawn at 32; leave it out, and let the views resize")
     if split in (None, "train"):
-        return glyphs(n, seed=seed, cache=cache)
+        return glyphs(n, seed=seed, compositional=compositional, cache=cache)
     if split == "test":
-        return glyphs(max(n // 5, 1), seed=seed, split="test", cache=cache)
+        return glyphs(max(n // 5, 1), seed=seed, split="test", compositional=compositional, cache=cache)
     raise ValueError(f"glyphs have the splits 'train' and 'test', not {split!r}")
 
 

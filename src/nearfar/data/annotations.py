@@ -18,7 +18,7 @@ SPLITS = ("train", "trainval", "test", "val", "valid", "validation")
 ALL = "all"  # the one part of data without a split
 VOC_IMAGES = ("JPEGImages", "images")
 LARGEST_XML = 16 << 20  # bytes of one picture's boxes
-_SPLIT_WORD = re.compile(r"(?<![a-z])(trainval|train|validation|valid|val|test)(?![a-z])")
+SPLIT_WORD = re.compile(r"(?<![a-z])(trainval|train|validation|valid|val|test)(?![a-z])")
 _OTHER_COCO = ("captions", "person_keypoints", "image_info", "panoptic", "stuff")  # COCO's files without plain boxes
 
 Box = tuple[float, float, float, float]  # x1, y1, x2, y2 in pixels
@@ -99,7 +99,7 @@ def _coco_parts(folder: Path) -> dict[str, Reader]:
         if inside:
             files[name] = inside[0]
     for file in () if files else sorted([*folder.glob("*.json"), *(folder / "annotations").glob("*.json")]):
-        word = _SPLIT_WORD.search(file.stem.lower())
+        word = SPLIT_WORD.search(file.stem.lower())
         if not file.stem.startswith(_OTHER_COCO) and _is_coco(file):
             files.setdefault(word[0] if word else ALL, file)
     if len(files) > 1:

@@ -9,6 +9,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+Captions = Sequence[tuple[str, ...]]
+
 
 @dataclass(frozen=True)
 class Skipped:
@@ -26,7 +28,7 @@ class Dataset(Protocol):
         labels: (N,) int64 with -1 where a sample has none, or None.
         classes: names of the labels, or None.
         groups: (N,) int64 or None; samples of one group are never negatives of each other.
-        captions: N texts, or None.
+        captions: N tuples of one or more texts, each of which says what the sample shows, or None.
         names: N texts that say where each sample came from: a relative path, or an index.
         size: side of the stored square image.
         skipped: samples that could not be read and are not among the N.
@@ -39,7 +41,7 @@ class Dataset(Protocol):
     @property
     def groups(self) -> Tensor | None: ...
     @property
-    def captions(self) -> Sequence[str] | None: ...
+    def captions(self) -> Captions | None: ...
     @property
     def names(self) -> Sequence[str]: ...
     @property
@@ -66,7 +68,8 @@ class ArrayDataset:
         rows: (N,) which of the R images are the samples, in order; all of them where None.
         labels, groups: (N,) integers.
         classes: names of the labels.
-        captions, names: N texts; names are the indices where None.
+        captions: N tuples of one or more texts.
+        names: N texts; the indices where None.
         skipped: what was left out, for the record.
 
     >>> data = ArrayDataset(np.zeros((5, 8, 8, 3), np.uint8), labels=[0, 1, 0, 1, 0], classes=["cat", "dog"])
@@ -82,7 +85,7 @@ class ArrayDataset:
         labels: Tensor | Sequence[int] | None = None,
         classes: Sequence[str] | None = None,
         groups: Tensor | Sequence[int] | None = None,
-        captions: Sequence[str] | None = None,
+        captions: Captions | None = None,
         names: Sequence[str] | None = None,
         skipped: Sequence[Skipped] = (),
     ) -> None:
@@ -100,6 +103,9 @@ class ArrayDataset:
         for what, texts in (("captions", self.captions), ("names", self.names)):
             if texts is not None and len(texts) != len(self.rows):
                 raise ValueError(f"{len(texts)} {what} for {len(self.rows)} images, expected one for each")
+        wrong = next((c for c in self.captions or () if not isinstance(c, tuple) or not c), None)
+        if wrong is not None:
+            raise ValueError(f"{wrong!r} is among the captions, expected a tuple of one or more texts for each image")
 
     def __len__(self) -> int:
         return len(self.rows)

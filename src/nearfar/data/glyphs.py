@@ -29,6 +29,7 @@ COLOUR_JITTER, SHADE, NOISE = 14.0, 6.0, 5.0  # of 255
 FAINT = 0.3  # how much of its own colour the clutter has; the rest is the ground's
 SCENE_BATCH, SCENE_BLOCKS = 64, 1 << 40  # far above any block of glyphs: scenes share no draws with them
 PATCH, TRIES = 48, 20  # room for the largest letter, and places tried before it is left out of a scene
+HELD_OUT, PAIRS = 5, 7  # one pair of letter and colour in so many is held out; the draw's own stream
 VERSION = 3  # part of the cache's key; raise it when the same seed gives other pictures
 
 
@@ -48,21 +49,30 @@ class Plan:
     shade: Floats  # (m, 2), change of brightness across the picture, in x and y
     clutter: Floats  # (m, CLUTTER, CLUTTER_DRAWS) in [0, 1]
 
-    def captions(self) -> list[str]:
+    def captions(self) -> list[tuple[str, ...]]:
         names, _, _ = palette()
         return [
-            f"{article(names[ink])} {names[ink]} letter {LETTERS[letter]} on {names[ground]}"
+            (f"{article(names[ink])} {names[ink]} letter {LETTERS[letter]} on {names[ground]}",)
             for ink, letter, ground in zip(self.ink, self.letter, self.ground, strict=True)
         ]
 
 
-def glyphs(n: int = 10_000, *, seed: int = 0, split: Split = "train", cache: Path | None = None) -> ArrayDataset:
+def glyphs(
+    n: int = 10_000,
+    *,
+    seed: int = 0,
+    split: Split = "train",
+    compositional: bool = False,
+    cache: Path | None = None,
+) -> ArrayDataset:
     """n letters A to Z, 32×32, in random fonts, colours, sizes, places and slight turns, over faint clutter.
 
     Sample i depends on (seed, split, i) alone, not on n. The test split draws other samples in fonts the train split
     does not have. Raw pixels know little of the letters (k-NN about 12 % of 26), so what is learned shows.
 
     Args:
+        compositional: the test split has combinations of letter and colour that the train split never has, as
+            `held_out_pairs` draws them, and both have the same fonts: the combination alone is new.
         cache: folder to keep the pictures in; drawn anew where None, at some 7,000 a second.
 
     Returns:
@@ -74,19 +84,40 @@ def glyphs(n: int = 10_000, *, seed: int = 0, split: Split = "train", cache: Pat
     """
     if n < 1:
         raise ValueError(f"n is {n}, expected at least 1 glyph")
-    blocks = [(block_generator(seed, split, i), min(BLOCK, n - start)) for i, start in enumerate(range(0, n, BLOCK))]
-    plans = [planned(rng.random((BLOCK, DRAWS))[:m], split) for rng, m in blocks]
+    fonts: Split = "train" if compositional else split
+    held = held_out_pairs(seed) if compositional else None
+    plans: list[Plan] = []
+    generators: list[np.random.Generator] = []
+    while (left := n - sum(len(plan.letter) for plan in plans)) > 0:
+        generators.append(block_generator(seed, split, len(plans)))
+        u = generators[-1].random((BLOCK, DRAWS))
+        if held is not None:
+            plan = planned(u, fonts)
+            u = u[held[plan.letter, plan.ink] == (split == "test")]
+        plans.append(planned(u[:left], fonts))
 
     def draw() -> NDArray[np.uint8]:
-        return np.concatenate([rendered(plan, split, rng) for plan, (rng, _) in zip(plans, blocks, strict=True)])
+        return np.concatenate([rendered(plan, fonts, rng) for plan, rng in zip(plans, generators, strict=True)])
 
-    key = f"{split}-{n}-{seed}-{VERSION}-pillow{PIL.__version__}"
+    key = f"{'compositional-' * compositional}{split}-{n}-{seed}-{VERSION}-pillow{PIL.__version__}"
     return ArrayDataset(
         draw() if cache is None else cached_array(cache / "glyphs" / key, draw),
         labels=torch.from_numpy(np.concatenate([plan.letter for plan in plans])),
         classes=list(LETTERS),
         captions=[caption for plan in plans for caption in plan.captions()],
     )
+
+
+def held_out_pairs(seed: int) -> NDArray[np.bool_]:
+    """(26, C) whether a letter in a colour is for the test split alone: a fifth of each letter's, and each colour's.
+
+    >>> held = held_out_pairs(0)
+    >>> sorted(set(held.sum(1).tolist())), sorted(set(held.sum(0).tolist()))
+    ([3, 4], [5, 6])
+    """
+    rng = np.random.default_rng((seed, PAIRS))
+    letters, colours = rng.permutation(len(LETTERS)), rng.permutation(len(palette()[0]))
+    return np.asarray((letters[:, None] + colours) % HELD_OUT == 0)
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,6 +12,7 @@ from torch import Tensor
 from nearfar.data import tables
 from nearfar.data.columns import group_column
 from nearfar.data.dataset import ArrayDataset
+from nearfar.data.rows import Wanted
 from nearfar.data.stream import StreamDataset
 
 Grouped = TypeVar("Grouped", bound=ArrayDataset | StreamDataset)
@@ -30,7 +31,7 @@ def with_groups(data: Grouped, path: str | Path) -> Grouped:
     file = Path(path).expanduser()
     if not file.is_file() or file.suffix.lower() not in tables.READERS:
         raise FileNotFoundError(f"there is no table {str(path)!r}, expected one of {', '.join(tables.READERS)}")
-    table = tables.read(file, labels=False)
+    table = tables.read(file, Wanted(labels=False, captions=False))
     if table.groups is None:
         raise ValueError(f"{file} has no column 'group', expected path and group, as `nearfar doctor` writes them")
     stated = dict(zip(table.names, table.groups.tolist(), strict=True))

@@ -75,7 +75,7 @@ def pack(
             todo = np.flatnonzero(store.rows["state"] == TODO)
             unreadable |= _decode(source, store, todo, strict=strict, workers=workers, progress=progress)
         images = open_memmap(folder / "images.npy", mode="r")
-    skipped = [Skipped(source.names[row], reason) for row, reason in sorted(unreadable.items())]
+    skipped = [*source.skipped, *(Skipped(source.names[row], unreadable[row]) for row in sorted(unreadable))]
     if strict and skipped:
         raise ValueError(f"{skipped[0].path} in {source.description} cannot be read: {skipped[0].reason}")
     kept = np.setdiff1d(np.arange(len(source)), np.array(list(unreadable), np.int64))
@@ -88,6 +88,7 @@ def pack(
         labels=None if source.labels is None else source.labels[kept],
         classes=source.classes,
         groups=None if source.groups is None else source.groups[kept],
+        captions=None if source.captions is None else [source.captions[row] for row in kept],
         names=[source.names[row] for row in kept],
         skipped=skipped,
     )

@@ -1,6 +1,7 @@
 """Where samples come from, before any of them is decoded."""
 
 import hashlib
+import io
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -15,17 +16,19 @@ from torch import Tensor
 
 from nearfar.data import tables
 from nearfar.data.columns import label_column, nearest
+from nearfar.data.dataset import Captions, Skipped
 from nearfar.data.decode import SUFFIXES, decode, squared
+from nearfar.data.rows import Samples, Wanted
 
 SPLIT_FOLDERS = {"val": ("val", "valid", "validation"), "validation": ("validation", "valid", "val")}
 KEY = 16  # bytes that stand for one sample in the cache
 
 
 class Images(Protocol):
-    """Pictures by number: arrays (H, W) or (H, W, C) uint8, or Pillow's."""
+    """Pictures by number: arrays (H, W) or (H, W, C) uint8, Pillow's, or the bytes of a file."""
 
     def __len__(self) -> int: ...
-    def __getitem__(self, index: int, /) -> NDArray[np.uint8] | Image.Image: ...
+    def __getitem__(self, index: int, /) -> NDArray[np.uint8] | Image.Image | bytes: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,8 +41,10 @@ class Source:
         paths: N files, or None.
         load: gives the N pictures where there are no paths; called when the first is needed.
         version: changes when the pictures behind `load` do.
-        labels, classes, groups: as in `Dataset`.
-        size: side of the pictures where all are squares of one size, else None.
+        versions: N texts, each of which changes when its picture behind `load` does; by its number where None.
+        labels, classes, groups, captions: as in `Dataset`.
+        skipped: samples that were left out before any was decoded.
+        size: side to store the pictures at where none is asked for: their own where all are squares of one size.
     """
 
     description: str
@@ -47,9 +52,12 @@ class Source:
     paths: Sequence[Path] | None = None
     load: Callable[[], Images] | None = None
     version: str = ""
+    versions: Sequence[str] | None = None
     labels: Tensor | None = None
     classes: list[str] | None = None
     groups: Tensor | None = None
+    captions: Captions | None = None
+    skipped: Sequence[Skipped] = ()
     size: int | None = None
 
     def __len__(self) -> int:
@@ -66,13 +74,16 @@ class Source:
         if self.paths is not None:
             return decode(self.paths[index], size)
         image = self.images[index]
+        if isinstance(image, bytes):
+            return decode(io.BytesIO(image), size)
         return squared(image if isinstance(image, Image.Image) else as_picture(image), size)
 
     def keys(self) -> NDArray[np.void]:
         """(N,) of KEY bytes: a file's path, length and time of change, or the version and number of a picture."""
         if self.paths is None:
             stem = f"{self.description}\0{self.version}\0".encode(errors="surrogateescape")
-            texts: Iterator[bytes] = (stem + str(i).encode() for i in range(len(self)))
+            each = map(str, range(len(self))) if self.versions is None else iter(self.versions)
+            texts: Iterator[bytes] = (stem + one.encode(errors="surrogateescape") for one in each)
         else:
             texts = map(_file_state, self.paths)
         digests = b"".join(hashlib.blake2b(text, digest_size=KEY).digest() for text in texts)
@@ -104,42 +115,81 @@ def open_source(
     path_column: str | None = None,
     label_column: str | None = None,
     group_column: str | None = None,
+    caption_column: str | None = None,
+    captions: bool | None = None,
     split: str | None = None,
+    root: Path | None = None,
+    index: Path | None = None,
 ) -> Source:
-    """What is at a path: a folder of images, a table (.csv, .tsv, .jsonl, .parquet) or arrays (.npz, .npy).
+    """What is at a path: a folder of images, a table (.csv, .tsv, .jsonl, .parquet), COCO's or Karpathy's
+    captions (.json), shards (.tar, a pattern or a folder of them), or arrays (.npz, .npy).
+
+    Several rows of a table with one path are one image with several captions where it has captions; so is a list in a
+    cell. A caption that is empty, not UTF-8 or longer than `captions.LONGEST` is left out and listed in `skipped`.
 
     Args:
         spec: the path.
         labels: whether to read labels; None reads them where the source states them, which a folder does not: there
             True takes the first sub-folder's name.
         classes: names of the labels in the order to number them, such as those of the training data.
-        path_column, label_column, group_column: of a table; None looks for the usual names.
-        split: a sub-folder, a value in the table's column "split", or arrays named after it; None takes all.
+        path_column, label_column, group_column, caption_column: of a table; None looks for the usual names.
+        captions: whether to read captions; None reads them where there are some, True makes their absence an error.
+        split: a sub-folder, a value in the table's column "split" ("vendor=noto" and "vendor!=noto" ask another), or
+            arrays named after it; None takes all.
+        index: folder to keep a list of the members of shards in.
+        root: folder that the paths of a table or of captions start from; beside the file where None.
     """
+    from nearfar.data.shards import is_shards, shard_source
+
     path = Path(spec).expanduser().absolute()
+    wanted = Wanted(path_column, label_column, group_column, caption_column, split, labels, captions, classes)
+    if is_shards(path):
+        return shard_source(path, wanted, index)
     if path.is_dir():
         return folder_source(path, labels=bool(labels), classes=classes, split=split)
     if not path.exists():
         raise FileNotFoundError(f"there is no file or folder {str(spec)!r}")
-    kind = path.suffix.lower()
+    kind, part = path.suffix.lower(), f" ({split})" if split else ""
     if kind in tables.READERS:
-        table = tables.read(path, path_column, label_column, group_column, split=split, labels=labels, classes=classes)
-        return Source(
-            description=f"table {path}" + (f" ({split})" if split else ""),
-            names=table.names,
-            paths=[path.parent / name for name in table.names],
-            labels=table.labels,
-            classes=table.classes,
-            groups=table.groups,
-        )
+        found = tables.read(path, wanted)
+        folder = path.parent if root is None else root.expanduser().absolute()
+        return from_samples(f"table {path}{part}", found, paths=[folder / name for name in found.names])
+    if kind == ".json":
+        from nearfar.data.caption_json import read_captions
+
+        found, paths = read_captions(path, wanted, root)
+        return from_samples(f"captions {path}{part}", found, paths=paths)
     if kind in (".npz", ".npy"):
         from nearfar.data.arrays import array_source
 
         return array_source(path, labels=labels, classes=classes, split=split)
     if kind in SUFFIXES:
         raise ValueError(f"{str(spec)!r} is one image, expected a folder of images: give its folder")
-    known = ", ".join([*tables.READERS, ".npz", ".npy"])
+    known = ", ".join([*tables.READERS, ".json", ".tar", ".npz", ".npy"])
     raise ValueError(f"{str(spec)!r} is a {kind or 'file without a suffix'}, expected a folder or one of {known}")
+
+
+def from_samples(
+    description: str,
+    found: Samples,
+    *,
+    paths: Sequence[Path] | None = None,
+    load: Callable[[], Images] | None = None,
+    versions: Sequence[str] | None = None,
+) -> Source:
+    """Rows and the files or pictures they are about."""
+    return Source(
+        description=description,
+        names=found.names,
+        paths=paths,
+        load=load,
+        versions=versions,
+        labels=found.labels,
+        classes=found.classes,
+        groups=found.groups,
+        captions=found.captions,
+        skipped=found.skipped,
+    )
 
 
 def folder_source(

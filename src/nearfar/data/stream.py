@@ -31,8 +31,6 @@ class StreamDataset:
         workers: threads; all cores where None.
     """
 
-    captions: Sequence[str] | None = None
-
     def __init__(
         self,
         source: Source,
@@ -49,6 +47,7 @@ class StreamDataset:
         self.labels = None if source.labels is None else source.labels[self.rows]
         self.groups = None if source.groups is None else source.groups[self.rows]
         self.classes = source.classes
+        self.captions = None if source.captions is None else [source.captions[row] for row in self.rows.tolist()]
         self.names: Sequence[str] = [source.names[row] for row in self.rows.tolist()]
         self._failed: dict[int, Skipped] = {}
         self._lock = Lock()
@@ -63,9 +62,9 @@ class StreamDataset:
 
     @property
     def skipped(self) -> list[Skipped]:
-        """What was found unreadable so far."""
+        """What the source left out, and what was found unreadable so far."""
         with self._lock:
-            return [self._failed[row] for row in sorted(self._failed)]
+            return [*self.source.skipped, *(self._failed[row] for row in sorted(self._failed))]
 
     def failed(self, indices: Tensor) -> dict[int, Skipped]:
         """Which of the samples (B,) were found unreadable so far: place in `indices`, and why."""

@@ -1,121 +1,97 @@
-"""Tables of samples: CSV, TSV, JSON lines or Parquet, one row a sample."""
+"""Tables of samples: CSV, TSV, JSON lines or Parquet."""
 
+import codecs
 import csv
+import io
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from torch import Tensor
+from nearfar.data.captions import printable
+from nearfar.data.rows import Columns, Samples, Wanted, samples
 
-from nearfar.data.columns import group_column, label_column, nearest
-
-Columns = dict[str, list[object]]
-
-PATHS = ("path", "image", "file", "filename", "file_name", "filepath", "image_path")
-LABELS = ("label", "class", "category", "target")
-GROUPS = ("group", "group_id")
-SPLITS = ("split",)
+# Excel's "Unicode text" is UTF-16, and says so.
+BYTE_ORDER_MARKS = {codecs.BOM_UTF8: "utf-8", codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
 
 
-@dataclass(frozen=True, eq=False)
-class Table:
-    """N rows: paths as written in the table, and labels and groups where it has them."""
-
-    names: list[str]
-    labels: Tensor | None
-    classes: list[str] | None
-    groups: Tensor | None
+def read(path: Path, wanted: Wanted) -> Samples:
+    """The table's samples."""
+    return samples(read_columns(path), wanted, str(path))
 
 
-def read(
-    path: Path,
-    path_name: str | None = None,
-    label_name: str | None = None,
-    group_name: str | None = None,
-    *,
-    split: str | None = None,
-    labels: bool | None = None,
-    classes: Sequence[str] | None = None,
-) -> Table:
-    """The table's samples; column names that are None are looked for among the usual ones."""
-    try:
-        columns = READERS[path.suffix.lower()](path)
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is not UTF-8 (byte {error.start}); save it as UTF-8") from None
-    files = _column(path, columns, "path", path_name, PATHS)
-    if files is None:
-        raise ValueError(f"{path} has no column of paths among {_listed(columns)}; name it with path_column")
-    named = None if labels is False else _column(path, columns, "label", label_name, LABELS)
-    if labels and named is None:
-        raise ValueError(f"{path} has no column of labels among {_listed(columns)}; name it with label_column")
-    grouped = _column(path, columns, "group", group_name, GROUPS)
-    keep = list(range(len(files)))
-    if split is not None:
-        parts = _column(path, columns, "split", None, SPLITS)
-        if parts is None:
-            raise ValueError(f"{path} has no column 'split' among {_listed(columns)}, needed for split={split!r}")
-        keep = [i for i in keep if parts[i] == split]
-        if not keep:
-            raise ValueError(f"{path} has no row whose split is {split!r}, but {_listed({str(p): [] for p in parts})}")
-    names = [str(files[i]) for i in keep]
-    if not names:
-        raise ValueError(f"{path} has no rows, expected one for each image")
-    # Labels are numbered over the whole table, so that every split of it numbers them alike.
-    numbers, found = (None, None) if named is None else label_column(named, classes)
-    return Table(
-        names=names,
-        labels=None if numbers is None else numbers[keep],
-        classes=found,
-        groups=None if grouped is None else group_column(grouped)[keep],
-    )
+def read_columns(path: Path) -> Columns:
+    """The table as equally long lists; bytes that are not UTF-8 are kept apart, for `printable` to show."""
+    columns = READERS[path.suffix.lower()](path)
+    for name in columns:
+        if printable(name) != name:
+            raise ValueError(f"{path} is not UTF-8 (its column {printable(name)!r}); save it as UTF-8")
+    return columns
 
 
-def _column(path: Path, columns: Columns, what: str, name: str | None, usual: Sequence[str]) -> list[object] | None:
-    if name is None:
-        return next((columns[known] for known in usual if known in columns), None)
-    if name not in columns:
-        raise ValueError(
-            f"{path} has no column {name!r} for the {what}, but {_listed(columns)}{nearest(name, list(columns))}"
-        )
-    return columns[name]
-
-
-def _listed(columns: Columns) -> str:
-    return ", ".join(repr(name) for name in list(columns)[:12]) or "no columns at all"
+def read_text(path: Path) -> str:
+    """A file of text, in UTF-8 or what its first bytes say; other bytes become surrogates, and cost their row alone."""
+    content = path.read_bytes()
+    mark = next((mark for mark in BYTE_ORDER_MARKS if content.startswith(mark)), b"")
+    encoding = BYTE_ORDER_MARKS.get(mark, "utf-8")
+    return content.removeprefix(mark).decode(encoding, "surrogateescape" if encoding == "utf-8" else "replace")
 
 
 def _read_separated(path: Path) -> Columns:
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        first = file.readline()
-        file.seek(0)
-        separator = max(",;\t", key=first.count) if path.suffix.lower() == ".csv" else "\t"
-        rows = csv.reader(file, delimiter=separator)
+    text = read_text(path)
+    first = text.partition("\n")[0]
+    separator = max(",;\t", key=first.count) if path.suffix.lower() == ".csv" else "\t"
+    if path.suffix.lower() == ".tsv" and '"' in text and not _quoted(text, separator):
+        return _parsed(path, text, separator, csv.QUOTE_NONE)
+    return _parsed(path, text, separator, csv.QUOTE_MINIMAL)
+
+
+def _quoted(text: str, separator: str) -> bool:
+    """Whether quotes are around fields, as Excel writes them, and not characters like any other, as GLUE does."""
+    try:
+        rows = list(csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True))
+    except csv.Error:
+        return False
+    return all(len(row) in (0, len(rows[0])) for row in rows)
+
+
+def _parsed(path: Path, text: str, separator: str, quoting: int) -> Columns:
+    rows = csv.reader(io.StringIO(text, newline=""), delimiter=separator, quoting=quoting)
+    try:
         header = [name.strip() for name in next(rows, [])]
         columns: Columns = {name: [] for name in header}
+        places = {name: header.index(name) for name in header}  # of two columns of one name, the first
         for row in rows:
             if not row:
                 continue
             if len(row) != len(header):
                 raise ValueError(f"{path}, line {rows.line_num}, has {len(row)} fields, expected {len(header)}")
-            for name, value in zip(header, row, strict=True):
-                columns[name].append(value)
+            for name, place in places.items():
+                columns[name].append(row[place])
+    except csv.Error as error:
+        raise ValueError(f"{path}, line {rows.line_num}: {error}; is a quote left open before it?") from None
     return columns
 
 
 def _read_json_lines(path: Path) -> Columns:
     records: list[dict[str, object]] = []
-    with path.open(encoding="utf-8-sig") as file:
-        for number, line in enumerate(file, 1):
-            if not line.strip():
-                continue
-            try:
-                record = json.loads(line)
-            except json.JSONDecodeError as error:
-                raise ValueError(f"{path}, line {number}, is not JSON: {error.msg} at column {error.colno}") from None
-            if not isinstance(record, dict):
-                raise ValueError(f"{path}, line {number}, is a {type(record).__name__}, expected an object {{…}}")
-            records.append(record)
+    for number, line in enumerate(read_text(path).split("\n"), 1):
+        if not line.strip():
+            continue
+        try:
+            record = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise ValueError(f"{path}, line {number}, is not JSON: {error.msg} at column {error.colno}") from None
+        except RecursionError:
+            raise ValueError(f"{path}, line {number}, is nested too deeply") from None
+        if not isinstance(record, dict):
+            raise ValueError(f"{path}, line {number}, is a {type(record).__name__}, expected an object {{…}}")
+        records.append(record)
+    return from_records(records)
+
+
+def from_records(records: list[dict[str, object]]) -> Columns:
+    """Columns of everything that any record has, None where one lacks it."""
     names = dict.fromkeys(name for record in records for name in record)
     return {name: [record.get(name) for record in records] for name in names}
 
@@ -125,9 +101,16 @@ def _read_parquet(path: Path) -> Columns:
 
     try:
         table = parquet.read_table(path)
-    except ArrowException as error:
+        return {str(name): _values(table.column(name)) for name in table.column_names}
+    except (ArrowException, UnicodeDecodeError) as error:
         raise ValueError(f"{path} is not a readable Parquet file: {str(error).splitlines()[0]}") from None
-    return {str(name): table.column(name).to_pylist() for name in table.column_names}
+
+
+def _values(column: Any) -> list[object]:
+    try:
+        return list(column.to_pylist())
+    except UnicodeDecodeError:  # Parquet's writers do not check; see `read_text`
+        return [v and v.decode(errors="surrogateescape") for v in column.cast("binary").to_pylist()]
 
 
 READERS: dict[str, Callable[[Path], Columns]] = {

@@ -1,6 +1,7 @@
 """One look at every picture, without an encoder: can it be read, how large is it, what is in it, roughly."""
 
 import hashlib
+import io
 import warnings
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -83,7 +84,7 @@ def look(source: Source, *, words: str, progress: bool = True, workers: int | No
     """Read every picture of a source once, in threads."""
     if source.paths is None:
         _ = source.images  # loaded here, once, and not by every thread
-    seen, broken = [], []
+    seen, broken = [], list(source.skipped)
     with (
         warnings.catch_warnings(),
         ThreadPoolExecutor(workers or cores()) as pool,
@@ -105,6 +106,9 @@ def _look(source: Source, row: int) -> Seen | str:
     try:
         if source.paths is None:
             picture = source.images[row]
+            if isinstance(picture, bytes):
+                with Image.open(io.BytesIO(picture)) as image:
+                    return _seen(row, image, hashlib.blake2b(picture, digest_size=16).digest())
             image = picture if isinstance(picture, Image.Image) else as_picture(picture)
             return _seen(row, image, hashlib.blake2b(np.asarray(picture).tobytes(), digest_size=16).digest())
         with source.paths[row].open("rb") as file:

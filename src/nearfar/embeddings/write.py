@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nearfar.data import Dataset, Skipped, StreamDataset, open_data
+from nearfar.data import Dataset, Skipped, StreamDataset, is_files, open_data
 from nearfar.data.cache import locked, replacing
 from nearfar.embeddings.files import check_kind
 from nearfar.embeddings.parts import Parts, parts_folder
@@ -109,8 +109,7 @@ def embed(
 
 def opened(spec: str | Path, encoder: Encoder, size: int | None, split: str | None, labels: bool | None) -> Dataset:
     """The data, decoded when it is looked at where it is files."""
-    where = Path(spec).expanduser()
-    files = where.is_dir() or where.suffix.lower() in (".csv", ".tsv", ".jsonl", ".parquet")
+    files = is_files(spec)
     side = size or round(MARGIN * encoder.card["image_size"])
     return open_data(spec, size=side if files else size, split=split, labels=labels, stream=files)
 

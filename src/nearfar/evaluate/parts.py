@@ -6,11 +6,9 @@ from typing import NamedTuple
 
 import torch
 
-from nearfar.data import Dataset, open_data
+from nearfar.data import Dataset, has_splits, is_files, open_data
 from nearfar.data.annotations import Reader
 from nearfar.data.boxes import BoxedImages, boxed_images, find_boxes
-from nearfar.data.tables import READERS
-from nearfar.data.torchvision_sets import known_name
 from nearfar.evaluate.linear import stratified_split
 
 TEST_FOLDERS = ("test", "val", "valid", "validation")
@@ -50,7 +48,7 @@ def open_parts(
     """The training and the test part of a data set.
 
     Args:
-        data: as `open_data` takes it. Its own split is used where it has one: glyphs, a torchvision data set, or a
+        data: as `open_data` takes it. Its own split is used where it has one: built-in and torchvision's data, or a
             folder with train/ and one of test/, val/, valid/, validation/. Of anything else a fifth of each class is
             held out, drawn by the seed. The sub-folders of a folder are its labels.
         test: other data for the test part; then all of `data` is for training.
@@ -63,7 +61,7 @@ def open_parts(
         folder = Path(spec).expanduser().is_dir()
         return open_data(
             spec,
-            size=size if folder or Path(spec).suffix.lower() in READERS else None,  # others have a size of their own
+            size=size if is_files(spec) else None,  # others have a size of their own
             split=split,
             labels=_has_classes(Path(spec).expanduser() / (split or "")) if folder else None,
             classes=classes,
@@ -145,9 +143,7 @@ def _own_split(data: str | Path) -> tuple[str, str] | None:
     if folder.is_dir():
         tests = [name for name in TEST_FOLDERS if (folder / name).is_dir()]
         return ("train", tests[0]) if tests and (folder / "train").is_dir() else None
-    text = str(data)
-    made = text.startswith(("glyphs", "torchvision:")) or (known_name(text) is not None and not folder.exists())
-    return ("train", "test") if made else None
+    return ("train", "test") if has_splits(data) else None
 
 
 def _test_split(test: str | Path) -> str | None:
