@@ -34,9 +34,11 @@ from nearfar.evaluate.results import Results, Row
 from nearfar.evaluate.retrieval import Retrieved, retrieval
 from nearfar.evaluate.task import Measure, Outcome, Task
 from nearfar.evaluate.verification import Pairs, Roc, draw_pairs, pair_similarity, roc
+from nearfar.evaluate.zero_shot import TEMPLATES, class_weights, prompts, read_templates, zero_shot, zero_shot_scores
 
 __all__ = [
     "PROTOCOLS",
+    "TEMPLATES",
     "Estimate",
     "Found",
     "Histograms",
@@ -56,6 +58,7 @@ __all__ = [
     "alignment",
     "average_precision",
     "calibrated",
+    "class_weights",
     "classification",
     "covariance_spectrum",
     "deviation",
@@ -73,12 +76,16 @@ __all__ = [
     "neighbourhood",
     "pair_similarity",
     "participation_ratio",
+    "prompts",
     "purity",
     "raw_pixels",
+    "read_templates",
     "retrieval",
     "roc",
     "similarity_histograms",
     "uniformity",
     "untrained_copy",
     "wilson",
+    "zero_shot",
+    "zero_shot_scores",
 ]
