@@ -10,6 +10,7 @@ from nearfar.evaluate.average_precision import Found, average_precision
 from nearfar.evaluate.baselines import calibrated, raw_pixels, untrained_copy
 from nearfar.evaluate.classification import classification
 from nearfar.evaluate.clustering import agreement, k_means, purity
+from nearfar.evaluate.cross_modal import Ranks, cross_modal, cross_modal_ranks
 from nearfar.evaluate.embeddings import embed
 from nearfar.evaluate.evaluation import evaluate
 from nearfar.evaluate.geometry import (
@@ -48,6 +49,7 @@ __all__ = [
     "Neighbours",
     "Outcome",
     "Pairs",
+    "Ranks",
     "Results",
     "Retrieved",
     "Roc",
@@ -61,6 +63,8 @@ __all__ = [
     "class_weights",
     "classification",
     "covariance_spectrum",
+    "cross_modal",
+    "cross_modal_ranks",
     "deviation",
     "draw_pairs",
     "effective_rank",
