@@ -33,7 +33,9 @@ from nearfar.evaluate.neighbours import Neighbours, find_neighbours
 from nearfar.evaluate.protocols import PROTOCOLS
 from nearfar.evaluate.results import Results, Row
 from nearfar.evaluate.retrieval import Retrieved, retrieval
+from nearfar.evaluate.similarity import correlation, pair_cosines, pearson, sentence_similarity, spearman
 from nearfar.evaluate.task import Measure, Outcome, Task
+from nearfar.evaluate.tfidf import TfIdf, sparse_nearest
 from nearfar.evaluate.verification import Pairs, Roc, draw_pairs, pair_similarity, roc
 from nearfar.evaluate.zero_shot import TEMPLATES, class_weights, prompts, read_templates, zero_shot, zero_shot_scores
 
@@ -55,6 +57,7 @@ __all__ = [
     "Roc",
     "Row",
     "Task",
+    "TfIdf",
     "accuracy",
     "agreement",
     "alignment",
@@ -62,6 +65,7 @@ __all__ = [
     "calibrated",
     "class_weights",
     "classification",
+    "correlation",
     "covariance_spectrum",
     "cross_modal",
     "cross_modal_ranks",
@@ -78,15 +82,20 @@ __all__ = [
     "linear_accuracy",
     "linear_probe",
     "neighbourhood",
+    "pair_cosines",
     "pair_similarity",
     "participation_ratio",
+    "pearson",
     "prompts",
     "purity",
     "raw_pixels",
     "read_templates",
     "retrieval",
     "roc",
+    "sentence_similarity",
     "similarity_histograms",
+    "sparse_nearest",
+    "spearman",
     "uniformity",
     "untrained_copy",
     "wilson",
