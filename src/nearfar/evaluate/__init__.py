@@ -10,6 +10,7 @@ from nearfar.evaluate.average_precision import Found, average_precision
 from nearfar.evaluate.baselines import calibrated, raw_pixels, untrained_copy
 from nearfar.evaluate.classification import classification
 from nearfar.evaluate.clustering import agreement, k_means, purity
+from nearfar.evaluate.cross_modal import Ranks, cross_modal, cross_modal_ranks
 from nearfar.evaluate.embeddings import embed
 from nearfar.evaluate.evaluation import evaluate
 from nearfar.evaluate.geometry import (
@@ -32,11 +33,15 @@ from nearfar.evaluate.neighbours import Neighbours, find_neighbours
 from nearfar.evaluate.protocols import PROTOCOLS
 from nearfar.evaluate.results import Results, Row
 from nearfar.evaluate.retrieval import Retrieved, retrieval
+from nearfar.evaluate.similarity import correlation, pair_cosines, pearson, sentence_similarity, spearman
 from nearfar.evaluate.task import Measure, Outcome, Task
+from nearfar.evaluate.tfidf import TfIdf, sparse_nearest
 from nearfar.evaluate.verification import Pairs, Roc, draw_pairs, pair_similarity, roc
+from nearfar.evaluate.zero_shot import TEMPLATES, class_weights, prompts, read_templates, zero_shot, zero_shot_scores
 
 __all__ = [
     "PROTOCOLS",
+    "TEMPLATES",
     "Estimate",
     "Found",
     "Histograms",
@@ -46,18 +51,24 @@ __all__ = [
     "Neighbours",
     "Outcome",
     "Pairs",
+    "Ranks",
     "Results",
     "Retrieved",
     "Roc",
     "Row",
     "Task",
+    "TfIdf",
     "accuracy",
     "agreement",
     "alignment",
     "average_precision",
     "calibrated",
+    "class_weights",
     "classification",
+    "correlation",
     "covariance_spectrum",
+    "cross_modal",
+    "cross_modal_ranks",
     "deviation",
     "draw_pairs",
     "effective_rank",
@@ -71,14 +82,23 @@ __all__ = [
     "linear_accuracy",
     "linear_probe",
     "neighbourhood",
+    "pair_cosines",
     "pair_similarity",
     "participation_ratio",
+    "pearson",
+    "prompts",
     "purity",
     "raw_pixels",
+    "read_templates",
     "retrieval",
     "roc",
+    "sentence_similarity",
     "similarity_histograms",
+    "sparse_nearest",
+    "spearman",
     "uniformity",
     "untrained_copy",
     "wilson",
+    "zero_shot",
+    "zero_shot_scores",
 ]

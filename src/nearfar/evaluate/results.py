@@ -120,8 +120,9 @@ class Results:
         return table
 
 
-# Everything else is a share, shown in percent.
-PLAIN = {"alignment", "uniformity", "RankMe", "LiDAR", "participation ratio", "hubness"}
+# Decimals of what is no share, by the words before a comma. Everything else is one, shown in percent.
+PLAIN = dict.fromkeys(("alignment", "uniformity", "RankMe", "LiDAR", "participation ratio", "hubness"), 2)
+PLAIN |= {"median rank": 1, "mean rank": 1, "Spearman": 3, "Pearson": 3}
 
 
 def shown(row: Row) -> str:
@@ -129,16 +130,20 @@ def shown(row: Row) -> str:
 
     >>> shown(Row("raw", "geometry", "RankMe", 12.345, None, None, "test", "glyphs", 100))
     '12.35'
+    >>> shown(Row("trained", "retrieval", "median rank, image to text", 3.0, None, None, "test", "photos", 100))
+    '3.0'
     """
-    return f"{row.value:.2f}" if row.metric in PLAIN else percent(row.value)
+    decimals = PLAIN.get(row.metric.partition(",")[0])
+    return percent(row.value) if decimals is None else f"{row.value:.{decimals}f}"
 
 
 def interval(row: Row) -> str:
     """The interval in brackets, empty where none is known."""
     if row.low is None or row.high is None:
         return ""
-    if row.metric in PLAIN:
-        return f"({row.low:.2f} to {row.high:.2f})"
+    decimals = PLAIN.get(row.metric.partition(",")[0])
+    if decimals is not None:
+        return f"({row.low:.{decimals}f} to {row.high:.{decimals}f})"
     return f"({100 * row.low:.1f} to {100 * row.high:.1f})"
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from nearfar.config import TrainConfig, nearest
-from nearfar.data import Dataset, open_data
+from nearfar.data import Dataset, has_splits, is_files, open_data
 from nearfar.methods import VIEWS
 from nearfar.nn.backbones import backbone
 from nearfar.views import PRESETS, ImageView, Preparation, make_views
@@ -26,6 +26,7 @@ class Images:
     """
 
     protocols: tuple[str, ...] = ("knn", "linear")
+    captions: bool | None = None  # True: data without them are of no use
 
     def __init__(self, config: TrainConfig) -> None:
         self.config, self.preset = config, preset(config)
@@ -37,15 +38,16 @@ class Images:
 
     def open(self, spec: str, *, split: str | None = None, groups: str | None = None) -> Dataset:
         sources = self.config.sources
-        built_in = spec.startswith("glyphs")
         return open_data(
             spec,
-            size=sources.size or (None if built_in else round(self.config.image_size * _STORED)),
-            split=split if built_in else None,
+            size=sources.size or (round(self.config.image_size * _STORED) if is_files(spec) else None),
+            split=split if has_splits(spec) else None,
             labels=sources.labels,
             path_column=sources.path_column,
             label_column=sources.label_column,
             group_column=sources.group_column,
+            caption_column=sources.caption_column,
+            captions=self.captions,
             groups=groups,
             stream=sources.stream,
             strict=sources.strict,

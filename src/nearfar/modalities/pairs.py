@@ -61,6 +61,7 @@ class Pairs(Images):
     """Images whose captions are their other view."""
 
     protocols = ("knn", "linear", "zero_shot", "captions")
+    captions = True
 
     def __init__(self, config: TrainConfig) -> None:
         super().__init__(config)

@@ -20,7 +20,7 @@ from torch import Tensor
 
 import nearfar
 from nearfar.config import TrainConfig, nearest
-from nearfar.data import Dataset, Loader, fingerprint
+from nearfar.data import Dataset, Loader, fingerprint, has_splits
 from nearfar.data.groups import held_out
 from nearfar.evaluate import Results, calibrated, embed, evaluate, find_neighbours
 from nearfar.export.card import read_card
@@ -79,7 +79,7 @@ class Run:
         config, sources = self.config, self.config.sources
         everything = self.modality.open(config.data, groups=sources.groups)
         test = self.modality.open(sources.test, split="test") if sources.test else None
-        if sources.test is None and config.data.startswith("glyphs"):
+        if sources.test is None and has_splits(config.data):
             test = self.modality.open(config.data, split="test")
         held = min(_VALIDATION, int(sources.validation * len(everything)))
         if held < _FEWEST:
