@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import yaml
 
@@ -306,7 +306,7 @@ def build(kind: type[Any], values: Mapping[str, Any], where: str) -> Any:
 
 def _fitting(value: Any, hint: Any, where: str) -> Any:
     """The value as the field wants it: 32 for "32", a path for its text, and "1e-3", which YAML reads as text."""
-    kinds = get_args(hint) if isinstance(hint, UnionType) else (hint,)
+    kinds = get_args(hint) if get_origin(hint) in (UnionType, Union) else (hint,)
     for kind in kinds:
         plain, inside = get_origin(kind) or kind, get_args(kind)
         if plain is Literal and str(value) in inside:

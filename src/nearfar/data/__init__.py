@@ -20,6 +20,7 @@ from nearfar.data.shards import is_shards
 from nearfar.data.sources import Source, open_source
 from nearfar.data.stream import StreamDataset
 from nearfar.data.tables import READERS
+from nearfar.data.texts import TextDataset, open_texts
 from nearfar.data.tokens import Tokenizer
 from nearfar.data.torchvision_sets import NAMES, known_name, torchvision_source
 
@@ -35,6 +36,7 @@ __all__ = [
     "Source",
     "StreamDataset",
     "Target",
+    "TextDataset",
     "Tokenizer",
     "boxed_images",
     "caption_ids",
@@ -49,6 +51,7 @@ __all__ = [
     "merged_ids",
     "open_data",
     "open_source",
+    "open_texts",
     "pack",
     "torchvision_source",
     "with_groups",

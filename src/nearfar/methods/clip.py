@@ -1,10 +1,11 @@
 """CLIP: an image must find its caption among those of the batch, and a caption its image."""
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Literal
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from nearfar.losses import sigmoid_pairs, symmetric_info_nce
 from nearfar.losses.arguments import check_choice
@@ -84,6 +85,15 @@ class CLIP(Method):
         loss = sigmoid_pairs(z1, z2, logit_scale=scale, logit_bias=self.logit_bias, ids=ids)
         log["logit_bias"] = self.logit_bias.detach().clone()
         return Step(loss, z1.detach(), z2.detach(), log=log)
+
+    @torch.no_grad()
+    def embed_pair(self, views: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+        return self.encoder.first(views[0]), self.encoder.second(views[1])
+
+    @property
+    def temperature(self) -> float:
+        """Where it has been learned to."""
+        return float(1 / self.logit_scale().detach())
 
 
 siglip = partial(CLIP, loss="sigmoid")

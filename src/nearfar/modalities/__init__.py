@@ -1,12 +1,14 @@
 """Kinds of data: one trainer and one set of methods for all of them."""
 
+from collections.abc import Callable
+
 from nearfar.config import TrainConfig
 from nearfar.modalities.images import Images
 from nearfar.modalities.modality import Modality
 from nearfar.modalities.pairs import Pairs
 from nearfar.modalities.texts import Texts
 
-MODALITIES = {"image": Images, "image-text": Pairs, "text": Texts}
+MODALITIES: dict[str, Callable[[TrainConfig], Modality]] = {"image": Images, "image-text": Pairs, "text": Texts}
 
 
 def modality_of(config: TrainConfig) -> Modality:

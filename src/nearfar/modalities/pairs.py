@@ -9,8 +9,7 @@ from torch import Tensor, nn
 
 from nearfar.config import TrainConfig
 from nearfar.data import Dataset, Tokenizer, caption_ids, merged_ids
-from nearfar.data.captions import Captions
-from nearfar.data.dataset import Skipped
+from nearfar.data.dataset import Captions, Skipped
 from nearfar.modalities.images import Images
 from nearfar.modalities.texts import load_tokenizer, make_text_encoder
 from nearfar.nn.towers import TwoTowers

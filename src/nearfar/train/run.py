@@ -26,7 +26,7 @@ from nearfar.evaluate import Results, calibrated, embed, evaluate, find_neighbou
 from nearfar.export.card import read_card
 from nearfar.export.model import CARD, save_model, with_card
 from nearfar.methods import METHODS, Method
-from nearfar.modalities import modality_of
+from nearfar.modalities import Images, modality_of
 from nearfar.report import write_report
 from nearfar.train import checkpoint
 from nearfar.train.advice import advise
@@ -244,8 +244,9 @@ class Run:
             self.console.print(f"evaluated in {time.perf_counter() - start:.0f} s on {len(test):,} {split} samples")
         else:
             self._tell("not evaluated: " + "; ".join(results.notes))
-        h = embed(encoder, test, prepare=prepare)
-        find_neighbours(h, test, seed=self.config.seed).save(self.folder / "neighbours.npz")
+        if isinstance(self.modality, Images):  # what can be shown as pictures
+            h = embed(encoder, test, prepare=prepare)
+            find_neighbours(h, test, seed=self.config.seed).save(self.folder / "neighbours.npz")
         return results
 
     def _tell(self, line: str) -> None:

@@ -1,0 +1,116 @@
+"""Sentences and captioned images go through the same run as images: train, stop, resume, evaluate, load."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+import nearfar
+from nearfar.config import TextConfig, TrainConfig, build, completed
+from nearfar.export import ReadingEncoder, TextModel
+from nearfar.modalities import Pairs, Texts, modality_of
+from nearfar.train.run import Run
+from tests.train.runs import QUIET, stop_after, weights
+
+SMALL = {"encoder": "text-micro", "vocabulary": 300, "length": 16, "dim": 16}
+
+
+def sentences(path: Path, count: int = 80) -> Path:
+    """Of two kinds, which share no words."""
+    kinds = (("the cat", "a dog", "my horse"), ("two plus", "seven times", "nine minus"))
+    ends = (("sleeps at home", "runs fast", "eats grass"), ("three is five", "one is odd", "four is even"))
+    lines = ["label\ttext"]
+    for number in range(count):
+        kind = number % 2
+        text = f"{kinds[kind][number % 3]} {ends[kind][number // 3 % 3]} {number}"
+        lines.append(f"{('animals', 'sums')[kind]}\t{text}")
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+def of_texts(path: Path, **settings: object) -> TrainConfig:
+    given = {"data": str(path), "method": "simcse", "backbone": "text-micro", "epochs": 2, "batch_size": 16}
+    config: TrainConfig = build(TrainConfig, completed({**given, "text": SMALL, **settings}), "test")
+    return config
+
+
+def of_pairs(**settings: object) -> TrainConfig:
+    given = {"data": "glyphs:160", "method": "clip", "backbone": "micro", "epochs": 2, "batch_size": 32}
+    config: TrainConfig = build(TrainConfig, completed({**given, "text": SMALL, **settings}), "test")
+    return config
+
+
+def test_the_kind_of_data_is_that_of_the_method_or_of_the_file() -> None:
+    assert isinstance(modality_of(TrainConfig(method="clip")), Pairs)
+    assert isinstance(modality_of(TrainConfig(data="lines.txt", backbone="text-micro")), Texts)
+    assert isinstance(modality_of(TrainConfig(method="simclr", modality="image-text")), Pairs)
+
+
+@pytest.mark.parametrize("kind", ["texts", "pairs"])
+def test_a_stopped_run_resumes_to_the_same_weights(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, train_only: None
+) -> None:
+    config = of_texts(sentences(tmp_path / "lines.tsv")) if kind == "texts" else of_pairs()
+    whole = Run(config, tmp_path / "whole", resume=False, console=QUIET)
+    whole.go()
+    folder = tmp_path / "stopped"
+    with monkeypatch.context() as patch:
+        stop_after(3, patch)
+        assert Run(config, folder, resume=False, console=QUIET).go() is None
+    resumed = Run(config, folder, resume=True, console=QUIET)
+    resumed.go()
+    for name, x in weights(whole).items():
+        assert torch.equal(x, weights(resumed)[name]), name
+
+
+def test_sentences_are_trained_on_evaluated_beside_tf_idf_and_loaded(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    results = Run(of_texts(sentences(tmp_path / "lines.tsv")), folder, resume=False, console=QUIET).go()
+    assert results is not None
+    assert {row.encoder for row in results.rows} == {"trained", "untrained", "raw"}
+    assert results.value("raw", "knn", "accuracy") == 1.0  # they share no words
+    model = nearfar.load(folder)
+    assert isinstance(model, TextModel)
+    h = model.embed_texts(["the cat sleeps at home 1", "two plus three is five 2", "日本語 🙂"])
+    assert h.shape == (3, model.num_features) and bool(h.isfinite().all())
+    assert (folder / "report.html").exists()
+
+
+def test_captioned_images_are_trained_on_evaluated_and_loaded(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    results = Run(of_pairs(), folder, resume=False, console=QUIET).go()
+    assert results is not None
+    protocols = {(row.encoder, row.protocol) for row in results.rows}
+    for encoder in ("trained", "untrained"):
+        assert {(encoder, p) for p in ("knn", "linear", "zero_shot", "captions")} <= protocols
+    assert {p for e, p in protocols if e == "raw"} == {"knn", "linear"}
+    model = nearfar.load(folder)
+    assert isinstance(model, ReadingEncoder) and model.logit_scale > 1
+    images = torch.randint(0, 256, (2, 3, 40, 40), dtype=torch.uint8)
+    assert model.embed(images).shape == model.embed_texts(["a red letter K", "b"]).shape == (2, SMALL["dim"])
+
+
+def test_equal_captions_have_equal_ids() -> None:
+    pairs = Pairs(of_pairs(data="glyphs:400"))
+    data = pairs.open("glyphs:400")
+    assert data.captions is not None
+    ids, texts = pairs.ids(data), [captions[0] for captions in data.captions]
+    for i in range(len(texts)):
+        assert (ids == ids[i]).tolist() == [text.casefold() == texts[i].casefold() for text in texts]
+
+
+def test_data_without_captions_are_refused_in_a_line(tmp_path: Path) -> None:
+    from tests.train.test_run_folder import photos
+
+    config = of_pairs(data=str(photos(tmp_path / "photos", 20)))
+    with pytest.raises(ValueError, match="has no captions"):
+        Run(config, tmp_path / "run", resume=False, console=QUIET)
+
+
+def test_a_caption_is_drawn_by_seed_and_step() -> None:
+    pairs = Pairs(replace(of_pairs(), text=TextConfig(vocabulary=300, length=16)))
+    data = pairs.open("glyphs:60")
+    index = torch.arange(8)
+    first, again = (pairs.views(data.fetch(index), data, index, seed=1, step=2)[1] for _ in range(2))
+    assert torch.equal(first, again) and first.shape[0] == 8
