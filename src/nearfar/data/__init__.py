@@ -20,6 +20,7 @@ from nearfar.data.shards import is_shards
 from nearfar.data.sources import Source, open_source
 from nearfar.data.stream import StreamDataset
 from nearfar.data.tables import READERS
+from nearfar.data.texts import TextDataset, open_texts
 from nearfar.data.torchvision_sets import NAMES, known_name, torchvision_source
 
 __all__ = [
@@ -34,6 +35,7 @@ __all__ = [
     "Source",
     "StreamDataset",
     "Target",
+    "TextDataset",
     "boxed_images",
     "find_boxes",
     "find_source",
@@ -45,6 +47,7 @@ __all__ = [
     "is_files",
     "open_data",
     "open_source",
+    "open_texts",
     "pack",
     "torchvision_source",
     "with_groups",
