@@ -99,7 +99,7 @@ def evaluate(
             measure = PROTOCOLS[protocol]
             if measure.needs == "labels" and not labelled:
                 continue
-            if measure.reads and name in ("raw", "prepared"):  # pixels read nothing
+            if measure.reads and name in ("raw", "prepared") and not hasattr(encoder, "embed_texts"):  # as pixels
                 continue
             words = Console().status(escape(f"{name}: {protocol}")) if progress and protocol not in _BARS else None
             with words or nullcontext():

@@ -1,5 +1,7 @@
 """The protocols, each a function of a task and a seed; `PROTOCOLS` is the one list of them."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -24,6 +26,7 @@ from nearfar.evaluate.knn import knn_votes, nearest
 from nearfar.evaluate.linear import linear_probe
 from nearfar.evaluate.metrics import Estimate, accuracy, mean_estimate, resamples, share, with_interval
 from nearfar.evaluate.retrieval import retrieval
+from nearfar.evaluate.similarity import sentence_similarity
 from nearfar.evaluate.task import Measure, Outcome, Task, arrays
 from nearfar.evaluate.verification import FALSE_RATES, Roc, draw_pairs, pair_similarity, roc
 from nearfar.evaluate.zero_shot import EmbedTexts, class_weights
@@ -240,19 +243,34 @@ def captions(task: Task, seed: int) -> Outcome:
     found = getattr(task.test.images, "captions", None)
     if found is None:
         raise ValueError(f"the {task.test.name} part has no captions")
-    embed_texts, of = _reading(task), [found[row] for row in task.test.rows.tolist()]
+    of = [found[row] for row in task.test.rows.tolist()]
     texts = [text for several in of for text in several]
     owner = torch.arange(len(of)).repeat_interleave(torch.tensor([len(several) for several in of]))
-    z = torch.cat([embed_texts(texts[i : i + task.batch_size]).cpu() for i in range(0, len(texts), task.batch_size)])
     return cross_modal(
         task.test_features,
-        z,
+        _embedded(task, texts),
         owner,
         ids=caption_ids(texts),
         cutoffs=task.settings.cutoffs,
         count=task.settings.resamples,
         seed=seed,
     )
+
+
+def similarity(task: Task, seed: int) -> Outcome:
+    """Are pairs of sentences as similar as people say?"""
+    pairs = getattr(task.test.images, "source", None)
+    first, second, scores = (getattr(pairs, name, None) for name in ("texts", "partners", "scores"))
+    if first is None or second is None or scores is None:
+        raise ValueError(f"the {task.test.name} part has no pairs of sentences with scores")
+    z1, z2 = (_embedded(task, texts) for texts in (first, second))
+    return sentence_similarity(z1, z2, scores, count=task.settings.resamples, seed=seed)
+
+
+def _embedded(task: Task, texts: Sequence[str]) -> Tensor:
+    """(M, F) of M texts, on the CPU."""
+    embed_texts, step = _reading(task), task.batch_size
+    return torch.cat([embed_texts(list(texts[i : i + step])).cpu() for i in range(0, len(texts), step)])
 
 
 def _reading(task: Task) -> EmbedTexts:
@@ -280,6 +298,9 @@ PROTOCOLS: dict[str, Measure] = {
     "zero_shot": Measure(zero_shot, "classification by the names of the classes", "accuracy", reads=True),
     "captions": Measure(
         captions, "images and their captions, each found by the other", "recall@1,.*", needs="images", reads=True
+    ),
+    "similarity": Measure(
+        similarity, "pairs of sentences against human scores", "Spearman", needs="images", reads=True
     ),
     "detection": Measure(detection, "a detector on boxes: AP, AP50, AP75", "AP", seeded=True, needs="boxes"),
 }

@@ -38,6 +38,19 @@ class Tokens:
         return Tokens(self.source.subset(indices), self.tokens[indices])
 
 
+class Words:
+    """What sentences know before anything is learned: tf-idf of their words, of tokens or of texts."""
+
+    def __init__(self, texts: TextDataset, tokenizer: Tokenizer) -> None:
+        self.tfidf, self.tokenizer = TfIdf([*texts.texts, *(texts.partners or ())], most=_TERMS), tokenizer
+
+    def __call__(self, tokens: Tensor) -> Tensor:
+        return self.tfidf(self.tokenizer.decode(tokens))
+
+    def embed_texts(self, texts: Sequence[str]) -> Tensor:
+        return self.tfidf(texts)
+
+
 def as_they_are(tokens: Tensor) -> Tensor:
     """Tokens are the encoder's input."""
     return tokens
@@ -87,10 +100,8 @@ class Texts:
         return alike if source.groups is None else merged_ids(source.groups, alike)
 
     def baseline(self, train: Dataset) -> Callable[[Tensor], Tensor]:
-        """tf-idf of the words."""
         assert isinstance(train, Tokens) and self.tokenizer is not None
-        words, tokenizer = TfIdf(train.texts, most=_TERMS), self.tokenizer
-        return lambda tokens: words(tokenizer.decode(tokens))
+        return Words(train.source, self.tokenizer)
 
     def card(self) -> dict[str, Any]:
         return {"modality": "text", "preprocessing": "tokens by tokenizer.json, 0 where there is no text"}

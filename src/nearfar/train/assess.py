@@ -14,9 +14,11 @@ from nearfar.evaluate.embeddings import Encoder as AnyEncoder
 from nearfar.evaluate.embeddings import Prepare
 from nearfar.evaluate.parts import BoxedParts, Parts, open_boxed_parts, open_parts
 from nearfar.evaluate.results import file_name
-from nearfar.export.model import CARD
+from nearfar.export.card import read_card
+from nearfar.export.model import CARD, TextModel, load
 from nearfar.report import write_report
 from nearfar.report.figures import draw_curves
+from nearfar.train.assess_texts import assess_texts
 from nearfar.train.encoders import open_encoder, untrained
 from nearfar.train.run import SUPERVISED, find_device
 from nearfar.views import Preparation
@@ -65,6 +67,23 @@ def assess(
     settings = settings or ProtocolConfig()
     protocols, boxed = _chosen(protocols, data)
     where = find_device(device)
+    if (model := _text_model(spec)) is not None:
+        if data is None or against:
+            raise ValueError("a text encoder is measured on --data of texts, beside tf-idf and its untrained self")
+        texts = assess_texts(
+            model.to(where),
+            spec,
+            data=data,
+            test=test,
+            protocols=protocols,
+            seed=seed,
+            seeds=seeds,
+            settings=settings,
+            sources=sources or ReadConfig(),
+            batch_size=batch_size,
+            console=console,
+        )
+        return texts, _write(texts, spec, out)
     encoders = {name: open_encoder(each, size=image_size, device=where) for name, each in _names(spec, against).items()}
     first = next(iter(encoders.values()))
     sources = sources or ReadConfig()
@@ -103,6 +122,16 @@ def assess(
     )
     results = replace(found, notes=[*parts.notes, *found.notes])
     return results, _write(results, spec, out)
+
+
+def _text_model(spec: str) -> TextModel | None:
+    """The encoder, where the name is that of a run on texts."""
+    folder = Path(spec).expanduser()
+    if not (folder / CARD).is_file() or read_card(folder / CARD).get("modality") != "text":
+        return None
+    model = load(folder)
+    assert isinstance(model, TextModel)
+    return model
 
 
 def _chosen(protocols: Sequence[str], data: str | None) -> tuple[list[str], bool]:

@@ -1,0 +1,88 @@
+"""The evaluation of a text encoder by name: sentences with labels, or pairs of them with scores."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import torch
+from rich.console import Console
+from torch import Tensor
+
+from nearfar.config import ProtocolConfig, ReadConfig
+from nearfar.data import TextDataset, open_texts
+from nearfar.evaluate import Results, evaluate
+from nearfar.evaluate.linear import stratified_split
+from nearfar.evaluate.parts import HELD_OUT, TEST_FOLDERS
+from nearfar.export.model import TextModel
+from nearfar.modalities.texts import Tokens, Words, as_they_are
+from nearfar.train.encoders import untrained
+
+
+def assess_texts(
+    model: TextModel,
+    spec: str,
+    *,
+    data: str,
+    test: str | None,
+    protocols: Sequence[str],
+    seed: int,
+    seeds: int,
+    settings: ProtocolConfig,
+    sources: ReadConfig,
+    batch_size: int,
+    console: Console,
+) -> Results:
+    """Measure a text encoder beside tf-idf and its untrained self; arguments as `assess` has them."""
+    train, tested, split, notes = open_text_parts(data, test, sources, seed=seed)
+    encoders: dict[str, Callable[[Tensor], Tensor]] = {"trained": model, "raw": Words(train, model.tokenizer)}
+    fresh = untrained(spec, device=next(model.parameters()).device)
+    if fresh is not None:
+        encoders["untrained"] = fresh.eval()
+    found = evaluate(
+        encoders,
+        *(Tokens(part, model.tokenizer.encode(part.texts).to(torch.int32)) for part in (train, tested)),
+        prepare=as_they_are,
+        protocols=protocols,
+        seed=seed,
+        seeds=seeds,
+        settings=settings,
+        data=data if test is None else f"{data}, {test}",
+        split=split,
+        batch_size=batch_size,
+        progress=console.is_terminal,
+    )
+    return Results(found.rows, [*notes, *found.notes], found.curves)
+
+
+def open_text_parts(
+    data: str, test: str | None, sources: ReadConfig, *, seed: int
+) -> tuple[TextDataset, TextDataset, str, list[str]]:
+    """Training part, test part, the name of the latter, notes.
+
+    A folder with files train and test, or a table with such splits, has parts of its own; of anything else a fifth of
+    each class is held out, drawn by the seed.
+    """
+
+    def opened(spec: str, split: str | None, classes: list[str] | None = None) -> TextDataset:
+        return open_texts(
+            spec,
+            split=split,
+            text_column=sources.text_column,
+            label_column=sources.label_column,
+            classes=classes,
+            strict=sources.strict,
+        )
+
+    if test is not None:
+        train = opened(data, "train" if Path(data).is_dir() else None)
+        return train, opened(test, None, train.classes), "test", []
+    if Path(data).expanduser().is_dir():
+        for split in TEST_FOLDERS:
+            if any(Path(data).expanduser().glob(f"{split}.*")):
+                train = opened(data, "train")
+                return train, opened(data, split, train.classes), split, []
+        raise ValueError(f"{data} has no file test, val or validation beside train; give one with --test")
+    everything = opened(data, None)
+    labels = everything.labels if everything.labels is not None else torch.zeros(len(everything), dtype=torch.long)
+    rest, held = stratified_split(labels, share=HELD_OUT, seed=seed)
+    note = f"{data} has no split of its own: {len(held)} sentences, a fifth of each class, were held out by seed {seed}"
+    return everything.subset(rest), everything.subset(held), "held-out", [note]
