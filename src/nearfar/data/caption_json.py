@@ -29,8 +29,9 @@ def read_captions(path: Path, wanted: Wanted, root: Path | None = None) -> tuple
     """
     path = path if wanted.split is None else _file_of_split(path, wanted.split)
     content = _content(path)
+    lost: list[Skipped] = []
     if any("sentences" in entry for entry in content["images"]):
-        records, lost = list(_karpathy(content["images"])), []
+        records = list(_karpathy(content["images"]))
     else:
         wanted = replace(wanted, split=None)  # the file is the split
         records, lost = _coco(content)
@@ -72,7 +73,7 @@ def _coco(content: dict[str, list[Record]]) -> tuple[list[Record], list[Skipped]
     for entry in content["annotations"]:
         if "caption" in entry and isinstance(entry.get("image_id"), int | str):
             captions.setdefault(entry["image_id"], []).append(entry["caption"])
-    records = []
+    records: list[Record] = []
     for entry in content["images"] if captions else ():
         number = entry.get("id")
         told = captions.pop(number, []) if isinstance(number, int | str) else []

@@ -157,7 +157,8 @@ def find_icons(package: Distribution) -> list[Icon]:
         if found is not None and font is not None:
             version = tuple(int(part) for part in found[3].split(".") if part)
             key = (found[1], found[2] or "")
-            newest[key] = max(newest.get(key, ((), font, path)), (version, font, path))
+            if key not in newest or version > newest[key][0]:
+                newest[key] = version, font, path
     stated = {key: (font, _charmap(path)) for key, (_, font, path) in newest.items()}
     drawn_by: dict[str, set[str]] = {}
     for (family, _), (_, characters) in stated.items():

@@ -83,13 +83,14 @@ def samples(columns: Columns, wanted: Wanted, where: str) -> Samples:
         raise ValueError(f"{where} has no rows, expected one for each image")
     kept = _Kept(told is not None, told if wanted.captions is not False else None)
     for row in keep:
-        kept.add(row, files[row], [column[row] for column in (named, grouped) if column is not None])
+        stated = [column[row] for column in (named, grouped) if column is not None]
+        kept.add(row, files[row], [None if missing(value) else value for value in stated])
     rows, captions = kept.finished()
     if not rows:
         first = f"the first, {kept.skipped[0].path}: {kept.skipped[0].reason}"
         raise ValueError(f"none of the {len(keep)} rows of {where} can be used; {first}")
     # Labels are numbered over the whole table, so that every split of it numbers them alike.
-    numbers, found = (None, None) if named is None else label_column(list(map(_sound, named)), wanted.classes)
+    numbers, found = (None, None) if named is None else label_column(list(map(sound, named)), wanted.classes)
     return Samples(
         names=[str(files[row]) for row in rows],
         rows=rows,
@@ -188,6 +189,6 @@ def listed(columns: Columns) -> str:
     return ", ".join(repr(printable(name)) for name in list(columns)[:12]) or "no columns at all"
 
 
-def _sound(value: object) -> object:
+def sound(value: object) -> object:
     """A label that is not UTF-8 must not become a class."""
     return None if isinstance(value, str) and printable(value) != value else value

@@ -197,7 +197,7 @@ def _as_json(found: Sequence[Sample], skipped: Sequence[Skipped]) -> dict[str, o
 
 def _from_json(content: Any, file: Path, version: str) -> tuple[list[Sample], list[Skipped]]:
     samples = [
-        Sample(name, None if place is None else Place(file, *place, version), stated)
+        Sample(name, None if place is None else Place(file, place[0], place[1], version), stated)
         for name, place, stated in content["samples"]
     ]
     return samples, [Skipped(*row) for row in content["skipped"]]
@@ -239,7 +239,7 @@ def _members(tar: tarfile.TarFile, raw: BinaryIO, name: str, skipped: list[Skipp
                 fault = f"cut short inside {member.name}"
                 break
             yield member
-            tar.members = []  # else it remembers every one of them
+            tar.members = []  # type: ignore[attr-defined]  # else it remembers every one of them
         else:
             raw.seek(tar.offset)  # tarfile takes a broken header for the end
             fault = f"broken at byte {tar.offset:,}" if any(raw.read(BLOCK)) else ""

@@ -42,8 +42,8 @@ def _read_separated(path: Path) -> Columns:
     first = text.partition("\n")[0]
     separator = max(",;\t", key=first.count) if path.suffix.lower() == ".csv" else "\t"
     if path.suffix.lower() == ".tsv" and '"' in text and not _quoted(text, separator):
-        return _parsed(path, text, separator, csv.QUOTE_NONE)
-    return _parsed(path, text, separator, csv.QUOTE_MINIMAL)
+        return _parsed(path, text, separator, quoted=False)
+    return _parsed(path, text, separator)
 
 
 def _quoted(text: str, separator: str) -> bool:
@@ -55,8 +55,9 @@ def _quoted(text: str, separator: str) -> bool:
     return all(len(row) in (0, len(rows[0])) for row in rows)
 
 
-def _parsed(path: Path, text: str, separator: str, quoting: int) -> Columns:
-    rows = csv.reader(io.StringIO(text, newline=""), delimiter=separator, quoting=quoting)
+def _parsed(path: Path, text: str, separator: str, quoted: bool = True) -> Columns:
+    file = io.StringIO(text, newline="")
+    rows = csv.reader(file, delimiter=separator, quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE)
     try:
         header = [name.strip() for name in next(rows, [])]
         columns: Columns = {name: [] for name in header}

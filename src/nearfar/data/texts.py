@@ -11,7 +11,7 @@ from torch import Tensor
 from nearfar.data.captions import missing, text_of
 from nearfar.data.columns import group_column, label_column, nearest
 from nearfar.data.dataset import Skipped
-from nearfar.data.rows import GROUPS, LABELS, Columns, Wanted, find_column, listed, rows_of_split
+from nearfar.data.rows import GROUPS, LABELS, Columns, Wanted, find_column, listed, rows_of_split, sound
 from nearfar.data.tables import READERS, read_columns, read_text
 
 TEXTS = ("text", "texts", "sentence", "sentences", "caption", "title", "utterance", "query")
@@ -131,7 +131,7 @@ def _dataset(
         raise ValueError(f"{path} has no column of labels among {listed(columns)}; name it with label_column")
     grouped = find_column(columns, "group", wanted.group, GROUPS, str(path))
     # Numbered over the whole table, so that every split of it numbers them alike.
-    labels, classes = (None, None) if named is None else label_column(named, wanted.classes)
+    labels, classes = (None, None) if named is None else label_column(list(map(sound, named)), wanted.classes)
     return TextDataset(
         texts=list(texts[0]),
         names=[str(row + 1) for row in rows],

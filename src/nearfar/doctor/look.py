@@ -107,8 +107,8 @@ def _look(source: Source, row: int) -> Seen | str:
         if source.paths is None:
             picture = source.images[row]
             if isinstance(picture, bytes):
-                with Image.open(io.BytesIO(picture)) as image:
-                    return _seen(row, image, hashlib.blake2b(picture, digest_size=16).digest())
+                with Image.open(io.BytesIO(picture)) as member:
+                    return _seen(row, member, hashlib.blake2b(picture, digest_size=16).digest())
             image = picture if isinstance(picture, Image.Image) else as_picture(picture)
             return _seen(row, image, hashlib.blake2b(np.asarray(picture).tobytes(), digest_size=16).digest())
         with source.paths[row].open("rb") as file:
