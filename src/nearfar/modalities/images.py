@@ -26,7 +26,7 @@ class Images:
     """
 
     protocols: tuple[str, ...] = ("knn", "linear")
-    captions: bool | None = None  # True: data without them are of no use
+    captions = False  # of no use here, so that an image without one is as good as any
 
     def __init__(self, config: TrainConfig) -> None:
         self.config, self.preset = config, preset(config)
