@@ -20,6 +20,7 @@ from nearfar.embeddings.files import check_kind
 from nearfar.embeddings.parts import Parts, parts_folder
 from nearfar.embeddings.progress import bar
 from nearfar.export.model import Encoder, load
+from nearfar.export.towers import PREFIXES, TwoTowers, open_towers
 
 MARGIN = 1.15  # files are decoded at this many times the encoder's image size, as training does
 AHEAD = 2  # batches that may wait, read and prepared
@@ -37,7 +38,7 @@ class Embedded:
 
 
 def embed(
-    run: str | Path | Encoder,
+    run: str | Path | Encoder | TwoTowers,
     data: str | Path | Dataset,
     out: str | Path,
     *,
@@ -56,7 +57,7 @@ def embed(
     goes on after the last finished chunk.
 
     Args:
-        run: a run folder, an exported folder, or an encoder.
+        run: a run folder, an exported folder, an image-text model as `open_towers` takes it, or an encoder.
         data: as in `open_data`, or a data set; files are decoded as they are needed and stored nowhere.
         out: .parquet, .npz, or .npy with a .csv of paths and labels beside it.
         dtype: of the stored numbers.
@@ -75,7 +76,7 @@ def embed(
     for name, value in (("batch_size", batch_size), ("chunk", chunk)):
         if value < 1:
             raise ValueError(f"{name} is {value}, expected at least 1")
-    encoder = run if isinstance(run, Encoder) else load(run)
+    encoder = _loaded(run) if isinstance(run, str | Path) else run
     place = _device(device)
     spec = str(data) if isinstance(data, str | Path) else None
     images = opened(data, encoder, size, split, labels) if isinstance(data, str | Path) else data
@@ -107,7 +108,13 @@ def embed(
     return Embedded(path, rows, encoder.num_features, skipped, resumed)
 
 
-def opened(spec: str | Path, encoder: Encoder, size: int | None, split: str | None, labels: bool | None) -> Dataset:
+def _loaded(run: str | Path) -> Encoder | TwoTowers:
+    return open_towers(str(run)) if str(run).startswith(PREFIXES) else load(run)
+
+
+def opened(
+    spec: str | Path, encoder: Encoder | TwoTowers, size: int | None, split: str | None, labels: bool | None
+) -> Dataset:
     """The data, decoded when it is looked at where it is files."""
     where = Path(spec).expanduser()
     files = where.is_dir() or where.suffix.lower() in (".csv", ".tsv", ".jsonl", ".parquet")
@@ -117,7 +124,7 @@ def opened(spec: str | Path, encoder: Encoder, size: int | None, split: str | No
 
 def _fill(
     parts: Parts,
-    encoder: Encoder,
+    encoder: Encoder | TwoTowers,
     images: Dataset,
     todo: dict[int, range],
     dtype: str,
@@ -154,7 +161,7 @@ def _fill(
 
 
 def _prepared(
-    encoder: Encoder,
+    encoder: Encoder | TwoTowers,
     images: Dataset,
     todo: dict[int, range],
     batch_size: int,

@@ -15,6 +15,7 @@ from nearfar.evaluate.embeddings import Prepare
 from nearfar.evaluate.parts import BoxedParts, Parts, open_boxed_parts, open_parts
 from nearfar.evaluate.results import file_name
 from nearfar.export.model import CARD
+from nearfar.export.towers import PREFIXES
 from nearfar.report import write_report
 from nearfar.report.figures import draw_curves
 from nearfar.train.encoders import open_encoder, untrained
@@ -152,6 +153,9 @@ def _names(spec: str, against: Sequence[str]) -> dict[str, str]:
 def _called(spec: str) -> str:
     if spec.startswith(("timm:", "torchvision:")):
         return spec.partition("=")[0]
+    if spec.startswith(PREFIXES):
+        kind, _, what = spec.partition(":")
+        return f"{kind}:{Path(what.partition('=')[0]).expanduser().resolve().name}"
     return Path(spec).expanduser().resolve().name
 
 
