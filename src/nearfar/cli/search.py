@@ -1,4 +1,4 @@
-"""`nearfar search`: the images most like one, from a file of embeddings."""
+"""`nearfar search`: the images most like one, or like a text, from a file of embeddings."""
 
 import argparse
 from pathlib import Path
@@ -7,20 +7,23 @@ from pathlib import Path
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="nearfar search",
-        description="Find the images most like one, and write a contact sheet of them.",
+        description="Find the images most like one, or that a text describes, and write a contact sheet of them.",
     )
     parser.add_argument("run", help="the run whose encoder made the embeddings")
     parser.add_argument("embeddings", help="a file that nearfar embed wrote")
-    parser.add_argument("--image", required=True, help="what to look for")
+    sought = parser.add_mutually_exclusive_group(required=True)
+    sought.add_argument("--image", help="what to look for")
+    sought.add_argument("--text", help="what to look for, in words; for a run that was trained with captions")
     parser.add_argument("-k", type=int, default=20, help="how many (default: 20)")
     parser.add_argument("--index", choices=["exact", "ivf", "hnsw"], default="exact", help="ivf and hnsw need faiss")
     parser.add_argument("--effort", type=int, default=64, help="of ivf and hnsw: more finds more (default: 64)")
     parser.add_argument("--data", help="where the pictures are, if not where they were embedded")
-    parser.add_argument("-o", "--out", help="the contact sheet (default: IMAGE-neighbours.png in this folder)")
+    parser.add_argument("-o", "--out", help="the contact sheet (default: IMAGE-neighbours.png, or of a text its words)")
     options = parser.parse_args(arguments)
     if options.k < 1:
         parser.error(f"-k is {options.k}, expected at least 1")
 
+    import numpy as np
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
@@ -28,14 +31,23 @@ def main(arguments: list[str]) -> int:
     from nearfar.embeddings.files import Embeddings
     from nearfar.embeddings.index import lookup
     from nearfar.embeddings.pictures import thumbnails
-    from nearfar.embeddings.query import embed_image, picture_of
+    from nearfar.embeddings.query import embed_image, embed_text, picture_of
     from nearfar.embeddings.search import search
     from nearfar.embeddings.sheet import CELL, contact_sheet
-    from nearfar.export import load_images
+    from nearfar.embeddings.write import loaded
+    from nearfar.evaluate.results import file_name
 
     console = Console()
-    encoder, file = load_images(options.run), Embeddings(options.embeddings)
-    query = embed_image(encoder, file, Path(options.image))  # (1, F)
+    encoder, file = loaded(options.run), Embeddings(options.embeddings)
+    if options.text is None:
+        query, picture = (
+            embed_image(encoder, file, Path(options.image)),
+            picture_of(Path(options.image), CELL),
+        )  # (1, F)
+        stem = Path(options.image).stem
+    else:
+        query, picture = embed_text(encoder, file, options.text), np.full((CELL, CELL, 3), 255, np.uint8)
+        stem = file_name(options.text)[:60]
     with console.status(f"searching {len(file):,} rows"):
         hits = search(query, file, k=options.k, find=lookup(file, options.index, effort=options.effort))
     found = [(s, row) for s, row in zip(hits.similarities[0].tolist(), hits.rows[0].tolist(), strict=True) if row >= 0]
@@ -54,9 +66,9 @@ def main(arguments: list[str]) -> int:
     )
     for line in missing[:3]:
         console.print(f"[yellow]{escape(line)}[/]")
-    out = Path(options.out or f"{Path(options.image).stem}-neighbours.png")
+    out = Path(options.out or f"{stem}-neighbours.png")
     contact_sheet(
-        picture_of(Path(options.image), CELL), shown, [s for s, _ in found], [names[row] for _, row in found], out
+        picture, shown, [s for s, _ in found], [names[row] for _, row in found], out, words=options.text or "query"
     )
     console.print(f"contact sheet: {escape(str(out))}", soft_wrap=True)
     return 0

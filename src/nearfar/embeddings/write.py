@@ -20,6 +20,7 @@ from nearfar.embeddings.files import check_kind
 from nearfar.embeddings.parts import Parts, parts_folder
 from nearfar.embeddings.progress import bar
 from nearfar.export.model import Encoder, load_images
+from nearfar.export.towers import PREFIXES, open_towers
 
 MARGIN = 1.15  # files are decoded at this many times the encoder's image size, as training does
 AHEAD = 2  # batches that may wait, read and prepared
@@ -56,7 +57,7 @@ def embed(
     goes on after the last finished chunk.
 
     Args:
-        run: a run folder, an exported folder, or an encoder.
+        run: a run folder, an exported folder, an image-text model as `open_towers` takes it, or an encoder.
         data: as in `open_data`, or a data set; files are decoded as they are needed and stored nowhere.
         out: .parquet, .npz, or .npy with a .csv of paths and labels beside it.
         dtype: of the stored numbers.
@@ -75,7 +76,7 @@ def embed(
     for name, value in (("batch_size", batch_size), ("chunk", chunk)):
         if value < 1:
             raise ValueError(f"{name} is {value}, expected at least 1")
-    encoder = run if isinstance(run, Encoder) else load_images(run)
+    encoder = run if isinstance(run, Encoder) else loaded(run)
     place = _device(device)
     spec = str(data) if isinstance(data, str | Path) else None
     images = opened(data, encoder, size, split, labels) if isinstance(data, str | Path) else data
@@ -105,6 +106,11 @@ def embed(
         skipped = list(images.skipped)
     _list_skipped(path, skipped)
     return Embedded(path, rows, encoder.num_features, skipped, resumed)
+
+
+def loaded(run: str | Path) -> Encoder:
+    """An encoder of images: a run, or an image-text model as `open_towers` takes it."""
+    return open_towers(str(run)) if str(run).startswith(PREFIXES) else load_images(run)
 
 
 def opened(spec: str | Path, encoder: Encoder, size: int | None, split: str | None, labels: bool | None) -> Dataset:

@@ -2,8 +2,9 @@
 
 `PROTOCOLS` lists what can be measured, `evaluate` measures it for every encoder, beside raw pixels and an untrained
 one. Each file is one subject: `knn`, `linear`, `finetune`, `retrieval`, `verification`, `clustering`, `geometry`,
-`detection`; `classification` holds the metrics of class scores, `average_precision` that of boxes, `metrics` the
-intervals.
+`detection`; of images and texts `zero_shot`, `cross_modal` and `similarity`, with `tfidf` as what raw text knows, all
+functions of embeddings; `classification` holds the metrics of class scores, `average_precision` that of boxes,
+`metrics` the intervals.
 """
 
 from nearfar.evaluate.average_precision import Found, average_precision

@@ -135,16 +135,16 @@ def _measured(
     draws: dict[str, list[Tensor]] = {name: [] for name in (*parts, "median rank")}
     for weights in resamples(torch.zeros(images), count=count, seed=seed):
         w = weights[:, groups].double()  # (R, Q), in the order of the ranks
-        for name, values in parts.items():
-            draws[name].append(w @ values / w.sum(1))
+        for name, part in parts.items():
+            draws[name].append(w @ part / w.sum(1))
         draws["median rank"].append(_median(ranks, w))
-    values = {name: float(x.mean()) for name, x in parts.items()}
+    values = {name: float(part.mean()) for name, part in parts.items()}
     values["median rank"] = float(_median(ranks, torch.ones(1, n, dtype=torch.float64)))
     metrics = {}
     for name, value in values.items():
         if "rank" in name:
             estimate = with_interval(value, torch.cat(draws[name]), n, least=1.0, most=float(answers))
-        elif name in parts and name != "MRR" and images == n:
+        elif name != "MRR" and images == n:
             estimate = share(parts[name].bool())
         elif value in (0.0, 1.0):  # no resample differs: Wilson's, of as many samples as there are images
             estimate = Estimate(value, *wilson(round(value * images), images), n)

@@ -31,14 +31,14 @@ def spearman(x: Tensor, y: Tensor) -> float:
     """
     _check_numbers(x, y)
     once = torch.ones(1, len(x), dtype=torch.float64)
-    return float(_correlations(*(_ranks(values.cpu(), once) for values in (x, y)), once))
+    return float(_correlations(_ranks(x.cpu(), once), _ranks(y.cpu(), once), once))
 
 
 def pearson(x: Tensor, y: Tensor) -> float:
     """The linear correlation of (P,) and (P,) numbers."""
     _check_numbers(x, y)
     once = torch.ones(1, len(x), dtype=torch.float64)
-    return float(_correlations(*(values.cpu().double()[None] for values in (x, y)), once))
+    return float(_correlations(x.cpu().double()[None], y.cpu().double()[None], once))
 
 
 def correlation(cosines: Tensor, scores: Tensor, *, count: int = 200, seed: int = 0) -> Outcome:

@@ -74,7 +74,9 @@ class TfIdf:
 
     def sparse(self, texts: Sequence[str]) -> Tensor:
         """(N, V) sparse rows of float32: memory is that of the terms which occur."""
-        rows, columns, values = [], [], []
+        rows: list[int] = []
+        columns: list[int] = []
+        values: list[int] = []
         for row, text in enumerate(texts):
             counts = Counter(number for term in self.split(text) if (number := self.terms.get(term)) is not None)
             rows += [row] * len(counts)

@@ -2,12 +2,14 @@
 
 from nearfar.export.card import make_card, read_card
 from nearfar.export.model import Encoder, Model, ReadingEncoder, TextModel, load, load_images, save_model
+from nearfar.export.towers import ForeignTowers, open_towers
 from nearfar.export.write import FORMATS, Exported, export
 
 __all__ = [
     "FORMATS",
     "Encoder",
     "Exported",
+    "ForeignTowers",
     "Model",
     "ReadingEncoder",
     "TextModel",
@@ -15,6 +17,7 @@ __all__ = [
     "load",
     "load_images",
     "make_card",
+    "open_towers",
     "read_card",
     "save_model",
 ]

@@ -58,10 +58,10 @@ class Model(nn.Module):
         num_features: F.
     """
 
-    def __init__(self, backbone: nn.Module, card: Card) -> None:
+    def __init__(self, backbone: nn.Module, card: Card, *, features: int | None = None) -> None:
         super().__init__()
         self.backbone, self.card = backbone, card
-        self.num_features: int = backbone.num_features  # type: ignore[assignment]
+        self.num_features: int = backbone.num_features if features is None else features  # type: ignore[assignment]
 
     def digest(self) -> str:
         """A short text that is another as soon as any weight or the preparation is."""
@@ -84,8 +84,8 @@ class Encoder(Model):
     >>> features = encoder.embed(images)  # (B, 3, H, W) uint8 to (B, F)  # doctest: +SKIP
     """
 
-    def __init__(self, backbone: nn.Module, card: Card) -> None:
-        super().__init__(backbone, card)
+    def __init__(self, backbone: nn.Module, card: Card, *, features: int | None = None) -> None:
+        super().__init__(backbone, card, features=features)
         self.preparation = preparation(card)
 
     def prepare(self, images: Tensor) -> Tensor:
@@ -94,10 +94,7 @@ class Encoder(Model):
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, 3, S, S) prepared input to (B, F); `embed` takes images as they are."""
-        if not x.is_floating_point():
-            raise TypeError(
-                f"the encoder was given {x.dtype}, expected prepared images; encoder.embed(images) prepares"
-            )
+        check_prepared(x)
         h: Tensor = self.backbone(x)
         return h
 
@@ -108,6 +105,12 @@ class Encoder(Model):
 
     def _fed(self) -> object:
         return self.preparation
+
+
+def check_prepared(x: Tensor) -> None:
+    """Floating point: bytes would be images as they are."""
+    if not x.is_floating_point():
+        raise TypeError(f"the encoder was given {x.dtype}, expected prepared images; encoder.embed(images) prepares")
 
 
 class ReadingEncoder(Encoder):

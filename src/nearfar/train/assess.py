@@ -16,6 +16,7 @@ from nearfar.evaluate.parts import BoxedParts, Parts, open_boxed_parts, open_par
 from nearfar.evaluate.results import file_name
 from nearfar.export.card import read_card
 from nearfar.export.model import CARD, TextModel, load
+from nearfar.export.towers import PREFIXES
 from nearfar.report import write_report
 from nearfar.report.figures import draw_curves
 from nearfar.train.assess_texts import assess_texts
@@ -183,6 +184,9 @@ def _names(spec: str, against: Sequence[str]) -> dict[str, str]:
 def _called(spec: str) -> str:
     if spec.startswith(("timm:", "torchvision:")):
         return spec.partition("=")[0]
+    if spec.startswith(PREFIXES):
+        kind, _, what = spec.partition(":")
+        return f"{kind}:{Path(what.partition('=')[0]).expanduser().resolve().name}"
     return Path(spec).expanduser().resolve().name
 
 

@@ -1,4 +1,4 @@
-"""Encoders by name, ours or foreign: a run folder, a network of timm or torchvision, an ONNX file."""
+"""Encoders by name, ours or foreign: a run folder, a network of timm or torchvision, an image-text model, ONNX."""
 
 import json
 from pathlib import Path
@@ -10,6 +10,7 @@ from torch import Tensor
 from nearfar.config import TrainConfig, build
 from nearfar.export.card import preparation
 from nearfar.export.model import CARD, Encoder, Model, load_images, with_card
+from nearfar.export.towers import PREFIXES, open_towers
 from nearfar.nn.backbones import backbone
 from nearfar.views import Preparation
 from nearfar.views.image import IMAGENET_MEAN, IMAGENET_STD
@@ -41,7 +42,8 @@ def open_encoder(spec: str, *, size: int | None = None, device: torch.device | s
 
     Args:
         spec: a run folder; "timm:NAME" or "torchvision:NAME" with their published weights, which need a network once,
-            or "timm:NAME=FILE" with those of a local file; or a path that ends in .onnx.
+            or "timm:NAME=FILE" with those of a local file; "hf:FOLDER", "open_clip:NAME=FILE" or "open_clip:FOLDER", as
+            `open_towers` takes them; or a path that ends in .onnx.
         size: pixels of the encoder's input, where it can be chosen; a run has its own.
         device: where it computes; ONNX is on the CPU.
     """
@@ -49,10 +51,13 @@ def open_encoder(spec: str, *, size: int | None = None, device: torch.device | s
         return OnnxEncoder(Path(spec), size=size)
     if spec.startswith(("timm:", "torchvision:")):
         return _foreign(spec, size, pretrained=True).to(device).eval()
+    if spec.startswith(PREFIXES):
+        return open_towers(spec, device=device)
     if Path(spec).expanduser().is_dir():
         return load_images(Path(spec).expanduser()).to(device).eval()
     raise FileNotFoundError(
-        f"there is no run folder {spec!r}; expected one, timm:NAME, torchvision:NAME or a file that ends in .onnx"
+        f"there is no run folder {spec!r}; expected one, timm:NAME, torchvision:NAME, hf:FOLDER, open_clip:NAME=FILE "
+        "or a file that ends in .onnx"
     )
 
 
@@ -63,6 +68,9 @@ def untrained(spec: str, *, size: int | None = None, device: torch.device | str 
     if spec.startswith(("timm:", "torchvision:")):
         torch.manual_seed(0)
         return _foreign(spec, size, pretrained=False).to(device)
+    if spec.startswith(PREFIXES):
+        torch.manual_seed(0)
+        return open_towers(spec, device=device, untrained=True)
     from nearfar.train.run import build_method
 
     card = json.loads((Path(spec).expanduser() / CARD).read_text(encoding="utf-8"))
