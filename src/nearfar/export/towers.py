@@ -16,7 +16,7 @@ BATCH = 256  # texts that are embedded at once
 
 @dataclass(frozen=True)
 class Foreign:
-    """What a foreign library has to say for `ForeignTowers`. Functions are given the network, since a copy is another."""
+    """What a foreign library has to say for `ForeignTowers`. Functions are given the network: a copy is another."""
 
     name: str
     network: nn.Module  # holds the weights of both towers
