@@ -14,7 +14,7 @@ from torch import nn
 
 from nearfar.cli import main
 from nearfar.config import TrainConfig
-from nearfar.evaluate import Results, Row
+from nearfar.evaluate import PROTOCOLS, Measure, Outcome, Results, Row, Task
 from nearfar.evaluate.parts import open_parts
 from nearfar.export.model import load, save_model
 from nearfar.nn.backbones import backbone
@@ -94,6 +94,50 @@ def test_a_mistake_is_one_line(
     assert main(["evaluate", *words]) in (1, 2)
     error = capsys.readouterr().err
     assert message in error and len(error.splitlines()) == 1, error
+
+
+def test_a_broken_file_is_moved_aside_before_the_work(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for number, name in enumerate(("evaluation.json.broken", "evaluation.json.broken-2")):
+        (run / "evaluation.json").write_text("{" * (number + 1))
+        assert main(["evaluate", str(run), "--data", "glyphs:60", "--protocol", "knn"]) == 0
+        assert f"moved to {run / name}" in capsys.readouterr().out
+        assert (run / name).read_text() == "{" * (number + 1)
+        assert Results.load(run / "evaluation.json").value("trained", "knn") is not None
+
+
+def test_a_file_for_the_folder_is_refused_before_the_work(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("nearfar.train.assess.evaluate", None)
+    out = run / "config.yaml"
+    assert main(["evaluate", str(run), "--data", "glyphs:60", "--out", str(out)]) == 1
+    assert f"{out} is a file, expected a folder" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("error", [RuntimeError("out of memory"), KeyboardInterrupt()])
+def test_what_is_finished_is_kept_whatever_happens_next(
+    error: BaseException, run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stop(task: Task, seed: int) -> Outcome:
+        raise error
+
+    monkeypatch.setitem(PROTOCOLS, "clustering", Measure(stop, "", ""))
+    status = main(["evaluate", str(run), "--data", "glyphs:60", "--protocol", "knn", "clustering"])
+    assert status == (130 if isinstance(error, KeyboardInterrupt) else 1)
+    assert f"what was measured before is in {run}" in capsys.readouterr().out
+    kept = Results.load(run / "evaluation.json")
+    assert kept.rows[0].data == "elsewhere" and kept.value("trained", "knn") is not None
+    assert list((run / "evaluation").rglob("knn-trained.png"))
+
+
+def test_other_test_data_are_named_and_replace_nothing(run: Path, tmp_path: Path) -> None:
+    pictures(tmp_path / "photos", 10, 0)
+    pictures(tmp_path / "others", 5, 1)
+    words = ["evaluate", str(run), "--data", str(tmp_path / "photos"), "--protocol", "knn"]
+    assert main(words) == 0 and main([*words, "--test", str(tmp_path / "others")]) == 0
+    found = {(row.data, row.split) for row in Results.load(run / "evaluation.json").rows if row.protocol == "knn"}
+    photos = str(tmp_path / "photos")
+    assert found == {(photos, "held-out"), (f"{photos}, tested on {tmp_path / 'others'}", "test")}
 
 
 def test_the_untrained_encoder_is_the_one_the_run_began_with(run: Path) -> None:

@@ -10,7 +10,20 @@ import torch
 from rich.console import Console
 from torch import Tensor, nn
 
-from nearfar.evaluate import Results, Row, embed, evaluate, find_neighbours, raw_pixels, untrained_copy
+from nearfar.evaluate import (
+    PROTOCOLS,
+    Estimate,
+    Measure,
+    Outcome,
+    Results,
+    Row,
+    Task,
+    embed,
+    evaluate,
+    find_neighbours,
+    raw_pixels,
+    untrained_copy,
+)
 from nearfar.evaluate.neighbours import Neighbours
 from tests.evaluate.bars import Bars, prepare
 
@@ -111,6 +124,20 @@ def test_broken_embeddings_cost_only_their_own_rows() -> None:
     )
     assert measured(results) == ["untrained", "raw"]
     assert "not finite" in results.notes[0]
+
+
+def test_a_seed_that_fails_costs_only_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    def second_fails(task: Task, seed: int) -> Outcome:
+        if seed == 1:
+            raise ValueError("no luck")
+        return Outcome({"accuracy": Estimate(0.5 + seed / 10, 0.4, 0.9, 20)})
+
+    monkeypatch.setitem(PROTOCOLS, "linear", Measure(second_fails, "", "", seeded=True))
+    results = evaluate(
+        {"trained": Rows()}, Bars(40, 0), Bars(20, 1), prepare=prepare, protocols=["linear"], seed=0, seeds=3
+    )
+    assert results.value("trained", "linear") == pytest.approx(0.6)
+    assert "trained: seed 1: no luck" in results.notes
 
 
 def test_an_unknown_protocol_is_refused_before_any_work() -> None:

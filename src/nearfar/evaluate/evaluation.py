@@ -1,6 +1,6 @@
 """The whole evaluation: every encoder under every protocol, always beside raw input and an untrained encoder."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 
 import torch
@@ -37,6 +37,8 @@ def evaluate(
     batch_size: int = 256,
     device: torch.device | str | None = None,
     progress: bool = False,
+    known: Sequence[str] = (),
+    finished: Callable[[str, Results], None] | None = None,
 ) -> Results:
     """Measure frozen encoders on held-out data, beside raw pixels and an untrained encoder.
 
@@ -57,6 +59,9 @@ def evaluate(
         data, split: how the rows name the data.
         batch_size, device: see `embed`.
         progress: show what is done and how long it takes.
+        known: notes on the data that come first.
+        finished: called after each protocol of each encoder with their names and all that was found so far, so that
+            it can be kept whatever happens next.
 
     Returns:
         Rows in the order of the encoders; notes on what could not be measured, instead of an error.
@@ -68,9 +73,10 @@ def evaluate(
     boxed = isinstance(train, BoxedImages) and isinstance(test, BoxedImages)
     fitting = [protocol for protocol in protocols if (PROTOCOLS[protocol].needs == "boxes") == boxed]
     parts, labelled, notes = _parts(train, test, split, fitting)
+    notes[:0] = known
     if lost := ", ".join(protocol for protocol in protocols if protocol not in fitting):
         what = "boxes, and detectors alone are measured on them" if boxed else "no boxes"
-        notes.insert(0, f"the data have {what}: {lost} could not be measured")
+        notes.insert(len(known), f"the data have {what}: {lost} could not be measured")
     if parts is None or not fitting:
         return Results([], notes)
     protocols, results = fitting, Results([], notes, {})
@@ -103,21 +109,28 @@ def evaluate(
             with words or nullcontext():
                 outcome = _measured(measure, task, range(seed, seed + (seeds if measure.seeded else 1)))
             _add(results, outcome, name, protocol, split, data)
+            if finished is not None:
+                finished(f"{name}: {protocol}", results)
     return results
 
 
 def _measured(measure: Measure, task: Task, seeds: Sequence[int]) -> Outcome:
     """The mean over seeds; curves and notes of the first. What the data do not allow becomes a note."""
-    try:
-        outcomes = [measure.run(task, seed) for seed in seeds]
-    except ValueError as error:
-        return Outcome({}, {}, [f"{task.name}: {error}"])
+    outcomes: list[Outcome] = []
+    failed: list[str] = []
+    for seed in seeds:
+        try:
+            outcomes.append(measure.run(task, seed))
+        except ValueError as error:
+            failed.append(f"{task.name}: {f'seed {seed}: ' if len(seeds) > 1 else ''}{error}")
+    if not outcomes:
+        return Outcome({}, {}, failed[:1])
     first = outcomes[0]
     metrics = {
         name: over_seeds([outcome.metrics[name] for outcome in outcomes if name in outcome.metrics])
         for name in first.metrics
     }
-    return Outcome(metrics, first.curves, first.notes)
+    return Outcome(metrics, first.curves, [*first.notes, *failed])
 
 
 def _add(results: Results, outcome: Outcome, name: str, protocol: str, split: str, data: str) -> None:

@@ -26,6 +26,15 @@ class Parts(NamedTuple):
     notes: list[str]
 
 
+def named(data: str | Path, test: str | Path | None) -> str:
+    """How the rows name the data: other data for the test are named, too.
+
+    >>> named("photos", None), named("photos", "others")
+    ('photos', 'photos, tested on others')
+    """
+    return str(data) if test is None else f"{data}, tested on {test}"
+
+
 class BoxedParts(NamedTuple):
     """Data with boxes for an evaluation."""
 

@@ -21,6 +21,7 @@ from nearfar.config import TrainConfig, nearest
 from nearfar.data import Dataset, Loader, fingerprint, open_data
 from nearfar.data.groups import held_out
 from nearfar.evaluate import Results, calibrated, embed, evaluate, find_neighbours
+from nearfar.evaluate.parts import named
 from nearfar.export.model import save_model
 from nearfar.methods import METHODS, VIEWS, Method
 from nearfar.nn.backbones import backbone
@@ -238,7 +239,7 @@ class Run:
                 prepare=self.prepare,
                 raw=None if self.prepare.plain else Preparation(self.config.image_size),
                 seed=self.config.seed,
-                data=(self.test is not None and self.config.sources.test) or self.config.data,
+                data=named(self.config.data, self.config.sources.test if self.test is not None else None),
                 split=split,
             )
         results.save(self.folder / "evaluation.json")
