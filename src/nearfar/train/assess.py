@@ -58,12 +58,18 @@ def assess(
         unless they were measured anew, curves under `evaluation/`, and for a run its report. Numbers are written as
         soon as they are measured: what stops the evaluation does not cost them.
     """
+    for what, number in (("image_size", image_size), ("batch_size", batch_size), ("seeds", seeds)):
+        if number is not None and number < 1:
+            raise ValueError(f"{what} is {number}, expected at least 1")
+    if seed < 0:
+        raise ValueError(f"seed is {seed}, expected at least 0")
     console = console or Console()
     settings = settings or ProtocolConfig()
     protocols, boxed = _chosen(protocols, data)
     folder = results_folder(spec, out)
     where = find_device(device)
-    encoders = {name: open_encoder(each, size=image_size, device=where) for name, each in _names(spec, against).items()}
+    specs = _names(spec, against)
+    encoders = {name: open_encoder(each, size=image_size, device=where) for name, each in specs.items()}
     first = next(iter(encoders.values()))
     sources = sources or ReadConfig()
     size = max(encoder.preparation.size for encoder in encoders.values())
@@ -102,6 +108,7 @@ def assess(
             device=where,
             progress=console.is_terminal,
             known=parts.notes,
+            origins={"untrained": f"{spec}, as it was first drawn"} | specs,
             finished=watch.finished,
         )
     except BaseException:
@@ -168,7 +175,8 @@ def _names(spec: str, against: Sequence[str]) -> dict[str, str]:
 
 def _called(spec: str) -> str:
     if spec.startswith(("timm:", "torchvision:")):
-        return spec.partition("=")[0]
+        name, equals, weights = spec.partition("=")
+        return name + equals + Path(weights).name  # other weights than the published ones are told apart
     return Path(spec).expanduser().resolve().name
 
 

@@ -8,9 +8,9 @@ from nearfar.evaluate import Results
 from nearfar.evaluate.results import file_name
 from nearfar.export.model import CARD
 from nearfar.report import write_report
-from nearfar.report.figures import draw_curves
+from nearfar.report.figures import FIGURES, draw_curves
 
-RESULTS, FIGURES = "evaluation.json", "evaluation"
+RESULTS = "evaluation.json"
 
 
 def results_folder(spec: str, out: Path | None) -> Path:
