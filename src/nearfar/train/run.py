@@ -8,6 +8,7 @@ import platform
 import shlex
 import time
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from nearfar.export.model import save_model
 from nearfar.methods import METHODS, VIEWS, Method
 from nearfar.nn.backbones import backbone
 from nearfar.report import write_report
+from nearfar.report.figures import FIGURES, draw_curves
 from nearfar.train import checkpoint
 from nearfar.train.advice import advise
 from nearfar.train.health import Verdict
@@ -244,6 +246,9 @@ class Run:
             )
         results.save(self.folder / "evaluation.json")
         if results.rows:
+            results.save_curves(self.folder / FIGURES)
+            own = {what: found for what, found in results.curves.items() if what[0] == "trained"}
+            draw_curves(replace(results, curves=own), self.folder / FIGURES)
             self.console.print(results.table())
             self.console.print(f"evaluated in {time.perf_counter() - start:.0f} s on {len(test):,} {split} samples")
         else:
