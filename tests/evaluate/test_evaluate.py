@@ -214,7 +214,7 @@ def test_the_table_shows_hostile_names_as_they_are() -> None:
 
 def test_a_file_of_another_kind_is_refused_in_a_line(tmp_path: Path) -> None:
     path = tmp_path / "evaluation.json"
-    for content in ("[1]", "{}", "not json", '{"results": [{"encoder": "trained"}]}'):
+    for content in ("[1]", "{}", "not json", '{"results": [{"encoder": "trained"}]}', '{"results": [], "made": [1]}'):
         path.write_text(content)
         with pytest.raises(ValueError, match=r"does not hold evaluation results"):
             Results.load(path)

@@ -5,6 +5,7 @@ import json
 import math
 import os
 import re
+import zlib
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.markup import escape
 from rich.table import Table
+
+_LONGEST = 60  # characters of a name in a file's name
 
 
 @dataclass(frozen=True)
@@ -108,6 +111,8 @@ class Results:
             rows = [Row(**{name: row[name] for name in names}) for row in content["results"]]
             names = [f.name for f in fields(Made)]
             made = [Made(**{name: how[name] for name in names}) for how in content.get("made", [])]
+            if not all(isinstance(how.settings, dict) and isinstance(how.training, int) for how in made):
+                raise TypeError("made")
             return cls(rows, [str(note) for note in content.get("notes", [])], made=made)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ValueError(
@@ -132,9 +137,10 @@ class Results:
     def protocol(self, row: Row) -> str:
         """The row's protocol in words: of k-NN also the k, where the metric does not name it."""
         how = next((how for how in reversed(self.made) if how.covers(row)), None)
-        if how is None or row.protocol != "knn" or "k = " in row.metric or "neighbours" not in how.settings:
-            return row.protocol
-        return f"{row.protocol}, k = {min(how.settings['neighbours'][0], how.training)}"
+        match how.settings.get("neighbours") if how is not None and row.protocol == "knn" else None:
+            case [int(k), *_] if how is not None and "k = " not in row.metric:
+                return f"{row.protocol}, k = {min(k, how.training)}"
+        return row.protocol
 
     def table(self) -> Table:
         """For the terminal: a line for each measure, a column for each encoder, the notes below."""
@@ -205,12 +211,17 @@ def interval(row: Row) -> str:
 
 
 def file_name(text: str) -> str:
-    """A name as a part of a file's name.
+    """A name as a part of a file's name; of a long one the end, and a number that tells it from others.
 
     >>> file_name("timm:vit_tiny/16")
     'timm_vit_tiny_16'
+    >>> len(file_name("/long" * 99))
+    59
     """
-    return re.sub(r"[^\w.=-]+", "_", text).strip("._") or "_"
+    name = re.sub(r"[^\w.=-]+", "_", text).strip("._") or "_"
+    if len(name) <= _LONGEST:
+        return name
+    return f"{zlib.crc32(text.encode()):08x}-{name[-50:]}"  # 50 characters are at most 200 bytes
 
 
 def percent(value: float) -> str:

@@ -41,8 +41,8 @@ def earlier(folder: Path, tell: Callable[[str], None]) -> Results:
 
 def keep(results: Results, folder: Path, tell: Callable[[str], None]) -> None:
     """Write the numbers after what the folder holds, and the arrays that were last added."""
-    replace(results, curves=dict(list(results.curves.items())[-1:])).save_curves(folder / FIGURES)
     results.after(earlier(folder, tell)).save(folder / RESULTS)
+    replace(results, curves=dict(list(results.curves.items())[-1:])).save_curves(folder / FIGURES)
 
 
 def show(results: Results, folder: Path) -> None:
