@@ -1,5 +1,6 @@
 """The protocols, each a function of a task and a seed; `PROTOCOLS` is the one list of them."""
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -214,19 +215,43 @@ def _view(task: Task, places: Tensor, seed: int, index: int) -> Tensor:
 
 
 def _classified(task: Task, scores: Tensor, seed: int) -> Outcome:
-    return classification(scores, task.test.labels, classes=task.classes, count=task.settings.resamples, seed=seed)
+    found = classification(scores, task.test.labels, classes=task.classes, count=task.settings.resamples, seed=seed)
+    found.curves["classes"] = np.array([str(name) for name in task.names])
+    return found
 
 
 PROTOCOLS: dict[str, Measure] = {
-    "knn": Measure(knn, "weighted k-nearest neighbours", "accuracy"),
-    "linear": Measure(linear, "linear probe, full batch", "accuracy", seeded=True),
-    "sgd": Measure(sgd, "linear probe by SGD, on augmented images", "accuracy", seeded=True),
-    "finetune": Measure(finetune, "fine-tuning on parts of the labels", "accuracy, .* labels", seeded=True),
-    "retrieval": Measure(retrieve, "find the same class: mAP, recall@k, precision@k", "mAP"),
-    "verification": Measure(verification, "same or different class: AUC, EER, TAR@FAR", "AUC", seeded=True),
-    "clustering": Measure(clustering, "k-means against the classes: NMI, ARI, purity", "NMI", seeded=True),
-    "geometry": Measure(
-        geometry, "alignment, uniformity, RankMe, LiDAR, spectrum, hubness, purity", "RankMe", needs="images"
+    "knn": Measure(
+        knn, "weighted k-nearest neighbours", "accuracy", ("neighbours", "temperature", "search", "resamples")
     ),
-    "detection": Measure(detection, "a detector on boxes: AP, AP50, AP75", "AP", seeded=True, needs="boxes"),
+    "linear": Measure(linear, "linear probe, full batch", "accuracy", ("validation", "resamples"), seeded=True),
+    "sgd": Measure(
+        sgd, "linear probe by SGD, on augmented images", "accuracy", ("sgd", "validation", "resamples"), seeded=True
+    ),
+    "finetune": Measure(
+        finetune,
+        "fine-tuning on parts of the labels",
+        "accuracy, .* labels",
+        ("finetune", "validation", "resamples"),
+        seeded=True,
+    ),
+    "retrieval": Measure(
+        retrieve, "find the same class: mAP, recall@k, precision@k", "mAP", ("cutoffs", "queries", "resamples")
+    ),
+    "verification": Measure(
+        verification, "same or different class: AUC, EER, TAR@FAR", "AUC", ("pairs", "resamples"), seeded=True
+    ),
+    "clustering": Measure(
+        clustering, "k-means against the classes: NMI, ARI, purity", "NMI", ("resamples",), seeded=True
+    ),
+    "geometry": Measure(
+        geometry,
+        "alignment, uniformity, RankMe, LiDAR, spectrum, hubness, purity",
+        "RankMe",
+        ("views", "viewed", "resamples"),
+        needs="images",
+    ),
+    "detection": Measure(
+        detection, "a detector on boxes: AP, AP50, AP75", "AP", ("detection", "resamples"), seeded=True, needs="boxes"
+    ),
 }

@@ -8,6 +8,7 @@ import platform
 import shlex
 import time
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,12 @@ from nearfar.config import TrainConfig, nearest
 from nearfar.data import Dataset, Loader, fingerprint, open_data
 from nearfar.data.groups import held_out
 from nearfar.evaluate import Results, calibrated, embed, evaluate, find_neighbours
+from nearfar.evaluate.parts import named
 from nearfar.export.model import save_model
 from nearfar.methods import METHODS, VIEWS, Method
 from nearfar.nn.backbones import backbone
 from nearfar.report import write_report
+from nearfar.report.figures import FIGURES, draw_curves
 from nearfar.train import checkpoint
 from nearfar.train.advice import advise
 from nearfar.train.health import Verdict
@@ -238,11 +241,14 @@ class Run:
                 prepare=self.prepare,
                 raw=None if self.prepare.plain else Preparation(self.config.image_size),
                 seed=self.config.seed,
-                data=(self.test is not None and self.config.sources.test) or self.config.data,
+                data=named(self.config.data, self.config.sources.test if self.test is not None else None),
                 split=split,
             )
         results.save(self.folder / "evaluation.json")
         if results.rows:
+            results.save_curves(self.folder / FIGURES)
+            own = {what: found for what, found in results.curves.items() if what[0] == "trained"}
+            draw_curves(replace(results, curves=own), self.folder / FIGURES)
             self.console.print(results.table())
             self.console.print(f"evaluated in {time.perf_counter() - start:.0f} s on {len(test):,} {split} samples")
         else:
