@@ -81,7 +81,7 @@ def test_the_command_writes_groups_that_a_table_reader_reads(
 ) -> None:
     x = planted(drawn(300, 16), 10, 1e-4)
     np.save(tmp_path / "x.npy", x.numpy())
-    with (tmp_path / "x.csv").open("w", newline="") as file:
+    with (tmp_path / "x.npy.csv").open("w", newline="") as file:
         csv.writer(file).writerows([["path", "label"], *([f"{i}.png", ""] for i in range(310))])
     assert main(["duplicates", str(tmp_path / "x.npy"), "--index", kind]) == 0
     told = capsys.readouterr().out

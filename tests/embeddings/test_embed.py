@@ -47,7 +47,7 @@ def test_numpy_and_pandas_like_readers_see_plain_arrays(tmp_path: Path) -> None:
         assert content["vector"].shape == (10, 256) and content["path"].tolist() == list(data.names)
     embed(encoder, data, tmp_path / "a.npy", chunk=4, progress=False)
     assert np.load(tmp_path / "a.npy").shape == (10, 256)
-    assert (tmp_path / "a.csv").read_text().splitlines()[0] == "path,label"
+    assert (tmp_path / "a.npy.csv").read_text().splitlines()[0] == "path,label"
 
 
 def test_memory_is_a_chunk_not_the_whole(tmp_path: Path) -> None:
@@ -141,3 +141,55 @@ def test_bad_input_is_told_in_a_line(
     lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("nearfar")]
     assert len(lines) == 1 and told in lines[0], lines
     assert not Path(arguments[2]).exists()
+
+
+def test_a_table_of_the_users_own_is_not_touched(tmp_path: Path) -> None:
+    encoder, own = encoder_in(tmp_path / "run"), tmp_path / "photos.csv"
+    own.write_text("path,price\n")
+    embed(encoder, glyphs(5), tmp_path / "photos.npy", progress=False)
+    assert own.read_text() == "path,price\n" and len(Embeddings(tmp_path / "photos.npy").names()) == 5
+    for name in ("x.npy", "x.npz", "x.parquet"):
+        (tmp_path / name).write_text("mine")
+        with pytest.raises(FileExistsError, match="did not write it; give another name"):
+            embed(encoder, glyphs(5), tmp_path / name, progress=False)
+        assert (tmp_path / name).read_text() == "mine" and not (tmp_path / f"{name}.parts").exists()
+
+
+@pytest.mark.parametrize("kind", [".parquet", ".npz", ".npy"])
+def test_what_is_replaced_is_said_before(tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str) -> None:
+    run, out = run_folder(tmp_path / "run"), tmp_path / f"out{kind}"
+    for data, told in (("glyphs:9", ""), ("glyphs:9", ""), ("glyphs:8", "data 'glyphs:9' instead of 'glyphs:8'")):
+        first = not out.exists()
+        assert main(["embed", str(run), data, "-o", str(out)]) == 0
+        lines = [line for line in capsys.readouterr().err.splitlines() if "will be replaced" in line]
+        assert len(lines) == (0 if first else 1 if told or kind == ".npy" else 0)
+        assert kind == ".npy" or told in "".join(lines)
+
+
+def killed(monkeypatch: pytest.MonkeyPatch, *words: str) -> None:
+    """The command, stopped before it puts its chunks together."""
+
+    def stop(parts: Parts) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Parts, "finish", stop)
+        assert main(["embed", *words]) == 130
+
+
+def test_resumed_with_labels_every_row_has_its_label(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, data = run_folder(tmp_path / "run"), folder_of(tmp_path / "data", 6)
+    words = [str(run), str(data), "-o", str(tmp_path / "out.parquet"), "--chunk", "2"]
+    killed(monkeypatch, *words)
+    next((tmp_path / "out.parquet.parts").glob("*2.parquet")).unlink()
+    assert main(["embed", *words, "--labels"]) == 0
+    assert Embeddings(tmp_path / "out.parquet").labels() == ["class0"] * 3 + ["class1"] * 3
+
+
+def test_chunks_that_are_thrown_away_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [str(run_folder(tmp_path / "run")), "glyphs:8", "-o", str(tmp_path / "out.npz")]
+    killed(monkeypatch, *words, "--chunk", "4")
+    assert main(["embed", *words, "--chunk", "8"]) == 0
+    assert "thrown away: they have chunk 4 instead of 8" in capsys.readouterr().err
