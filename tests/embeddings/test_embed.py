@@ -9,12 +9,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from rich.console import Console
 
 import nearfar
 from nearfar.cli import main
-from nearfar.data import glyphs
+from nearfar.config import ReadConfig, TrainConfig
+from nearfar.data import Dataset, glyphs
 from nearfar.embeddings import Embeddings, embed
 from nearfar.embeddings.parts import Parts
+from nearfar.train.assess import _open as open_for_evaluation
+from nearfar.train.run import Run
 from tests.embeddings.pictures import encoder_in, folder_of, run_folder
 
 
@@ -121,6 +125,7 @@ def test_the_encoder_is_left_as_it_was(tmp_path: Path) -> None:
         (["glyphs:8", "-o", "out.csv"], "expected a name that ends in .parquet, .npz or .npy"),
         (["nowhere/", "-o", "out.npy"], "neither a file or folder nor the name of a data set"),
         (["glyphs:8", "-o", "out.npy", "--chunk", "0"], "chunk is 0, expected at least 1"),
+        (["glyphs:8", "-o", "out.npy", "--size", "0"], "size is 0, expected at least 1"),
         (["broken", "-o", "out.npy"], "none of the images could be read"),
         (["empty", "-o", "out.npy"], "there is no image in"),
     ],
@@ -193,3 +198,26 @@ def test_chunks_that_are_thrown_away_are_told(
     killed(monkeypatch, *words, "--chunk", "4")
     assert main(["embed", *words, "--chunk", "8"]) == 0
     assert "thrown away: they have chunk 4 instead of 8" in capsys.readouterr().err
+
+
+def test_the_file_holds_the_features_that_training_and_evaluate_see(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To the bit: what is computed from the file is what `nearfar evaluate` computes."""
+    monkeypatch.setenv("NEARFAR_CACHE", str(tmp_path / "cache"))
+    run, data = run_folder(tmp_path / "run"), folder_of(tmp_path / "data" / "train", 8)
+    folder_of(tmp_path / "data" / "test", 4, first=8)
+    encoder = nearfar.load(run)
+    embed(encoder, data, tmp_path / "out.npy", progress=False)
+    _, parts = open_for_evaluation(str(run), str(tmp_path / "data"), None, ReadConfig(), encoder.preparation.size, 0)
+    config = TrainConfig(data=str(data), backbone="micro", batch_size=4)
+    training = Run(config, tmp_path / "new", resume=False, console=Console(quiet=True)).train
+
+    def features(images: Dataset) -> torch.Tensor:
+        return encoder.embed(images.fetch(torch.arange(len(images))))
+
+    assert torch.equal(vectors(tmp_path / "out.npy"), features(parts.train))
+    assert torch.equal(features(training), features(parts.train))
+    np.save(tmp_path / "x.npy", np.zeros((4, 50, 50, 3), np.uint8))  # an array has a size of its own
+    arrays = TrainConfig(data=str(tmp_path / "x.npy"), backbone="micro", batch_size=4)
+    assert Run(arrays, tmp_path / "new", resume=False, console=Console(quiet=True)).train.size == 50

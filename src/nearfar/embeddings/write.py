@@ -21,7 +21,6 @@ from nearfar.embeddings.parts import Parts, difference, parts_folder
 from nearfar.embeddings.progress import bar, say
 from nearfar.export.model import Encoder, load
 
-MARGIN = 1.15  # files are decoded at this many times the encoder's image size, as training does
 AHEAD = 2  # batches that may wait, read and prepared
 
 
@@ -64,8 +63,8 @@ def embed(
         batch_size: images in one forward pass.
         chunk: rows in a chunk, the most that is in memory or lost by a kill.
         device: where to compute; "auto" is the accelerator where there is one.
-        size: side at which files are decoded; None: 1.15 times the encoder's image size, as in training. Data that
-            is held as arrays keeps its own.
+        size: side at which files are decoded; None: 1.15 times the encoder's image size, as in training and
+            evaluation. Data that is held as arrays keeps its own.
         split, labels: as in `open_data`.
         progress: show a bar, and say what is thrown away or replaced.
     """
@@ -73,8 +72,8 @@ def embed(
     check_kind(path)
     if dtype not in ("float32", "float16"):
         raise ValueError(f"dtype is {dtype!r}, expected 'float32' or 'float16'")
-    for name, value in (("batch_size", batch_size), ("chunk", chunk)):
-        if value < 1:
+    for name, value in (("batch_size", batch_size), ("chunk", chunk), ("size", size)):
+        if value is not None and value < 1:
             raise ValueError(f"{name} is {value}, expected at least 1")
     encoder = run if isinstance(run, Encoder) else load(run)
     place = _device(device)
@@ -118,8 +117,8 @@ def opened(spec: str | Path, encoder: Encoder, size: int | None, split: str | No
     """The data, decoded when it is looked at where it is files."""
     where = Path(spec).expanduser()
     files = where.is_dir() or where.suffix.lower() in (".csv", ".tsv", ".jsonl", ".parquet")
-    side = size or round(MARGIN * encoder.card["image_size"])
-    return open_data(spec, size=side if files else size, split=split, labels=labels, stream=files)
+    image_size = encoder.preparation.size
+    return open_data(spec, size=size, image_size=image_size, split=split, labels=labels, stream=files)
 
 
 def _fill(
