@@ -4,12 +4,14 @@ import signal
 import subprocess
 import sys
 import time
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from rich.console import Console
+from safetensors.torch import save_file
 
 import nearfar
 from nearfar.cli import main
@@ -17,6 +19,7 @@ from nearfar.config import ReadConfig, TrainConfig
 from nearfar.data import Dataset, glyphs
 from nearfar.embeddings import Embeddings, embed
 from nearfar.embeddings.parts import Parts
+from nearfar.nn.backbones import backbone
 from nearfar.train.assess import _open as open_for_evaluation
 from nearfar.train.run import Run
 from tests.embeddings.pictures import encoder_in, folder_of, run_folder
@@ -221,3 +224,29 @@ def test_the_file_holds_the_features_that_training_and_evaluate_see(
     np.save(tmp_path / "x.npy", np.zeros((4, 50, 50, 3), np.uint8))  # an array has a size of its own
     arrays = TrainConfig(data=str(tmp_path / "x.npy"), backbone="micro", batch_size=4)
     assert Run(arrays, tmp_path / "new", resume=False, console=Console(quiet=True)).train.size == 50
+
+
+def test_an_npz_is_put_together_a_chunk_at_a_time(tmp_path: Path) -> None:
+    parts = Parts(tmp_path / "out.npz", {})
+    for number in range(20):
+        names = [f"{number}/{row}".ljust(1000, "x") for row in range(200)]  # 0.8 MB as an array
+        parts.write(number, names, [None] * 200, np.zeros((200, 2), np.float32))
+    tracemalloc.start()
+    parts.finish()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 8e6, peak
+    assert list(Embeddings(tmp_path / "out.npz").names())[-1].startswith("19/199x")
+
+
+def test_a_network_of_timm_embeds_and_searches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    data = folder_of(tmp_path / "data", 3)
+    save_file(backbone("resnet10t", size=224).state_dict(), tmp_path / "w.safetensors")
+    assert main(["embed", "timm:resnet10t=w.safetensors", str(data), "-o", "out.parquet"]) == 0
+    assert main(["search", "timm:resnet10t=w.safetensors", "out.parquet", "--image", "data/class0/0000.png"]) == 0
+    assert "1.0000" in capsys.readouterr().out
+    assert main(["embed", "some.onnx", str(data), "-o", "x.npy"]) == 1
+    assert "expected a run folder, timm:NAME" in capsys.readouterr().err
