@@ -22,7 +22,7 @@ MAY_IMPORT = {
     "methods": {"losses", "nn", "scale"},
     "evaluate": {"losses", "nn", "data", "views", "config"},
     "report": {"evaluate", "data", "views"},
-    "export": {"nn", "data", "views", "config"},
+    "export": {"nn", "data", "views", "config", "evaluate"},
     "embeddings": {"losses", "data", "export"},
     "doctor": {"data", "embeddings"},
     "train": {"losses", "nn", "scale", "methods", "data", "views", "evaluate", "report", "export", "config"},

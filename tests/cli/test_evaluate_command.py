@@ -212,3 +212,27 @@ def test_data_with_a_split_keep_it(tmp_path: Path) -> None:
     assert (len(parts.train), len(parts.test), parts.split) == (8, 4, "val")
     parts = open_parts(tmp_path / "both", tmp_path / "other", size=12, progress=False)
     assert (len(parts.train), len(parts.test), parts.split) == (8, 6, "test")
+
+
+@pytest.mark.parametrize(
+    ("metadata", "told"),
+    [
+        ({"mean": "0.5 0.5"}, "mean is '0.5 0.5' in its metadata, expected JSON"),
+        ({"mean": '["a", 1, 2]'}, "mean is ['a', 1, 2], expected three numbers"),
+        ({"std": "[0, 1, 1]"}, "expected three numbers above 0"),
+        ({"grayscale": '"no"'}, "expected true or false"),
+        ({"image_size": "1000000"}, "expected a whole number from 1 to 4096"),
+    ],
+)
+def test_the_metadata_of_a_strangers_onnx_file_are_checked(metadata: dict[str, str], told: str, tmp_path: Path) -> None:
+    onnx = pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    shapes = [onnx.helper.make_tensor_value_info(n, 1, ["B", 3, "S", "S"]) for n in ("x", "y")]
+    node = onnx.helper.make_node("Identity", ["x"], ["y"])
+    graph = onnx.helper.make_graph([node], "same", shapes[:1], shapes[1:])
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
+    onnx.helper.set_model_props(model, metadata)
+    onnx.save(model, tmp_path / "x.onnx")
+    with pytest.raises(ValueError) as error:
+        open_encoder(str(tmp_path / "x.onnx"))
+    assert told in str(error.value) and "\n" not in str(error.value), error.value

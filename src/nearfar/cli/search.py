@@ -9,32 +9,35 @@ def main(arguments: list[str]) -> int:
         prog="nearfar search",
         description="Find the images most like one, and write a contact sheet of them.",
     )
-    parser.add_argument("run", help="the run whose encoder made the embeddings")
+    parser.add_argument("run", help="what made the embeddings: a run, timm:NAME or torchvision:NAME")
     parser.add_argument("embeddings", help="a file that nearfar embed wrote")
     parser.add_argument("--image", required=True, help="what to look for")
     parser.add_argument("-k", type=int, default=20, help="how many (default: 20)")
     parser.add_argument("--index", choices=["exact", "ivf", "hnsw"], default="exact", help="ivf and hnsw need faiss")
     parser.add_argument("--effort", type=int, default=64, help="of ivf and hnsw: more finds more (default: 64)")
     parser.add_argument("--data", help="where the pictures are, if not where they were embedded")
-    parser.add_argument("-o", "--out", help="the contact sheet (default: IMAGE-neighbours.png in this folder)")
+    parser.add_argument("-o", "--out", help="the contact sheet, a .png (default: IMAGE-neighbours.png in this folder)")
     options = parser.parse_args(arguments)
     if options.k < 1:
-        parser.error(f"-k is {options.k}, expected at least 1")
+        raise ValueError(f"-k is {options.k}, expected at least 1")
+    out = Path(options.out or f"{Path(options.image).stem}-neighbours.png")
+    if out.suffix.lower() != ".png":
+        raise ValueError(f"the contact sheet is {str(out)!r}, expected a name that ends in .png")
 
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
+    from nearfar.cli.encoder import encoder_of
     from nearfar.embeddings.files import Embeddings
     from nearfar.embeddings.index import lookup
     from nearfar.embeddings.pictures import thumbnails
     from nearfar.embeddings.query import embed_image, picture_of
     from nearfar.embeddings.search import search
     from nearfar.embeddings.sheet import CELL, contact_sheet
-    from nearfar.export import load
 
     console = Console()
-    encoder, file = load(options.run), Embeddings(options.embeddings)
+    encoder, file = encoder_of(options.run), Embeddings(options.embeddings)
     query = embed_image(encoder, file, Path(options.image))  # (1, F)
     with console.status(f"searching {len(file):,} rows"):
         hits = search(query, file, k=options.k, find=lookup(file, options.index, effort=options.effort))
@@ -54,7 +57,8 @@ def main(arguments: list[str]) -> int:
     )
     for line in missing[:3]:
         console.print(f"[yellow]{escape(line)}[/]")
-    out = Path(options.out or f"{Path(options.image).stem}-neighbours.png")
+    if len(missing) == len(found):
+        raise ValueError("no contact sheet was written: none of the pictures can be shown; give --data")
     contact_sheet(
         picture_of(Path(options.image), CELL), shown, [s for s, _ in found], [names[row] for _, row in found], out
     )

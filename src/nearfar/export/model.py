@@ -1,8 +1,10 @@
 """The trained encoder as a file: safetensors beside a card that says how to feed it."""
 
+import contextlib
 import hashlib
 import json
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ from torch import Tensor, nn
 from nearfar.config import TrainConfig
 from nearfar.data.cache import replacing
 from nearfar.export.card import Card, make_card, preparation, read_card
-from nearfar.nn.backbones import backbone
+from nearfar.nn.backbones import OWN, backbone
 from nearfar.views import Preparation
 
 MODEL, CARD = "model.safetensors", "card.json"
@@ -96,7 +98,11 @@ def load(run: str | Path) -> Encoder:
         raise FileNotFoundError(f"{folder} holds no {MODEL} and {CARD}, expected the folder of a finished run")
     card = read_card(folder / CARD)
     weights = _read_weights(folder / MODEL)
-    network = backbone(card["backbone"], size=card["image_size"], published_stem=card.get("pretrained") is True)
+    build = partial(backbone, card["backbone"], size=card["image_size"], published_stem=card.get("pretrained") is True)
+    if card["backbone"] not in OWN:  # first without memory: a card may name a huge network
+        with contextlib.suppress(RuntimeError), torch.device("meta"):  # a few cannot be built so
+            _check_fit(weights, build(), folder / MODEL, card["backbone"])
+    network = build()
     _check_fit(weights, network, folder / MODEL, card["backbone"])
     network.load_state_dict(weights)
     return Encoder(network, card).eval()

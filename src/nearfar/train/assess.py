@@ -8,6 +8,7 @@ from pathlib import Path
 from rich.console import Console
 
 from nearfar.config import DataConfig, ProtocolConfig, ReadConfig, build
+from nearfar.data import decoding_size
 from nearfar.data.boxes import find_boxes
 from nearfar.evaluate import PROTOCOLS, Results, calibrated, evaluate
 from nearfar.evaluate.embeddings import Encoder as AnyEncoder
@@ -195,7 +196,7 @@ def _open(
     parts = open_parts(
         data,
         test,
-        size=sources.size or size,
+        size=sources.size or decoding_size(size),
         seed=seed,
         path_column=sources.path_column,
         label_column=sources.label_column,

@@ -80,12 +80,12 @@ class Run:
     def _open(self) -> tuple[Dataset, Dataset | None, Dataset | None]:
         """Training samples, the validation samples held out of them, and the test samples."""
         config, sources = self.config, self.config.sources
-        size = sources.size or (None if config.data.startswith("glyphs") else round(config.image_size * 1.15))
 
         def open_one(spec: str, split: str | None, groups: str | None = None) -> Dataset:
             return open_data(
                 spec,
-                size=size,
+                size=sources.size,
+                image_size=config.image_size,
                 split=split,
                 labels=sources.labels,
                 path_column=sources.path_column,
