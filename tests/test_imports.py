@@ -22,7 +22,7 @@ MAY_IMPORT = {
     "methods": {"losses", "nn", "scale", "views"},
     "evaluate": {"losses", "nn", "data", "views", "config"},
     "report": {"evaluate", "data", "views"},
-    "export": {"nn", "data", "views", "modalities", "config"},
+    "export": {"nn", "data", "views", "modalities", "config", "evaluate"},
     "embeddings": {"losses", "data", "export"},
     "doctor": {"data", "embeddings"},
     "modalities": {"nn", "methods", "data", "views", "evaluate", "config"},

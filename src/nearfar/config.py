@@ -16,11 +16,15 @@ class ReadConfig:
 
     size: int | None = None  # side of the stored image; None: a little more than the views need
     path_column: str | None = None  # of a table
-    label_column: str | None = None
+    label_column: str | None = None  # of a table
     caption_column: str | None = None  # of a table of images: what each shows
     text_column: str | None = None  # of a table of sentences
     stream: bool = False  # decode at every look instead of packing
     strict: bool = False  # stop at a broken file instead of skipping it
+
+    def __post_init__(self) -> None:
+        if self.size is not None and self.size < 1:
+            raise ValueError(f"sources.size is {self.size}, expected at least 1 pixel")
 
 
 @dataclass(frozen=True)
@@ -31,19 +35,17 @@ class DataConfig(ReadConfig):
     group_column: str | None = None  # samples of one group are never negatives of each other
     groups: str | None = None  # a table of path and group to the same end, as `nearfar doctor` writes it
     validation: float = 0.1  # part of the training data held out, at most 2,000 samples
-    test: str | None = (
-        None  # data the final evaluation is on; None: glyphs' own test split, else the validation samples
-    )
+    test: str | None = None  # data of the final evaluation; None: glyphs' own test split, else the validation samples
 
 
 @dataclass(frozen=True)
 class OptimizerConfig:
     """How the weights move."""
 
-    name: Literal["sgd", "adamw", "lars"] = "sgd"
+    name: Literal["sgd", "adamw", "lars"] = "sgd"  # the optimiser
     lr: float | None = None  # at batch 256, scaled linearly with the batch; None: 0.06, 1e-3 or 0.3 by name
     weight_decay: float | None = None  # never on norms, biases and scalars; None: 5e-4, 0.05 or 1e-6 by name
-    momentum: float = 0.9
+    momentum: float = 0.9  # of SGD and LARS
     warmup: float = 0.05  # part of the run in which the rate rises linearly
     final: float = 0.0  # part of the rate left at the end of the cosine
     clip: float | None = None  # largest gradient norm
@@ -87,27 +89,27 @@ class TrainConfig:
     """One pretraining run."""
 
     data: str = "glyphs"  # built-in data, a folder, a table, arrays, or a torchvision data set by name
-    method: str = "simclr"
-    backbone: str = "tiny"
+    method: str = "simclr"  # simclr, moco, byol, ...; a name that is not known lists them all
+    backbone: str = "tiny"  # built-in, a name of timm's, or torchvision:NAME
     pretrained: bool = False  # begin with the backbone's published weights; needs a network once
     weights: str | None = None  # or with those of a local file, safetensors or torch
     image_size: int = 32  # side of the views
-    epochs: int = 20
-    batch_size: int = 256
-    seed: int = 0
-    device: str = "auto"
-    precision: Literal["32", "bf16", "fp16"] = "32"
+    epochs: int = 20  # passes over the training data
+    batch_size: int = 256  # samples to a step, each in two views
+    seed: int = 0  # of weights, order and views
+    device: str = "auto"  # or cpu, cuda, cuda:1, mps
+    precision: Literal["32", "bf16", "fp16"] = "32"  # of the forward pass
     accumulate: int = 1  # batches to one optimiser step
-    channels_last: bool = True
+    channels_last: bool = True  # memory layout of the images: faster for most convolutions
     views: str | None = None  # preset; None: the method's own
     options: dict[str, Any] = field(default_factory=dict)  # the method's hyperparameters, such as temperature
     health_every: int = 100  # steps between looks at the health
     checkpoint_every: int = 500  # steps between checkpoints; one is written at the end of each epoch, too
-    tensorboard: bool = False
+    tensorboard: bool = False  # write its event files, too
     modality: Literal["image", "image-text", "text"] | None = None  # kind of data; None: what the method is for
-    sources: DataConfig = field(default_factory=DataConfig)
-    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
-    text: TextConfig = field(default_factory=TextConfig)
+    sources: DataConfig = field(default_factory=DataConfig)  # where the samples come from
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)  # how the weights move
+    text: TextConfig = field(default_factory=TextConfig)  # how texts become tokens and features
 
     @property
     def kind(self) -> str:
@@ -152,34 +154,37 @@ class TrainConfig:
 class HeadConfig:
     """Protocol sgd: a linear layer on the frozen encoder, trained on augmented images."""
 
-    epochs: int = 20
+    epochs: int = 20  # at most
     lr: float = 0.1  # at batch 256, scaled linearly
-    batch_size: int = 256
+    batch_size: int = 256  # images to a step
     patience: int = 5  # epochs without a better validation accuracy, after which it stops
 
 
 @dataclass(frozen=True)
 class FinetuneConfig:
-    """Protocol finetune: encoder and linear layer, trained on a part of the labels."""
+    """Protocol finetune: encoder and linear layer, trained on a part of the labels.
 
-    labels: list[float] = field(default_factory=lambda: [0.01, 0.1, 1.0])  # parts of each class
+    An epoch has at least ten steps: few labels are gone through several times in each.
+    """
+
+    labels: list[float] = field(default_factory=lambda: [0.01, 0.1, 1.0])  # parts of each class to train on
     frozen: bool = False  # train the linear layer alone
-    epochs: int = 30
+    epochs: int = 30  # at most, each of ten steps or more: few labels are gone through several times in one
     lr: float = 1e-3  # of the last layer
     layer_decay: float = 0.75  # the rate of each layer, as a part of that of the layer above it
-    batch_size: int = 128
-    patience: int = 5
+    batch_size: int = 128  # images to a step
+    patience: int = 5  # epochs without a better validation accuracy, after which it stops
 
 
 @dataclass(frozen=True)
 class DetectionConfig:
     """Protocol detection: a detector on the encoder, trained on boxes."""
 
-    head: Literal["fcos", "retinanet"] = "fcos"
+    head: Literal["fcos", "retinanet"] = "fcos"  # the detector
     size: int = 256  # most pixels of a picture's longer side; smaller pictures stay as they are
-    epochs: int = 30
-    lr: float = 5e-4
-    batch_size: int = 8
+    epochs: int = 30  # all of them: nothing stops it early
+    lr: float = 5e-4  # of AdamW
+    batch_size: int = 8  # pictures to a step
     frozen: bool = False  # train pyramid and head alone
     flip: bool = True  # mirror half of the training pictures; glyph scenes are never mirrored
 
@@ -197,20 +202,20 @@ class DetectionConfig:
 class ProtocolConfig:
     """How the protocols measure; see `nearfar.evaluate.PROTOCOLS`."""
 
-    neighbours: list[int] = field(default_factory=lambda: [20, 1, 5, 200])  # of k-NN; all metrics for the first
-    temperature: float = 0.07  # of k-NN's votes
-    search: Literal["tiles", "faiss"] = "tiles"  # both exact
-    cutoffs: list[int] = field(default_factory=lambda: [1, 5, 10])  # of retrieval's recall@k and precision@k
-    queries: int = 10_000  # of retrieval, at most
-    pairs: int = 20_000  # of verification, at most, of each kind
-    views: int = 8  # of each image, for alignment and LiDAR
-    viewed: int = 500  # images looked at in several views
+    neighbours: list[int] = field(default_factory=lambda: [20, 1, 5, 200])  # k of k-NN; all metrics for the first
+    temperature: float = 0.07  # divides the similarity of k-NN's votes
+    search: Literal["tiles", "faiss"] = "tiles"  # how neighbours are found; both are exact
+    cutoffs: list[int] = field(default_factory=lambda: [1, 5, 10])  # k of retrieval's recall@k and precision@k
+    queries: int = 10_000  # images that retrieval asks for, at most
+    pairs: int = 20_000  # that verification compares, at most, of each kind
+    views: int = 8  # of each image, for geometry's alignment and LiDAR
+    viewed: int = 500  # images that geometry looks at in several views
     validation: float = 0.1  # part of the training rows on which strength and number of epochs are chosen
-    resamples: int = 200  # of the bootstrap
+    resamples: int = 200  # of the bootstrap, for the intervals
     templates: str | None = None  # of zero-shot's sentences: a file with one to a line, or one with {} for the name
-    sgd: HeadConfig = field(default_factory=HeadConfig)
-    finetune: FinetuneConfig = field(default_factory=FinetuneConfig)
-    detection: DetectionConfig = field(default_factory=DetectionConfig)
+    sgd: HeadConfig = field(default_factory=HeadConfig)  # of the protocol sgd
+    finetune: FinetuneConfig = field(default_factory=FinetuneConfig)  # of the protocol finetune
+    detection: DetectionConfig = field(default_factory=DetectionConfig)  # of the protocol detection
 
     def __post_init__(self) -> None:
         for name in ("neighbours", "cutoffs"):
@@ -220,6 +225,8 @@ class ProtocolConfig:
         for name, least in (("queries", 1), ("pairs", 1), ("views", 2), ("viewed", 2), ("resamples", 20)):
             if getattr(self, name) < least:
                 raise ValueError(f"{name} is {getattr(self, name)}, expected at least {least}")
+        if not 0 < self.temperature < float("inf"):
+            raise ValueError(f"temperature is {self.temperature}, expected above 0, such as 0.07")
         if not 0 < self.validation < 1:
             raise ValueError(f"validation is {self.validation}, expected a part between 0 and 1")
         labels = self.finetune.labels

@@ -1,5 +1,6 @@
 """The command: quick to answer, and one line where something is wrong."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -52,3 +53,14 @@ def test_an_error_is_one_line_and_debug_shows_more(capsys: pytest.CaptureFixture
 def test_check_passes_here(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "--pairs", "64"]) == 0
     assert "every loss and every gradient agrees with its definition here" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", ["train", "evaluate"])
+def test_every_flag_is_described(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main([command, "--help"])
+    said = capsys.readouterr().out
+    assert "<class" not in said and "How the" in said
+    flags = re.split(r"\n  (?=--)", said.partition("\noptions:")[2])[1:]
+    bare = [flag.split()[0] for flag in flags if re.match(r"\S+( \S+)?(, \S+ \S+)?\s+\(type:", flag)]
+    assert len(flags) > 20 and bare == []

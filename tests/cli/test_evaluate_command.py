@@ -14,10 +14,11 @@ from torch import nn
 
 from nearfar.cli import main
 from nearfar.config import TrainConfig
-from nearfar.evaluate import Results, Row
+from nearfar.evaluate import PROTOCOLS, Measure, Outcome, Results, Row, Task
 from nearfar.evaluate.parts import open_parts
 from nearfar.export.model import load, save_model
 from nearfar.nn.backbones import backbone
+from nearfar.train.assess import _names
 from nearfar.train.encoders import OnnxEncoder, open_encoder, untrained
 from nearfar.views import Preparation
 
@@ -59,14 +60,15 @@ def test_a_run_on_a_folder_in_a_real_process(run: Path, tmp_path: Path) -> None:
     content = json.loads((run / "evaluation.json").read_text())["results"]
     assert content[0]["data"] == "elsewhere"  # what was measured before stays
     anew = [row for row in content if row["data"] == "photos"]
-    assert {row["encoder"] for row in anew} == {"trained", "timm:resnet18", "untrained", "raw"}
+    assert {row["encoder"] for row in anew} == {"trained", "timm:resnet18=resnet18.safetensors", "untrained", "raw"}
     assert {row["split"] for row in anew} == {"test"}
     raw = next(row for row in anew if (row["encoder"], row["protocol"], row["metric"]) == ("raw", "knn", "accuracy"))
     assert raw["value"] == 1.0 and raw["n"] == 12
-    for name in ("knn-trained", "knn-timm_resnet18", "verification-raw"):
-        assert (run / "evaluation" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
-    with np.load(run / "evaluation" / "knn-raw.npz") as arrays:
+    for name in ("knn-trained", "knn-timm_resnet18=resnet18.safetensors", "verification-raw"):
+        assert (run / "evaluation" / "photos_test" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+    with np.load(run / "evaluation" / "photos_test" / "knn-raw.npz") as arrays:
         assert arrays["confusion"].tolist() == [[6, 0], [0, 6]] and "roc" in arrays
+        assert arrays["classes"].tolist() == ["bright", "dark"]
     assert "photos" in (run / "report.html").read_text()
 
 
@@ -82,6 +84,10 @@ def test_a_run_on_a_folder_in_a_real_process(run: Path, tmp_path: Path) -> None:
         (["RUN", "--seeds", "0"], "seeds is 0, expected at least 1"),
         (["RUN", "--protocols.neighbors", "[3]"], "there is no key"),
         (["RUN", "--protocols.views", "1"], "views is 1, expected at least 2"),
+        (["RUN", "--protocols.temperature", "0"], "temperature is 0.0, expected above 0"),
+        (["RUN", "--image-size", "0"], "image_size is 0, expected at least 1"),
+        (["RUN", "--batch-size", "0"], "batch_size is 0, expected at least 1"),
+        (["RUN", "--sources.size", "0"], "size is 0, expected at least 1 pixel"),
         (["RUN", "--against", "RUN"], "two encoders would be called"),
     ],
 )
@@ -94,6 +100,58 @@ def test_a_mistake_is_one_line(
     assert main(["evaluate", *words]) in (1, 2)
     error = capsys.readouterr().err
     assert message in error and len(error.splitlines()) == 1, error
+
+
+def test_a_broken_file_is_moved_aside_before_the_work(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for number, name in enumerate(("evaluation.json.broken", "evaluation.json.broken-2")):
+        (run / "evaluation.json").write_text("{" * (number + 1))
+        assert main(["evaluate", str(run), "--data", "glyphs:60", "--protocol", "knn"]) == 0
+        assert f"moved to {run / name}" in capsys.readouterr().out
+        assert (run / name).read_text() == "{" * (number + 1)
+        assert Results.load(run / "evaluation.json").value("trained", "knn") is not None
+
+
+def test_a_file_for_the_folder_is_refused_before_the_work(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("nearfar.train.assess.evaluate", None)
+    out = run / "config.yaml"
+    assert main(["evaluate", str(run), "--data", "glyphs:60", "--out", str(out)]) == 1
+    assert f"{out} is a file, expected a folder" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("error", [RuntimeError("out of memory"), KeyboardInterrupt()])
+def test_what_is_finished_is_kept_whatever_happens_next(
+    error: BaseException, run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stop(task: Task, seed: int) -> Outcome:
+        raise error
+
+    monkeypatch.setitem(PROTOCOLS, "clustering", Measure(stop, "", ""))
+    status = main(["evaluate", str(run), "--data", "glyphs:60", "--protocol", "knn", "clustering"])
+    assert status == (130 if isinstance(error, KeyboardInterrupt) else 1)
+    said = capsys.readouterr().out
+    assert "trained: knn: done after" in said  # a sign of life without a terminal
+    assert f"what was measured before is in {run}" in said
+    kept = Results.load(run / "evaluation.json")
+    assert kept.rows[0].data == "elsewhere" and kept.value("trained", "knn") is not None
+    assert list((run / "evaluation").rglob("knn-trained.png"))
+
+
+def test_other_test_data_are_named_and_replace_nothing(run: Path, tmp_path: Path) -> None:
+    pictures(tmp_path / "photos", 10, 0)
+    pictures(tmp_path / "others", 5, 1)
+    words = ["evaluate", str(run), "--data", str(tmp_path / "photos"), "--protocol", "knn"]
+    assert main(words) == 0 and main([*words, "--test", str(tmp_path / "others")]) == 0
+    found = {(row.data, row.split) for row in Results.load(run / "evaluation.json").rows if row.protocol == "knn"}
+    photos = str(tmp_path / "photos")
+    assert len(list((run / "evaluation").rglob("knn-trained.npz"))) == 2  # each has its curves
+    assert found == {(photos, "held-out"), (f"{photos}, tested on {tmp_path / 'others'}", "test")}
+
+
+def test_local_weights_are_told_apart() -> None:
+    names = _names("timm:resnet18=a/one.safetensors", ["timm:resnet18=b/two.safetensors", "timm:resnet18"])
+    assert list(names) == ["timm:resnet18=one.safetensors", "timm:resnet18=two.safetensors", "timm:resnet18"]
 
 
 def test_the_untrained_encoder_is_the_one_the_run_began_with(run: Path) -> None:
@@ -154,3 +212,27 @@ def test_data_with_a_split_keep_it(tmp_path: Path) -> None:
     assert (len(parts.train), len(parts.test), parts.split) == (8, 4, "val")
     parts = open_parts(tmp_path / "both", tmp_path / "other", size=12, progress=False)
     assert (len(parts.train), len(parts.test), parts.split) == (8, 6, "test")
+
+
+@pytest.mark.parametrize(
+    ("metadata", "told"),
+    [
+        ({"mean": "0.5 0.5"}, "mean is '0.5 0.5' in its metadata, expected JSON"),
+        ({"mean": '["a", 1, 2]'}, "mean is ['a', 1, 2], expected three numbers"),
+        ({"std": "[0, 1, 1]"}, "expected three numbers above 0"),
+        ({"grayscale": '"no"'}, "expected true or false"),
+        ({"image_size": "1000000"}, "expected a whole number from 1 to 4096"),
+    ],
+)
+def test_the_metadata_of_a_strangers_onnx_file_are_checked(metadata: dict[str, str], told: str, tmp_path: Path) -> None:
+    onnx = pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    shapes = [onnx.helper.make_tensor_value_info(n, 1, ["B", 3, "S", "S"]) for n in ("x", "y")]
+    node = onnx.helper.make_node("Identity", ["x"], ["y"])
+    graph = onnx.helper.make_graph([node], "same", shapes[:1], shapes[1:])
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
+    onnx.helper.set_model_props(model, metadata)
+    onnx.save(model, tmp_path / "x.onnx")
+    with pytest.raises(ValueError) as error:
+        open_encoder(str(tmp_path / "x.onnx"))
+    assert told in str(error.value) and "\n" not in str(error.value), error.value

@@ -186,6 +186,20 @@ def test_data_without_a_split_get_one(tmp_path: Path) -> None:
     assert (len(parts.train), len(parts.test), parts.split) == (8, 2, "held-out")
     assert not set(parts.train.names) & set(parts.test.names)
     assert "no split of its own" in parts.notes[0]
+    assert len(parts.notes) == 1
+
+
+def test_a_class_that_is_held_out_whole_is_told(tmp_path: Path) -> None:
+    write_voc(tmp_path / "all", 4, 0)
+    (tmp_path / "all" / "0.xml").write_text(xml("0.png", [("yeast", 4, 4, 30, 30)]))
+    told = set()
+    for seed in range(8):
+        parts = open_boxed_parts(tmp_path / "all", size=64, seed=seed)
+        (held,) = parts.test.names
+        line = "all pictures of these classes were held out, so that they count as AP 0: yeast"
+        assert (line in parts.notes) == held.startswith("0.")
+        told.add(line in parts.notes)
+    assert told == {True, False}
 
 
 @pytest.mark.parametrize("name", ["nowhere", "empty", "pictures"])

@@ -180,3 +180,16 @@ def test_training_without_groups_pushes_copies_apart(tmp_path: Path, monkeypatch
     for i in range(8):
         scene(0).save(data / f"{i}.png")
     assert min(trained(data, tmp_path / "alone")) > 0.1
+
+
+def test_the_command_at_the_end_can_be_copied_and_classes_alike_are_told_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    data = folder_of(tmp_path / "odd data", 2)
+    for label in ("class0", "class1"):
+        shutil.copy(data / "class0/0000.png", data / label / "copy.png")
+    assert main(["doctor", "odd data", "--labels"]) == 0
+    told = capsys.readouterr().out
+    assert "nearfar train --data 'odd data' --group doctor/groups.csv" in told
+    assert "2 classes of 2 images each." in told

@@ -123,6 +123,11 @@ def test_the_command_finds_the_picture_itself_and_draws_a_sheet(
         (["nan.npy", "--image", "q.png"], "are not finite"),
         (["pickled.npy", "--image", "q.png"], "is not a readable .npy file"),
         (["pickled.npz", "--image", "q.png"], "is not a readable .npz file"),
+        (["out.parquet", "--image", "q.png", "-k", "0"], "-k is 0, expected at least 1"),
+        (["out.parquet", "--image", "q.png", "-o", "sheet.txt"], "expected a name that ends in .png"),
+        (["out.parquet", "--image", "q.png", "--data", "nosuch"], "the pictures cannot be shown: 'nosuch' is neither"),
+        (["out.parquet", "--image", "q.png", "--data", "run"], "none of the pictures can be shown; give --data"),
+        (["plain.npy", "--image", "q.png"], "the file does not say where they are; give --data"),
     ],
 )
 def test_bad_input_is_told_in_a_line(
@@ -141,12 +146,14 @@ def test_bad_input_is_told_in_a_line(
     table = parquet.read_table("out.parquet")
     parquet.write_table(table.replace_schema_metadata({"nearfar": '{"encoder": "x"}'}), "other.parquet")
     np.save("narrow.npy", np.ones((3, 4), np.float32))
+    np.save("plain.npy", np.eye(3, 256, dtype=np.float32))
     np.save("nan.npy", np.full((3, 256), np.nan, np.float32))
     np.save("pickled.npy", np.array([{"a": 1}], object), allow_pickle=True)
     np.savez("pickled.npz", vector=np.array([{"a": 1}], object))
     assert main(["search", "run", *words]) == 1
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 1 and told in lines[0], lines
+    assert not list(place.glob("*-neighbours.png")) and not Path("sheet.txt").exists()
 
 
 @pytest.mark.parametrize("name", ["../secret.png", "/etc/secret.png", "a/../../secret.png", "..\\secret.png", "a\0b"])
@@ -162,4 +169,6 @@ def test_a_name_that_leads_out_of_the_folder_is_refused(tmp_path: Path, name: st
 def test_thumbnails_of_data_that_is_no_folder(tmp_path: Path) -> None:
     shown, missing = thumbnails(["3", "999999"], "glyphs:20", size=32)
     assert shown[0].std() > 0 and len(missing) == 1
-    assert thumbnails(["3"], None, size=8)[1] and thumbnails(["3"], str(tmp_path / "gone"), size=8)[1]
+    for data in (None, str(tmp_path / "gone")):
+        with pytest.raises(ValueError, match="the pictures cannot be shown"):
+            thumbnails(["3"], data, size=8)

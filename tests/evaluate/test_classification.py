@@ -7,8 +7,9 @@ from sklearn import metrics as sk
 from torch import Tensor
 
 from nearfar.evaluate import Estimate, classification
-from nearfar.evaluate.classification import BINS, imbalance, weighted_metrics
+from nearfar.evaluate.classification import BINS, imbalance, lonely, weighted_metrics
 from nearfar.evaluate.metrics import mean_estimate, over_seeds, resamples, with_interval
+from nearfar.evaluate.results import bounds
 
 
 def scored(n: int = 400, classes: int = 7, seed: int = 0) -> tuple[Tensor, Tensor]:
@@ -120,6 +121,22 @@ def test_several_seeds_widen_the_interval_by_their_spread() -> None:
     assert found.value == pytest.approx(0.6)
     assert found.high == pytest.approx(0.6 + (0.03**2 + between**2) ** 0.5)
     assert over_seeds(runs[:1]) == runs[0]
+
+
+def test_no_interval_leaves_what_the_metric_can_be() -> None:
+    runs = [Estimate(v, v, 1.0, 100) for v in (0.1, 0.9)]
+    assert over_seeds(runs).low < 0 < 1 < over_seeds(runs).high  # type: ignore[operator]
+    assert over_seeds(runs, *bounds("accuracy"))[1:3] == (0.0, 1.0)
+    assert over_seeds(runs, *bounds("ARI"))[1:3] == (-1.0, 1.0)
+    assert over_seeds(runs, *bounds("RankMe")) == over_seeds(runs)
+
+
+def test_no_spread_is_no_interval() -> None:
+    assert with_interval(0.5, torch.full((20,), 0.5), 13) == Estimate(0.5, None, None, 13)
+    alike = [Estimate(0.5, None, None, 13)] * 2
+    assert over_seeds(alike) == alike[0]
+    assert lonely(torch.tensor([0, 0, 1, 1])) == []
+    assert lonely(torch.tensor([0, 0, 2]))[0].startswith("one class has a single test sample")
 
 
 def test_imbalance_is_said_and_balance_is_not() -> None:

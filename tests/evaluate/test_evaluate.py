@@ -10,8 +10,22 @@ import torch
 from rich.console import Console
 from torch import Tensor, nn
 
-from nearfar.evaluate import Results, Row, embed, evaluate, find_neighbours, raw_pixels, untrained_copy
+from nearfar.evaluate import (
+    PROTOCOLS,
+    Estimate,
+    Measure,
+    Outcome,
+    Results,
+    Row,
+    Task,
+    embed,
+    evaluate,
+    find_neighbours,
+    raw_pixels,
+    untrained_copy,
+)
 from nearfar.evaluate.neighbours import Neighbours
+from nearfar.evaluate.results import Made
 from tests.evaluate.bars import Bars, prepare
 
 
@@ -26,14 +40,18 @@ def test_the_schema_of_the_rows(tmp_path: Path) -> None:
     results = evaluate({"trained": Rows(), "untrained": raw_pixels}, Bars(200, 0), Bars(80, 1), prepare=prepare, seed=0)
     path = results.save(tmp_path / "run" / "evaluation.json")
     content = json.loads(path.read_text())
-    assert list(content) == ["results"]
+    assert list(content) == ["results", "made"]
+    (how,) = (how for how in content["made"] if how["protocol"] == "knn")
+    assert how["settings"] == {"neighbours": [20, 1, 5, 200], "temperature": 0.07, "search": "tiles", "resamples": 200}
+    assert (how["seeds"], how["training"], list(how["encoders"])) == ([0], 200, ["trained", "untrained", "raw"])
+    assert "knn, k = 20" in shown(results)
     assert list(dict.fromkeys((row["encoder"], row["protocol"]) for row in content["results"])) == [
         (encoder, protocol) for encoder in ("trained", "untrained", "raw") for protocol in ("knn", "linear")
     ]
     for row in content["results"]:
         assert list(row) == ["encoder", "protocol", "metric", "value", "low", "high", "split", "data", "n"]
         assert row["split"] == "test" and row["n"] == 80
-        assert 0 <= row["low"] <= row["value"] <= row["high"] <= 1
+        assert row["low"] is None or 0 <= row["low"] < row["high"] <= 1
     assert results.value("trained", "knn") > 0.9  # type: ignore[operator]
     assert results.value("nobody", "knn") is None
     assert Results.load(path) == Results(list(results.rows), [])
@@ -113,6 +131,50 @@ def test_broken_embeddings_cost_only_their_own_rows() -> None:
     assert "not finite" in results.notes[0]
 
 
+def test_a_seed_that_fails_costs_only_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    def second_fails(task: Task, seed: int) -> Outcome:
+        if seed == 1:
+            raise ValueError("no luck")
+        return Outcome({"accuracy": Estimate(0.5 + seed / 10, 0.4, 0.9, 20)})
+
+    monkeypatch.setitem(PROTOCOLS, "linear", Measure(second_fails, "", "", seeded=True))
+    results = evaluate(
+        {"trained": Rows()}, Bars(40, 0), Bars(20, 1), prepare=prepare, protocols=["linear"], seed=0, seeds=3
+    )
+    assert results.value("trained", "linear") == pytest.approx(0.6)
+    assert "trained: seed 1: no luck" in results.notes
+
+
+def test_notes_stay_with_the_rows_they_are_about() -> None:
+    def found(data: str, protocol: str, note: str, measured: bool = True) -> Results:
+        how = Made(data, "test", protocol, "1.0", [0], 10, {}, notes=[note])
+        if not measured:
+            return Results([], [note], made=[how])
+        how.encoders["trained"] = "run"
+        how.metrics.append("accuracy")
+        return Results([Row("trained", protocol, "accuracy", 0.5, 0.4, 0.6, "test", data, 9)], [note], made=[how])
+
+    both = found("cats", "linear", "few").after(found("cats", "knn", "rare"))
+    assert both.notes == ["cats test: rare", "cats test: few"]
+    assert found("cats", "knn", "fine").after(both).notes == ["cats test: few", "cats test: fine"]
+    failed = found("dogs", "knn", "no labels", measured=False).after(both)
+    assert failed.rows == both.rows and failed.notes == both.notes
+    assert found("dogs", "knn", "no labels", measured=False).after(Results()).notes == ["no labels"]
+
+
+def test_one_class_is_one_line() -> None:
+    one = torch.zeros(20, dtype=torch.long)
+    train, test = Bars(20, 0, one, classes=["a"]), Bars(20, 1, one, classes=["a"])
+    results = evaluate({"trained": Rows()}, train, test, prepare=prepare, seed=0)
+    assert results.notes == ["one class (a); at least two are needed: knn, linear could not be measured"]
+
+
+def test_a_class_without_test_images_is_told() -> None:
+    most = Bars(20, 1, torch.arange(20) % 3)
+    results = evaluate({"trained": Rows()}, Bars(40, 0), most, prepare=prepare, protocols=["knn"], seed=0)
+    assert any("1 of 4 classes have no test image and are not measured: d" in note for note in results.notes)
+
+
 def test_an_unknown_protocol_is_refused_before_any_work() -> None:
     with pytest.raises(ValueError, match="protocols is 'knm', expected one of 'knn', 'linear'"):
         evaluate({}, Bars(4, 0), Bars(4, 1), prepare=prepare, protocols=["knm"], seed=0)
@@ -152,7 +214,7 @@ def test_the_table_shows_hostile_names_as_they_are() -> None:
 
 def test_a_file_of_another_kind_is_refused_in_a_line(tmp_path: Path) -> None:
     path = tmp_path / "evaluation.json"
-    for content in ("[1]", "{}", "not json", '{"results": [{"encoder": "trained"}]}'):
+    for content in ("[1]", "{}", "not json", '{"results": [{"encoder": "trained"}]}', '{"results": [], "made": [1]}'):
         path.write_text(content)
         with pytest.raises(ValueError, match=r"does not hold evaluation results"):
             Results.load(path)

@@ -153,6 +153,28 @@ def test_no_network_leaves_the_folder_and_says_what_to_do(run: Path, monkeypatch
             push_to_hub(folder, name)
 
 
+def test_the_hubs_page_shows_each_metric_as_it_is_read(run: Path) -> None:
+    measured = {"protocol": "geometry", "value": 67.404, "data": "glyphs", "split": "test", "n": 80}
+    page = readme({**load(run).card, "metrics": [{**measured, "metric": "RankMe"}]})
+    assert "| RankMe | 67.40 |" in page
+
+
+@pytest.mark.parametrize("kind", ["onnx", "torch-export", "torchscript"])
+def test_nothing_lies_in_the_folder_while_a_graph_is_made(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """So that a kill leaves nothing behind."""
+    out, seen = tmp_path / "out", []
+
+    def compared(*_: object) -> float:
+        seen.append(list(out.iterdir()))
+        return 0.0
+
+    monkeypatch.setattr("nearfar.export.graphs.check_parity", compared)
+    export(run, kind, out / "x.bin")
+    assert seen == [[]] and [path.name for path in out.iterdir()] == ["x.bin"]
+
+
 def test_a_card_without_an_evaluation_says_so(run: Path) -> None:
     assert "Not evaluated." in readme(load(run).card)
 

@@ -121,6 +121,20 @@ def test_a_hostile_folder_is_refused_in_a_line(run: Path, spoil: Callable[[Path]
     assert not (run / "exploded").exists()
 
 
+def test_a_card_that_names_a_huge_network_costs_no_memory(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    card(backbone="vit_base_patch16_224", image_size=224)(run)
+    built = []
+
+    def watched(*words: Any, **options: Any) -> torch.nn.Module:
+        built.append(backbone(*words, **options))
+        return built[-1]
+
+    monkeypatch.setattr("nearfar.export.model.backbone", watched)
+    with pytest.raises(ValueError, match="does not fit backbone 'vit_base_patch16_224'"):
+        load(run)
+    assert len(built) == 1 and all(x.is_meta for x in built[0].parameters())
+
+
 def test_the_bomb_of_these_tests_goes_off_where_it_is_unpickled(tmp_path: Path) -> None:
     pickle.loads(pickle.dumps(Bomb(tmp_path / "exploded")))
     assert (tmp_path / "exploded").exists()

@@ -1,3 +1,4 @@
+import logging
 import subprocess
 import sys
 from pathlib import Path
@@ -103,3 +104,16 @@ def test_pretrained_tiny_does_not_exist() -> None:
 def test_methods_import_neither_timm_nor_torchvision() -> None:
     program = "import sys, nearfar.methods, nearfar.nn; print({'timm', 'torchvision'} & sys.modules.keys())"
     assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stdout.strip() == "set()"
+
+
+def test_a_failed_download_is_one_line(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    import timm
+
+    def offline(*_: object, **__: object) -> None:
+        logging.getLogger("huggingface_hub.utils._http").warning("Retrying in 1s")
+        raise OSError("no network")
+
+    monkeypatch.setattr(timm, "create_model", offline)
+    with pytest.raises(ValueError, match="could not be fetched"):
+        backbone("resnet10t", pretrained=True)
+    assert not caplog.records

@@ -12,6 +12,7 @@ from PIL import Image
 from nearfar.evaluate import Neighbours, Results, Row
 from nearfar.report import write_report
 from nearfar.report.curves import curves
+from nearfar.report.figures import draw_curves
 from nearfar.report.run import Verdict, read_run
 from nearfar.report.words import comparisons, health
 
@@ -101,6 +102,32 @@ def test_a_whole_run_is_told(tmp_path: Path) -> None:
     titles = [chart["title"] for chart in json.loads(page.scripts[1])]
     assert titles == ["Loss", "k-NN during training", "Effective rank", "Mutual information, at least", "Learning rate"]
     assert sum("plotly.js v" in script[:300] for script in page.scripts) == 1
+
+
+def test_the_figures_and_each_class_are_shown(tmp_path: Path) -> None:
+    name = "<b>cats</b>"
+    curves = {
+        "confusion": np.array([[3, 1, 0], [0, 4, 0], [0, 0, 0]]),
+        "classes": np.array([name, "dogs", "none"]),
+        "support": np.array([4, 4, 0]),
+        "precision": np.array([1.0, 0.8, 0.0]),
+        "recall": np.array([0.75, 1.0, 0.0]),
+        "f1": np.array([0.857, 0.889, 0.0]),
+    }
+    both = {("trained", "knn"): curves, ("raw", "knn"): curves}
+    found = Results([row("trained", 0.83), row("raw", 0.12)], curves=both)
+    found.save(tmp_path / "evaluation.json")
+    found.save_curves(tmp_path / "evaluation")
+    assert len(draw_curves(found, tmp_path / "evaluation")) == 2
+    page = Page(write_report(tmp_path).read_text())
+    drawn = [attrs for tag, attrs in page.tags if tag == "img" and attrs.get("class") == "drawn"]
+    assert [attrs["alt"] for attrs in drawn] == [f"Curves of {who}, knn, glyphs test" for who in ("trained", "raw")]
+    assert all(str(attrs["src"]).startswith("data:image/png;base64,") for attrs in drawn)
+    assert page.text.count("Each class: trained, knn, glyphs test") == 1 and "Each class: raw" not in page.text
+    assert name in page.text and "b" not in {tag for tag, _ in page.tags}
+    assert "75.0 %" in page.text and "85.7 %" in page.text
+    (tmp_path / "evaluation" / "glyphs_test" / "knn-trained.npz").write_bytes(b"no arrays")
+    assert "knn-trained.npz could not be read" in Page(write_report(tmp_path).read_text()).text
 
 
 def test_nothing_is_loaded_from_anywhere(tmp_path: Path) -> None:

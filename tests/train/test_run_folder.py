@@ -47,7 +47,7 @@ def test_what_is_not_held_out_is_not_measured(tmp_path: Path) -> None:
     assert results.notes == ["nothing is held out of 40 samples; give other ones with --sources.test"]
 
 
-def test_streamed_data_are_measured_on_held_out_samples_and_test_data_by_their_own_name(tmp_path: Path) -> None:
+def test_streamed_data_are_measured_on_held_out_samples_and_other_test_data_are_named(tmp_path: Path) -> None:
     data, test = photos(tmp_path / "train", 96), photos(tmp_path / "other", 24)
     sources = DataConfig(labels=True, stream=True)
     streamed = config("simclr", data=str(data), batch_size=16, epochs=1, sources=sources)
@@ -59,7 +59,11 @@ def test_streamed_data_are_measured_on_held_out_samples_and_test_data_by_their_o
     }
     tested = replace(streamed, sources=replace(sources, test=str(test)))
     results = Run(tested, tmp_path / "b", resume=False, console=QUIET).go()
-    assert results is not None and {(row.split, row.n, row.data) for row in results.rows} == {("test", 24, str(test))}
+    named = ("test", 24, f"{data}, tested on {test}")
+    assert results is not None and {(row.split, row.n, row.data) for row in results.rows} == {named}
+    for protocol in ("knn", "linear"):
+        assert len(list((tmp_path / "b" / "evaluation").rglob(f"{protocol}-trained.*"))) == 2  # arrays and picture
+    assert 'class="drawn"' in (tmp_path / "b" / "report.html").read_text()
 
 
 def test_a_run_is_not_resumed_on_other_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, train_only: None) -> None:

@@ -1,6 +1,7 @@
 """`nearfar doctor`: what is wrong with a data set, before a run."""
 
 import argparse
+import shlex
 from pathlib import Path
 
 
@@ -35,5 +36,6 @@ def main(arguments: list[str]) -> int:
     for name, path in written.items():
         print(f"{name}: {path}")
     if "groups" in written:
-        print(f"so that copies are never negatives: nearfar train --data {options.data} --group {written['groups']}")
+        words = shlex.join(["nearfar", "train", "--data", options.data, "--group", str(written["groups"])])
+        print(f"so that copies are never negatives: {words}")
     return 0

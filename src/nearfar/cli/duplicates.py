@@ -19,11 +19,12 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--index", choices=["exact", "ivf", "hnsw"], default="exact", help="ivf and hnsw need faiss")
     options = parser.parse_args(arguments)
 
-    from nearfar.embeddings.duplicates import find_duplicates, write_groups
+    from nearfar.embeddings.duplicates import check_threshold, find_duplicates, write_groups
     from nearfar.embeddings.files import Embeddings
     from nearfar.embeddings.index import lookup
     from nearfar.embeddings.progress import bar
 
+    check_threshold(options.threshold)
     file = Embeddings(options.embeddings)
     with bar(True, "comparing", len(file)) as advance:
         found = find_duplicates(
@@ -42,5 +43,7 @@ def main(arguments: list[str]) -> int:
     for rows in groups[:SHOWN]:
         more = f" and {len(rows) - SHOWN} more" if len(rows) > SHOWN else ""
         print(f"  {len(rows)}: {', '.join(names[row] for row in rows[:SHOWN])}{more}")
+    if len(groups) > SHOWN:
+        print(f"  and {len(groups) - SHOWN:,} more groups")
     print(f"{sum(map(len, groups)):,} of {len(file):,} images are in {len(groups):,} groups: {out}")
     return 0

@@ -9,9 +9,9 @@ def main(arguments: list[str]) -> int:
         description="Write path, label and vector of every image to a file, chunk by chunk. Killed and started again "
         "with the same arguments, it goes on after the last finished chunk.",
     )
-    parser.add_argument("run", help="a run folder, or an exported one")
+    parser.add_argument("run", help="a run folder, an exported one, timm:NAME or torchvision:NAME")
     parser.add_argument("data", help="a folder, a table, arrays, 'glyphs', or a torchvision data set by name")
-    parser.add_argument("-o", "--out", required=True, help="the file: .parquet, .npz or .npy")
+    parser.add_argument("-o", "--out", required=True, help="a .parquet (best for millions of rows), .npz or .npy")
     parser.add_argument("--dtype", choices=["float32", "float16"], default="float32", help="of the stored numbers")
     parser.add_argument("--labels", action="store_true", help="sub-folders are labels")
     parser.add_argument("--split", help="a part of the data, such as test")
@@ -21,10 +21,11 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--device", default="auto", help="where to compute (default: the accelerator, else cpu)")
     options = parser.parse_args(arguments)
 
+    from nearfar.cli.encoder import encoder_of
     from nearfar.embeddings import embed
 
     done = embed(
-        options.run,
+        encoder_of(options.run),
         options.data,
         options.out,
         dtype=options.dtype,

@@ -6,6 +6,7 @@ from pathlib import Path
 from jsonargparse import ArgumentError as BadArgument
 from jsonargparse import ArgumentParser
 
+from nearfar.cli.flags import describe
 from nearfar.cli.train import explained, underscored
 from nearfar.config import ProtocolConfig, ReadConfig, build
 
@@ -31,14 +32,16 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--test", type=str | None, help="other data to test on (default: the data's own split)")
     parser.add_argument("--protocol", nargs="+", default=["knn", "linear"], help="what to measure")
     parser.add_argument("--against", nargs="+", default=[], help="further encoders to compare with")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seed", type=int, default=0, help="the first, of all that is drawn")
     parser.add_argument("--seeds", type=int, default=1, help="how many, for protocols that depend on one")
     parser.add_argument("--image_size", type=int | None, help="pixels of a foreign encoder's input")
-    parser.add_argument("--batch_size", type=int, default=256)
-    parser.add_argument("--device", type=str, default="auto")
+    parser.add_argument("--batch_size", type=int, default=256, help="images embedded at a time")
+    parser.add_argument("--device", type=str, default="auto", help="auto, cpu, cuda, cuda:1, mps")
     parser.add_argument("--out", type=str | None, help="where to write (default: the run, or evaluations/NAME)")
     parser.add_class_arguments(ReadConfig, "sources")
     parser.add_class_arguments(ProtocolConfig, "protocols")
+    describe(parser, ReadConfig, "sources.")
+    describe(parser, ProtocolConfig, "protocols.")
     known = {action.dest for action in parser._actions}
     try:
         options = parser.parse_args([underscored(a) for a in arguments])

@@ -1,6 +1,7 @@
 """`nearfar search`: the images most like one, or like a text, from a file of embeddings."""
 
 import argparse
+import re
 from pathlib import Path
 
 
@@ -9,7 +10,7 @@ def main(arguments: list[str]) -> int:
         prog="nearfar search",
         description="Find the images most like one, or that a text describes, and write a contact sheet of them.",
     )
-    parser.add_argument("run", help="the run whose encoder made the embeddings")
+    parser.add_argument("run", help="what made the embeddings: a run, timm:NAME or torchvision:NAME")
     parser.add_argument("embeddings", help="a file that nearfar embed wrote")
     sought = parser.add_mutually_exclusive_group(required=True)
     sought.add_argument("--image", help="what to look for")
@@ -18,36 +19,34 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--index", choices=["exact", "ivf", "hnsw"], default="exact", help="ivf and hnsw need faiss")
     parser.add_argument("--effort", type=int, default=64, help="of ivf and hnsw: more finds more (default: 64)")
     parser.add_argument("--data", help="where the pictures are, if not where they were embedded")
-    parser.add_argument("-o", "--out", help="the contact sheet (default: IMAGE-neighbours.png, or of a text its words)")
+    parser.add_argument("-o", "--out", help="the contact sheet, a .png (default: named after the image or the text)")
     options = parser.parse_args(arguments)
     if options.k < 1:
-        parser.error(f"-k is {options.k}, expected at least 1")
+        raise ValueError(f"-k is {options.k}, expected at least 1")
+    stem = Path(options.image).stem if options.text is None else "-".join(re.findall(r"\w+", options.text))[:60]
+    out = Path(options.out or f"{stem}-neighbours.png")
+    if out.suffix.lower() != ".png":
+        raise ValueError(f"the contact sheet is {str(out)!r}, expected a name that ends in .png")
 
     import numpy as np
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
+    from nearfar.cli.encoder import encoder_of
     from nearfar.embeddings.files import Embeddings
     from nearfar.embeddings.index import lookup
     from nearfar.embeddings.pictures import thumbnails
     from nearfar.embeddings.query import embed_image, embed_text, picture_of
     from nearfar.embeddings.search import search
     from nearfar.embeddings.sheet import CELL, contact_sheet
-    from nearfar.embeddings.write import loaded
-    from nearfar.evaluate.results import file_name
 
     console = Console()
-    encoder, file = loaded(options.run), Embeddings(options.embeddings)
+    encoder, file = encoder_of(options.run), Embeddings(options.embeddings)
     if options.text is None:
-        query, picture = (
-            embed_image(encoder, file, Path(options.image)),
-            picture_of(Path(options.image), CELL),
-        )  # (1, F)
-        stem = Path(options.image).stem
+        query, picture = embed_image(encoder, file, Path(options.image)), picture_of(Path(options.image), CELL)
     else:
         query, picture = embed_text(encoder, file, options.text), np.full((CELL, CELL, 3), 255, np.uint8)
-        stem = file_name(options.text)[:60]
     with console.status(f"searching {len(file):,} rows"):
         hits = search(query, file, k=options.k, find=lookup(file, options.index, effort=options.effort))
     found = [(s, row) for s, row in zip(hits.similarities[0].tolist(), hits.rows[0].tolist(), strict=True) if row >= 0]
@@ -66,7 +65,8 @@ def main(arguments: list[str]) -> int:
     )
     for line in missing[:3]:
         console.print(f"[yellow]{escape(line)}[/]")
-    out = Path(options.out or f"{stem}-neighbours.png")
+    if len(missing) == len(found):
+        raise ValueError("no contact sheet was written: none of the pictures can be shown; give --data")
     contact_sheet(
         picture, shown, [s for s, _ in found], [names[row] for _, row in found], out, words=options.text or "query"
     )

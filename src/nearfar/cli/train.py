@@ -6,6 +6,7 @@ from pathlib import Path
 from jsonargparse import ArgumentError as BadArgument
 from jsonargparse import ArgumentParser, Namespace
 
+from nearfar.cli.flags import describe
 from nearfar.config import TrainConfig, build, completed, nearest
 
 SHORT = {"--group": "--sources.groups"}
@@ -23,6 +24,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--out", type=str | None, help="the run folder (default: the next free one under runs/)")
     parser.add_argument("--resume", type=str | None, help="go on with the run in this folder")
     parser.add_class_arguments(TrainConfig, as_group=False)
+    describe(parser, TrainConfig)
     known = {action.dest for action in parser._actions}
     try:
         options = parser.parse_args([underscored(a) for a in arguments], defaults=False)

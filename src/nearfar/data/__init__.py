@@ -40,6 +40,7 @@ __all__ = [
     "Tokenizer",
     "boxed_images",
     "caption_ids",
+    "decoding_size",
     "find_boxes",
     "find_source",
     "fingerprint",
@@ -58,12 +59,23 @@ __all__ = [
 ]
 
 DEFAULT_SIZE = 128  # of files, whose own sizes differ
+MARGIN = 1.15  # a little more than the encoder needs, for the views that crop
+
+
+def decoding_size(image_size: int) -> int:
+    """Side at which files are decoded for an encoder: the same in training, evaluation, embedding and search.
+
+    >>> decoding_size(32)
+    37
+    """
+    return round(MARGIN * image_size)
 
 
 def open_data(
     spec: str | Path,
     *,
     size: int | None = None,
+    image_size: int | None = None,
     split: str | None = None,
     labels: bool | None = None,
     classes: Sequence[str] | None = None,
@@ -89,7 +101,9 @@ def open_data(
             trained on the others); a folder of images; a .csv, .tsv, .jsonl or .parquet table; COCO's or Karpathy's
             captions in .json; shards: a folder, file or pattern such as "train-{000..127}.tar"; .npz or .npy arrays; or
             a data set of torchvision: "cifar10", "torchvision:STL10".
-        size: side of the stored square image; the source's own where None, or 128 for files.
+        size: side of the stored square image; the source's own where None, and for files, which have none, the
+            `decoding_size` of the encoder, or 128.
+        image_size: of the encoder that the images are for.
         split: "train", "test" or what the source knows; None is all of a folder, table or file, else "train".
         labels, classes, path_column, label_column, group_column, caption_column, captions: as in `open_source`.
         groups: a table of path and group, as in `with_groups`.
@@ -121,7 +135,7 @@ def open_data(
         if strict and source.skipped:
             first = source.skipped[0]
             raise ValueError(f"{first.path} in {source.description} cannot be used: {first.reason}")
-        chosen = size or source.size or DEFAULT_SIZE
+        chosen = size or source.size or (decoding_size(image_size) if image_size else DEFAULT_SIZE)
         if stream:
             data = StreamDataset(source, chosen, strict=strict, workers=workers)
         elif source.size == chosen and isinstance(source.images, np.ndarray):

@@ -50,7 +50,8 @@ def _balance(classes: dict[str, int]) -> list[str]:
     if not classes:
         return []
     (most, high), (least, low) = max(classes.items(), key=lambda c: c[1]), min(classes.items(), key=lambda c: c[1])
-    lines = [f"{len(classes):,} classes, from {low:,} ({least}) to {high:,} images ({most})."]
+    span = f", from {low:,} ({least}) to {high:,} images ({most})" if low < high else f" of {low:,} images each"
+    lines = [f"{len(classes):,} classes{span}." if len(classes) > 1 else f"One class ({most}) of {high:,} images."]
     if high >= UNBALANCED * low:
         lines.append(
             f"The largest class has {high / low:.0f} times as many as the smallest: look at balanced accuracy."

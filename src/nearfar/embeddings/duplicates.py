@@ -72,8 +72,7 @@ def find_duplicates(
         half: whether the rows were rounded to 16 bits.
         find, advance: as in `neighbours`.
     """
-    if threshold is not None and not -1 <= threshold <= 1:
-        raise ValueError(f"threshold is {threshold}, expected a cosine from -1 to 1")
+    check_threshold(threshold)
     if len(vectors) < 2:
         return Duplicates(torch.zeros(len(vectors), dtype=torch.long), 1.0, None, torch.zeros(len(vectors)))
     hits = neighbours(vectors, k=min(NEIGHBOURS, len(vectors) - 1), find=find, advance=advance)
@@ -81,6 +80,11 @@ def find_duplicates(
     if threshold is None:
         threshold, dimension = find_threshold(hits.similarities, rounding=ROUNDING_HALF if half else ROUNDING)
     return Duplicates(joined(hits, threshold), threshold, dimension, hits.similarities[:, 0])
+
+
+def check_threshold(threshold: float | None) -> None:
+    if threshold is not None and not -1 <= threshold <= 1:
+        raise ValueError(f"threshold is {threshold}, expected a cosine from -1 to 1")
 
 
 def joined(hits: Hits, threshold: float) -> Tensor:

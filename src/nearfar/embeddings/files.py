@@ -1,7 +1,7 @@
 """Embeddings in a file: path, label and vector of each row, read a piece at a time.
 
 .parquet holds all three and, in its metadata, which encoder and data they are of; .npz the same as arrays; .npy the
-vectors alone, with path and label in a .csv beside it.
+vectors alone, with path and label in NAME.npy.csv beside it.
 """
 
 import csv
@@ -86,7 +86,7 @@ class Embeddings:
                 raise ValueError(f"{self.path}: vector is {stored}, expected lists of one length of floating point")
             self.dim, self.half = int(stored.list_size), stored.value_type == pyarrow.float16()
             self._read: Callable[[], Iterator[NDArray[Any]]] = lambda: self._read_parquet(file)
-            self.about = _about((schema.metadata or {}).get(METADATA, b"{}"))
+            self.about = about_of((schema.metadata or {}).get(METADATA, b"{}"))
         else:
             vectors = self._loaded()
             if kind == ".npz":
@@ -94,7 +94,7 @@ class Embeddings:
                 if "vector" not in vectors.files:
                     shown = ", ".join(vectors.files[:8]) or "none"
                     raise ValueError(f"{self.path} has the arrays {shown}, expected one called vector")
-                self.about = _about(str(self._member("about")).encode() if "about" in vectors.files else b"{}")
+                self.about = about_of(str(self._member("about")).encode() if "about" in vectors.files else b"{}")
                 vectors = self._member("vector")
             if vectors.ndim != 2 or vectors.dtype.kind != "f":
                 raise ValueError(f"{self.path} holds {vectors.dtype} of shape {vectors.shape}, expected (N, F) floats")
@@ -125,7 +125,7 @@ class Embeddings:
                 return None
             values = [str(value) or None for value in self._member(name).tolist()]
         else:
-            beside = self.path.with_suffix(".csv")
+            beside = beside_npy(self.path)
             if not beside.is_file():
                 return None
             with beside.open(encoding="utf-8", newline="") as file:
@@ -160,11 +160,34 @@ def check_kind(path: Path) -> str:
     return path.suffix.lower()
 
 
+def beside_npy(path: Path) -> Path:
+    """Where paths and labels of an .npy file are: a name that no table of the user's own has.
+
+    >>> beside_npy(Path("photos.npy")).name
+    'photos.npy.csv'
+    """
+    return path.with_name(f"{path.name}.csv")
+
+
+def stated(path: Path) -> dict[str, Any] | None:
+    """What a finished file says of itself, an .npy nothing; None where `nearfar embed` did not write it."""
+    try:
+        match path.suffix.lower():
+            case ".parquet":
+                return about_of(parquet.read_schema(path).metadata[METADATA]) or None
+            case ".npz":
+                with np.load(path, allow_pickle=False) as content:
+                    return about_of(str(content["about"]).encode()) or None
+    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, pyarrow.ArrowException):
+        return None
+    return {} if path.is_file() and beside_npy(path).is_file() else None
+
+
 def _kinds() -> str:
     return f"{', '.join(KINDS[:-1])} or {KINDS[-1]}"
 
 
-def _about(text: bytes) -> dict[str, Any]:
+def about_of(text: bytes) -> dict[str, Any]:
     """What a file says of itself; nothing where that cannot be read."""
     try:
         about = json.loads(text)

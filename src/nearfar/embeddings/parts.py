@@ -21,7 +21,8 @@ from pyarrow import parquet
 
 from nearfar.data.cache import replacing
 from nearfar.data.dataset import Skipped
-from nearfar.embeddings.files import METADATA, check_kind
+from nearfar.embeddings.files import METADATA, about_of, beside_npy, check_kind
+from nearfar.export.card import shown
 
 SKIPPED = b"skipped"
 
@@ -31,21 +32,42 @@ def parts_folder(out: Path) -> Path:
     return out.with_name(f"{out.name}.parts")
 
 
+def difference(before: dict[str, Any], now: dict[str, Any]) -> str:
+    """What embeddings differ in, in words.
+
+    >>> difference({"encoder": "af01", "chunk": 8}, {"encoder": "77b2", "chunk": 16})
+    'another encoder, chunk 8 instead of 16'
+    """
+    words = {"encoder": "another encoder", "names": "other images", "labels": "other labels"}  # these are digests
+    told = [
+        words.get(key) or f"{key} {shown(before.get(key))} instead of {shown(value)}"
+        for key, value in now.items()
+        if before.get(key) != value
+    ]
+    return ", ".join(told) or "other settings"
+
+
 class Parts:
     """The chunks of one output.
 
     Args:
         out: the file they will become.
         about: what they are of; parts of anything else are thrown away.
+
+    Attributes:
+        dropped: what the parts that were thrown away differ in, in words; empty where none were.
     """
 
     def __init__(self, out: Path, about: dict[str, Any]) -> None:
         self.out, self.about, self.kind = out, about, check_kind(out)
         self.folder = parts_folder(out)
         self.folder.mkdir(parents=True, exist_ok=True)
+        self.dropped = ""
         stated = self.folder / "about.json"
-        if not stated.is_file() or stated.read_text(encoding="utf-8") != json.dumps(about):
+        text = stated.read_text(encoding="utf-8", errors="replace") if stated.is_file() else ""
+        if text != json.dumps(about):
             for old in self.folder.glob("*.parquet"):
+                self.dropped = difference(about_of(text.encode()), about)
                 old.unlink()
             with replacing(stated) as fresh:
                 fresh.write_text(json.dumps(about), encoding="utf-8")
@@ -99,16 +121,15 @@ class Parts:
     def _as_npz(self, paths: list[Path], rows: int, fresh: Path) -> None:
         with zipfile.ZipFile(fresh, "w", zipfile.ZIP_STORED) as archive:
             for name in ("path", "label"):
-                columns = [[value or "" for value in table.column(name).to_pylist()] for table in _tables(paths)]
-                longest = max((len(value) for column in columns for value in column), default=0)
+                longest = max(len(value) for column in _texts(paths, name) for value in column)
                 kind = np.dtype(f"<U{max(longest, 1)}")
-                _into_zip(archive, name, (rows,), kind, (np.array(c, kind) for c in columns))
+                _into_zip(archive, name, (rows,), kind, (np.array(c, kind) for c in _texts(paths, name)))
             shape, kind = (rows, _width(paths)), _type(paths)
             _into_zip(archive, "vector", shape, kind, (_vectors(t) for t in _tables(paths)))
             _into_zip(archive, "about", (), *_text(json.dumps(self.about)))
 
     def _as_npy(self, paths: list[Path], rows: int, fresh: Path) -> None:
-        with replacing(self.out.with_suffix(".csv")) as beside, beside.open("w", encoding="utf-8", newline="") as text:
+        with replacing(beside_npy(self.out)) as beside, beside.open("w", encoding="utf-8", newline="") as text:
             lines = csv.writer(text)
             lines.writerow(["path", "label"])
             for table in _tables(paths):
@@ -122,6 +143,12 @@ class Parts:
 def _tables(paths: list[Path]) -> Iterator[Any]:
     for path in paths:
         yield parquet.read_table(path, memory_map=True)
+
+
+def _texts(paths: list[Path], name: str) -> Iterator[list[str]]:
+    """A column, a chunk at a time: twice read costs less than all in memory."""
+    for table in _tables(paths):
+        yield [value or "" for value in table.column(name).to_pylist()]
 
 
 def _vectors(table: Any) -> NDArray[Any]:

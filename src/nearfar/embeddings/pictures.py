@@ -27,10 +27,13 @@ def thumbnails(
 
     Returns:
         K (size, size, 3), and a line for each that is missing.
+
+    Raises:
+        ValueError: where the data cannot be found.
     """
     blank = np.full((size, size, 3), GRAY, np.uint8)
     if data is None:
-        return [blank] * len(names), ["the file does not say where its pictures are; give --data"]
+        raise ValueError("the pictures cannot be shown: the file does not say where they are; give --data")
     folder = Path(data).expanduser()
     pictures, missing = [], []
     if folder.is_dir() and split is None:
@@ -44,7 +47,7 @@ def thumbnails(
     try:
         source = find_source(data, split=split)
     except (OSError, ValueError, RuntimeError) as error:
-        return [blank] * len(names), [f"the pictures cannot be shown: {error}; give --data"]
+        raise ValueError(f"the pictures cannot be shown: {error}; give --data") from None
     row_of = {name: row for row, name in enumerate(source.names)}
     for name in names:
         try:

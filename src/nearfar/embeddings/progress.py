@@ -7,6 +7,12 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 
+def say(shown: bool, line: str) -> None:
+    """A line beside the bar, which stays one line, so that it can be copied."""
+    if shown:
+        Console(stderr=True).print(line, soft_wrap=True, markup=False, highlight=False)
+
+
 @contextmanager
 def bar(shown: bool, words: str, total: int, done: int = 0) -> Iterator[Callable[[int], None]]:
     """A progress bar with the time that is left; gives the function that moves it."""

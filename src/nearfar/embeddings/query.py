@@ -7,9 +7,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from nearfar.data import decoding_size
 from nearfar.data.decode import decode, why
 from nearfar.embeddings.files import Embeddings
-from nearfar.embeddings.write import MARGIN
 from nearfar.export.model import Encoder
 
 
@@ -21,7 +21,7 @@ def embed_image(encoder: Encoder, file: Embeddings, image: Path) -> Tensor:
     """
     _check_maker(encoder.digest(), file)
     size = file.about.get("size")
-    side = size if isinstance(size, int) and 1 <= size <= 4096 else round(MARGIN * encoder.card["image_size"])
+    side = size if isinstance(size, int) and 1 <= size <= 4096 else decoding_size(encoder.preparation.size)
     picture = torch.from_numpy(picture_of(image, side).copy())  # (S, S, 3)
     return encoder.embed(picture.permute(2, 0, 1)[None])
 

@@ -7,7 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -16,13 +16,12 @@ from torch import Tensor
 
 from nearfar.data import Dataset, Skipped, StreamDataset, is_files, open_data
 from nearfar.data.cache import locked, replacing
-from nearfar.embeddings.files import check_kind
-from nearfar.embeddings.parts import Parts, parts_folder
-from nearfar.embeddings.progress import bar
+from nearfar.embeddings.files import check_kind, stated
+from nearfar.embeddings.parts import Parts, difference, parts_folder
+from nearfar.embeddings.progress import bar, say
 from nearfar.export.model import Encoder, load_images
 from nearfar.export.towers import PREFIXES, open_towers
 
-MARGIN = 1.15  # files are decoded at this many times the encoder's image size, as training does
 AHEAD = 2  # batches that may wait, read and prepared
 
 
@@ -59,22 +58,23 @@ def embed(
     Args:
         run: a run folder, an exported folder, an image-text model as `open_towers` takes it, or an encoder.
         data: as in `open_data`, or a data set; files are decoded as they are needed and stored nowhere.
-        out: .parquet, .npz, or .npy with a .csv of paths and labels beside it.
+        out: .parquet, .npz, or .npy with paths and labels in NAME.npy.csv beside it. Embeddings of something else
+            are replaced, and that is said; a file that `embed` did not write is refused.
         dtype: of the stored numbers.
         batch_size: images in one forward pass.
         chunk: rows in a chunk, the most that is in memory or lost by a kill.
         device: where to compute; "auto" is the accelerator where there is one.
-        size: side at which files are decoded; None: 1.15 times the encoder's image size, as in training. Data that
-            is held as arrays keeps its own.
+        size: side at which files are decoded; None: 1.15 times the encoder's image size, as in training and
+            evaluation. Data that is held as arrays keeps its own.
         split, labels: as in `open_data`.
-        progress: show a bar.
+        progress: show a bar, and say what is thrown away or replaced.
     """
     path = Path(out).expanduser()
     check_kind(path)
     if dtype not in ("float32", "float16"):
         raise ValueError(f"dtype is {dtype!r}, expected 'float32' or 'float16'")
-    for name, value in (("batch_size", batch_size), ("chunk", chunk)):
-        if value < 1:
+    for name, value in (("batch_size", batch_size), ("chunk", chunk), ("size", size)):
+        if value is not None and value < 1:
             raise ValueError(f"{name} is {value}, expected at least 1")
     encoder = run if isinstance(run, Encoder) else loaded(run)
     place = _device(device)
@@ -88,13 +88,19 @@ def embed(
         "data": _absolute(spec),
         "split": split,
         "names": _digest(images.names),
+        "labels": None
+        if images.labels is None
+        else _digest([*(images.classes or []), images.labels.numpy().tobytes().hex()]),
         "size": images.size,
         "dtype": dtype,
         "chunk": chunk,
     }
+    _tell_replaced(path, about, progress)
     path.parent.mkdir(parents=True, exist_ok=True)
     with locked(parts_folder(path)):
         parts = Parts(path, about)
+        if parts.dropped:
+            say(progress, f"the finished chunks of an earlier start are thrown away: they have {parts.dropped}")
         chunks = [range(i, min(i + chunk, len(images))) for i in range(0, len(images), chunk)]
         done = parts.done()
         todo = [number for number in range(len(chunks)) if number not in done]
@@ -115,9 +121,8 @@ def loaded(run: str | Path) -> Encoder:
 
 def opened(spec: str | Path, encoder: Encoder, size: int | None, split: str | None, labels: bool | None) -> Dataset:
     """The data, decoded when it is looked at where it is files."""
-    files = is_files(spec)
-    side = size or round(MARGIN * encoder.card["image_size"])
-    return open_data(spec, size=side if files else size, split=split, labels=labels, stream=files)
+    files, image_size = is_files(spec), encoder.preparation.size
+    return open_data(spec, size=size, image_size=image_size, split=split, labels=labels, stream=files)
 
 
 def _fill(
@@ -203,6 +208,19 @@ def _texts(images: Dataset, rows: range, kept: NDArray[np.bool_]) -> tuple[list[
     return names, [None if n < 0 else str(n) if classes is None else classes[n] for n in numbers]
 
 
+def _tell_replaced(path: Path, about: dict[str, Any], progress: bool) -> None:
+    """Say that other embeddings will be replaced; refuse what is not ours."""
+    if not path.exists():
+        return
+    before = stated(path)
+    if before is None:
+        raise FileExistsError(f"{path} is there and nearfar embed did not write it; give another name, or remove it")
+    if not before:
+        say(progress, f"{path} is there and will be replaced")
+    elif before != about:
+        say(progress, f"{path} is there and will be replaced: it has {difference(before, about)}")
+
+
 def _list_skipped(path: Path, skipped: Sequence[Skipped]) -> None:
     file = path.with_name(f"{path.name}.skipped.txt")
     if not skipped:
@@ -217,11 +235,17 @@ def _absolute(spec: str | None) -> str | None:
     return str(Path(spec).expanduser().absolute()) if spec is not None and Path(spec).expanduser().exists() else spec
 
 
-def _digest(names: Sequence[str]) -> str:
+def _digest(texts: Sequence[str]) -> str:
     digest = hashlib.blake2b(digest_size=12)
-    for name in names:
-        digest.update(json.dumps(name).encode())
+    for text in texts:
+        digest.update(json.dumps(text).encode())
     return digest.hexdigest()
+
+
+def _digest_of_labels(images: Dataset) -> str | None:
+    if images.labels is None:
+        return None
+    return _digest([*(images.classes or []), images.labels.numpy().tobytes().hex()])
 
 
 def _device(name: str) -> torch.device:

@@ -72,7 +72,7 @@ def classification(scores: Tensor, labels: Tensor, *, classes: int, count: int, 
     )
     if len(present) > 1:
         curves |= _curves(scores, labels, present, tm.binary_roc, tm.binary_precision_recall_curve)
-    return Outcome(metrics, curves | _reliability(scores, labels), imbalance(labels))
+    return Outcome(metrics, curves | _reliability(scores, labels), [*imbalance(labels), *lonely(labels)])
 
 
 def imbalance(labels: Tensor) -> list[str]:
@@ -84,6 +84,15 @@ def imbalance(labels: Tensor) -> list[str]:
         return []
     words = f"the rarest class has {100 * rarest:.1f} % of the test samples: with so many negatives ROC and its "
     return [words + "AUC flatter; read AP (precision-recall) and balanced accuracy beside them"]
+
+
+def lonely(labels: Tensor) -> list[str]:
+    """A warning where a class has one row: resampled within its class, it never varies."""
+    alone = int((labels.bincount() == 1).sum())
+    if not alone:
+        return []
+    what = "one class has a single test sample" if alone == 1 else f"{alone} classes have a single test sample each"
+    return [f"{what}: the intervals of the class means leave its chance out, and are too narrow"]
 
 
 def weighted_metrics(scores: Tensor, labels: Tensor, weights: Tensor) -> dict[str, Tensor]:

@@ -1,20 +1,22 @@
 """The whole evaluation: every encoder under every protocol, always beside raw input and an untrained encoder."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import asdict
 
 import torch
 from rich.console import Console
 from rich.markup import escape
 from torch import Tensor, nn
 
+from nearfar import __version__
 from nearfar.config import ProtocolConfig
 from nearfar.data.boxes import BoxedImages
 from nearfar.evaluate.baselines import raw_pixels, untrained_copy
 from nearfar.evaluate.embeddings import Encoder, Prepare
 from nearfar.evaluate.metrics import over_seeds
 from nearfar.evaluate.protocols import PROTOCOLS
-from nearfar.evaluate.results import Results, Row
+from nearfar.evaluate.results import Made, Results, Row, bounds
 from nearfar.evaluate.task import LabelledImages, Measure, Outcome, Part, Task
 from nearfar.losses.arguments import check_choice
 
@@ -37,6 +39,9 @@ def evaluate(
     batch_size: int = 256,
     device: torch.device | str | None = None,
     progress: bool = False,
+    known: Sequence[str] = (),
+    origins: Mapping[str, str] | None = None,
+    finished: Callable[[str, Results], None] | None = None,
 ) -> Results:
     """Measure frozen encoders on held-out data, beside raw pixels and an untrained encoder.
 
@@ -57,6 +62,10 @@ def evaluate(
         data, split: how the rows name the data.
         batch_size, device: see `embed`.
         progress: show what is done and how long it takes.
+        known: notes on the data that come first.
+        origins: by name, where encoders come from, for the record.
+        finished: called after each protocol of each encoder with their names and all that was found so far, so that
+            it can be kept whatever happens next.
 
     Returns:
         Rows in the order of the encoders; notes on what could not be measured, instead of an error.
@@ -68,15 +77,22 @@ def evaluate(
     boxed = isinstance(train, BoxedImages) and isinstance(test, BoxedImages)
     fitting = [protocol for protocol in protocols if (PROTOCOLS[protocol].needs == "boxes") == boxed]
     parts, labelled, notes = _parts(train, test, split, fitting)
+    notes[:0] = known
     if lost := ", ".join(protocol for protocol in protocols if protocol not in fitting):
         what = "boxes, and detectors alone are measured on them" if boxed else "no boxes"
-        notes.insert(0, f"the data have {what}: {lost} could not be measured")
+        notes.insert(len(known), f"the data have {what}: {lost} could not be measured")
     if parts is None or not fitting:
         return Results([], notes)
     protocols, results = fitting, Results([], notes, {})
     everyone = _with_baselines(encoders, seed, notes, raw=not boxed)
     if raw is not None and not boxed:
         everyone["prepared"] = raw_pixels
+    settings, origins = settings or ProtocolConfig(), origins or {}
+    made = {
+        protocol: _making(protocol, data, split, range(seed, seed + seeds), settings, len(parts[0]), notes)
+        for protocol in protocols
+    }
+    results.made.extend(made.values())
     for name, encoder in everyone.items():
         task = Task(
             name,
@@ -85,7 +101,7 @@ def evaluate(
             *parts,
             classes=len(train.classes or ()) if boxed else int(parts[0].labels.max()) + 1,
             labelled=labelled,
-            settings=settings or ProtocolConfig(),
+            settings=settings,
             batch_size=batch_size,
             device=device,
             progress=progress,
@@ -93,7 +109,9 @@ def evaluate(
         features = () if boxed else (task.train_features, task.test_features)
         broken = sum(int((~h.isfinite().all(1)).sum()) for h in features)
         if broken:
-            notes.append(f"{name}: the embeddings of {broken} images are not finite, so nothing was measured on them")
+            line = f"{name}: the embeddings of {broken} images are not finite, so nothing was measured on them"
+            for told in (notes, *(how.notes for how in made.values())):
+                told.append(line)
             continue
         for protocol in protocols if name != "prepared" or raw is None else {"knn"} & set(protocols):
             measure = PROTOCOLS[protocol]
@@ -101,36 +119,65 @@ def evaluate(
                 continue
             if measure.reads and name in ("raw", "prepared") and not hasattr(encoder, "embed_texts"):  # as pixels
                 continue
+            if protocol not in getattr(encoder, "protocols", protocols):  # it says what it is worth measuring by
+                continue
             words = Console().status(escape(f"{name}: {protocol}")) if progress and protocol not in _BARS else None
             with words or nullcontext():
-                outcome = _measured(measure, task, range(seed, seed + (seeds if measure.seeded else 1)))
-            _add(results, outcome, name, protocol, split, data)
+                outcome = _measured(measure, task, made[protocol].seeds)
+            _add(results, outcome, name, made[protocol], origins.get(name, ""))
+            if finished is not None:
+                finished(f"{name}: {protocol}", results)
     return results
 
 
 def _measured(measure: Measure, task: Task, seeds: Sequence[int]) -> Outcome:
     """The mean over seeds; curves and notes of the first. What the data do not allow becomes a note."""
-    try:
-        outcomes = [measure.run(task, seed) for seed in seeds]
-    except ValueError as error:
-        return Outcome({}, {}, [f"{task.name}: {error}"])
+    outcomes: list[Outcome] = []
+    failed: list[str] = []
+    for seed in seeds:
+        try:
+            outcomes.append(measure.run(task, seed))
+        except ValueError as error:
+            failed.append(f"{task.name}: {f'seed {seed}: ' if len(seeds) > 1 else ''}{error}")
+    if not outcomes:
+        return Outcome({}, {}, failed[:1])
     first = outcomes[0]
     metrics = {
-        name: over_seeds([outcome.metrics[name] for outcome in outcomes if name in outcome.metrics])
+        name: over_seeds([o.metrics[name] for o in outcomes if name in o.metrics], *bounds(name))
         for name in first.metrics
     }
-    return Outcome(metrics, first.curves, first.notes)
+    few = ["two seeds are few: what lies between them is itself uncertain, so that the intervals are wide"]
+    return Outcome(metrics, first.curves, [*first.notes, *failed, *(few if len(outcomes) == 2 else [])])
 
 
-def _add(results: Results, outcome: Outcome, name: str, protocol: str, split: str, data: str) -> None:
+def _making(
+    protocol: str,
+    data: str,
+    split: str,
+    seeds: Sequence[int],
+    settings: ProtocolConfig,
+    training: int,
+    notes: Sequence[str],
+) -> Made:
+    measure, values = PROTOCOLS[protocol], asdict(settings)
+    used = {name: values[name] for name in measure.settings}
+    seeds = list(seeds) if measure.seeded else list(seeds)[:1]
+    return Made(data, split, protocol, __version__, seeds, training, used, notes=list(notes))
+
+
+def _add(results: Results, outcome: Outcome, name: str, made: Made, origin: str) -> None:
     for metric, estimate in outcome.metrics.items():
-        results.rows.append(Row(name, protocol, metric, *estimate[:3], split, data, estimate.n))
+        results.rows.append(Row(name, made.protocol, metric, *estimate[:3], made.split, made.data, estimate.n))
+        made.encoders[name] = origin
+        if metric not in made.metrics:
+            made.metrics.append(metric)
     if outcome.curves:
-        results.curves[name, protocol] = outcome.curves
+        results.curves[name, made.protocol] = outcome.curves
     for note in outcome.notes:
-        note = f"{protocol}: {note}" if not outcome.metrics else note
-        if note not in results.notes:
-            results.notes.append(note)
+        note = f"{made.protocol}: {note}" if not outcome.metrics else note
+        for told in (results.notes, made.notes):
+            if note not in told:
+                told.append(note)
 
 
 def _prepare_of(name: str, prepare: Prepare | Mapping[str, Prepare], encoders: Mapping[str, Encoder]) -> Prepare:
@@ -174,7 +221,8 @@ def _parts(
         numbers = {name: number for number, name in enumerate(train.classes)}
         renumber = torch.tensor([numbers.get(name, -1) for name in test.classes])
         test_labels = torch.where(test_labels >= 0, renumber[test_labels.clamp_min(0)], -1)
-    known = torch.isin(test_labels, labels[labels >= 0].unique())
+    present = labels[labels >= 0].unique()
+    known = torch.isin(test_labels, present)
     rows: tuple[Tensor, Tensor] = (labels >= 0).nonzero()[:, 0], (known & (test_labels >= 0)).nonzero()[:, 0]
     for part, images, what in (
         (rows[0], train, "training images without a label"),
@@ -184,6 +232,15 @@ def _parts(
             notes.append(f"{len(images) - len(part)} of {len(images)} {what} were left out")
     if len(rows[1]) == 0:
         return None, True, [f"no {split} image has a class that the training part has: nothing was measured"]
+    names = train.classes or range(int(labels.max()) + 1)
+    if len(present) < 2:
+        lost = ", ".join(p for p in protocols if PROTOCOLS[p].needs == "labels")
+        if lost:
+            notes.append(f"one class ({names[int(present)]}); at least two are needed: {lost} could not be measured")
+        return (_whole(train, "training"), _whole(test, split)) if unlabelled else None, False, notes
+    if absent := present[~torch.isin(present, test_labels)].tolist():
+        few = ", ".join(str(names[c]) for c in absent[:5]) + (", ..." if len(absent) > 5 else "")
+        notes.append(f"{len(absent)} of {len(present)} classes have no {split} image and are not measured: {few}")
     first = Part(train, rows[0], labels[rows[0]], "training")
     return (first, Part(test, rows[1], test_labels[rows[1]], split)), True, notes
 

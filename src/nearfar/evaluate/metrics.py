@@ -99,9 +99,12 @@ def resamples(strata: Tensor, *, count: int, seed: int) -> Iterator[Tensor]:
 
 def with_interval(value: float, draws: Tensor, n: int, *, least: float = 0.0, most: float = 1.0) -> Estimate:
     """The middle 95 % of (R,) values of resamples, moved by how far their mean is from the value: rows that are drawn
-    twice make some metrics larger (AP, NMI). Cut off at the least and most that the metric can be.
+    twice make some metrics larger (AP, NMI). Cut off at the least and most that the metric can be. None where all
+    resamples are alike.
     """
     draws = draws.double()
+    if bool((draws == draws[0]).all()):  # no resample differs: it is not known how far chance would move the value
+        return Estimate(value, None, None, n)
     low, high = torch.quantile(draws, torch.tensor([0.025, 0.975], dtype=torch.float64)).tolist()
     bias = float(draws.mean()) - value
     return Estimate(value, max(least, min(low - bias, value)), min(most, max(high - bias, value)), n)
@@ -117,9 +120,9 @@ def mean_estimate(values: Tensor, *, count: int, seed: int) -> Estimate:
     return with_interval(float(values.mean()), torch.cat(draws), len(values))
 
 
-def over_seeds(estimates: Sequence[Estimate]) -> Estimate:
+def over_seeds(estimates: Sequence[Estimate], least: float = -math.inf, most: float = math.inf) -> Estimate:
     """The mean over seeds. Its interval holds both uncertainties: of the samples, which all seeds share, and of the
-    seeds, by Student's distribution; added as variances.
+    seeds, by Student's distribution; added as variances, and cut off at the least and most that the metric can be.
 
     >>> both = over_seeds([Estimate(0.5, 0.4, 0.6, 100)] * 3)
     >>> round(both.low, 3), both.value, round(both.high, 3)
@@ -132,4 +135,7 @@ def over_seeds(estimates: Sequence[Estimate]) -> Estimate:
     between = quantile * stdev(e.value for e in estimates) / math.sqrt(len(estimates))
     below = mean(0.0 if e.low is None else e.value - e.low for e in estimates)
     above = mean(0.0 if e.high is None else e.high - e.value for e in estimates)
-    return Estimate(value, value - math.hypot(below, between), value + math.hypot(above, between), estimates[0].n)
+    below, above = math.hypot(below, between), math.hypot(above, between)
+    if below == above == 0:
+        return Estimate(value, None, None, estimates[0].n)
+    return Estimate(value, max(least, value - below), min(most, value + above), estimates[0].n)

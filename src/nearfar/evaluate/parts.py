@@ -24,6 +24,15 @@ class Parts(NamedTuple):
     notes: list[str]
 
 
+def named(data: str | Path, test: str | Path | None) -> str:
+    """How the rows name the data: other data for the test are named, too.
+
+    >>> named("photos", None), named("photos", "others")
+    ('photos', 'photos, tested on others')
+    """
+    return str(data) if test is None else f"{data}, tested on {test}"
+
+
 class BoxedParts(NamedTuple):
     """Data with boxes for an evaluation."""
 
@@ -122,9 +131,17 @@ def open_boxed_parts(
         order = torch.randperm(len(train), generator=torch.Generator().manual_seed(seed))
         train, tested = train.subset(order[share:].sort().values), train.subset(order[:share].sort().values)
         notes.append(f"{data} has no split of its own: {share} pictures, a fifth, were held out by seed {seed}")
+        if lost := sorted(_kinds(tested) - _kinds(train)):
+            names = ", ".join(train.classes[kind] for kind in lost)
+            notes.append(f"all pictures of these classes were held out, so that they count as AP 0: {names}")
     if not any((~target.ignored).any() for target in tested.targets):
         raise ValueError(f"{test or data} has no usable box in its {split} part; {'; '.join(notes)}")
     return BoxedParts(train, tested, split, notes)
+
+
+def _kinds(images: BoxedImages) -> set[int]:
+    """The classes of boxes that count."""
+    return {int(kind) for target in images.targets for kind in target.kinds[~target.ignored]}
 
 
 def _readers(data: str | Path, seed: int) -> Mapping[str, Reader]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -281,26 +282,62 @@ def _reading(task: Task) -> EmbedTexts:
 
 
 def _classified(task: Task, scores: Tensor, seed: int) -> Outcome:
-    return classification(scores, task.test.labels, classes=task.classes, count=task.settings.resamples, seed=seed)
+    found = classification(scores, task.test.labels, classes=task.classes, count=task.settings.resamples, seed=seed)
+    found.curves["classes"] = np.array([str(name) for name in task.names])
+    return found
 
 
 PROTOCOLS: dict[str, Measure] = {
-    "knn": Measure(knn, "weighted k-nearest neighbours", "accuracy"),
-    "linear": Measure(linear, "linear probe, full batch", "accuracy", seeded=True),
-    "sgd": Measure(sgd, "linear probe by SGD, on augmented images", "accuracy", seeded=True),
-    "finetune": Measure(finetune, "fine-tuning on parts of the labels", "accuracy, .* labels", seeded=True),
-    "retrieval": Measure(retrieve, "find the same class: mAP, recall@k, precision@k", "mAP"),
-    "verification": Measure(verification, "same or different class: AUC, EER, TAR@FAR", "AUC", seeded=True),
-    "clustering": Measure(clustering, "k-means against the classes: NMI, ARI, purity", "NMI", seeded=True),
-    "geometry": Measure(
-        geometry, "alignment, uniformity, RankMe, LiDAR, spectrum, hubness, purity", "RankMe", needs="images"
+    "knn": Measure(
+        knn, "weighted k-nearest neighbours", "accuracy", ("neighbours", "temperature", "search", "resamples")
     ),
-    "zero_shot": Measure(zero_shot, "classification by the names of the classes", "accuracy", reads=True),
+    "linear": Measure(linear, "linear probe, full batch", "accuracy", ("validation", "resamples"), seeded=True),
+    "sgd": Measure(
+        sgd, "linear probe by SGD, on augmented images", "accuracy", ("sgd", "validation", "resamples"), seeded=True
+    ),
+    "finetune": Measure(
+        finetune,
+        "fine-tuning on parts of the labels",
+        "accuracy, .* labels",
+        ("finetune", "validation", "resamples"),
+        seeded=True,
+    ),
+    "retrieval": Measure(
+        retrieve, "find the same class: mAP, recall@k, precision@k", "mAP", ("cutoffs", "queries", "resamples")
+    ),
+    "verification": Measure(
+        verification, "same or different class: AUC, EER, TAR@FAR", "AUC", ("pairs", "resamples"), seeded=True
+    ),
+    "clustering": Measure(
+        clustering, "k-means against the classes: NMI, ARI, purity", "NMI", ("resamples",), seeded=True
+    ),
+    "geometry": Measure(
+        geometry,
+        "alignment, uniformity, RankMe, LiDAR, spectrum, hubness, purity",
+        "RankMe",
+        ("views", "viewed", "resamples"),
+        needs="images",
+    ),
+    "detection": Measure(
+        detection, "a detector on boxes: AP, AP50, AP75", "AP", ("detection", "resamples"), seeded=True, needs="boxes"
+    ),
+    "zero_shot": Measure(
+        zero_shot, "classification by the names of the classes", "accuracy", ("templates", "resamples"), reads=True
+    ),
     "captions": Measure(
-        captions, "images and their captions, each found by the other", "recall@1,.*", needs="images", reads=True
+        captions,
+        "images and their captions, each found by the other",
+        "recall@1,.*",
+        ("cutoffs", "resamples"),
+        needs="images",
+        reads=True,
     ),
     "similarity": Measure(
-        similarity, "pairs of sentences against human scores", "Spearman", needs="images", reads=True
+        similarity,
+        "pairs of sentences against human scores",
+        "Spearman",
+        ("resamples",),
+        needs="images",
+        reads=True,
     ),
-    "detection": Measure(detection, "a detector on boxes: AP, AP50, AP75", "AP", seeded=True, needs="boxes"),
 }

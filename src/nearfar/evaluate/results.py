@@ -2,8 +2,10 @@
 
 import io
 import json
+import math
 import os
 import re
+import zlib
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.markup import escape
 from rich.table import Table
+
+_LONGEST = 60  # characters of a name in a file's name
 
 
 @dataclass(frozen=True)
@@ -30,16 +34,39 @@ class Row:
 
 
 @dataclass(frozen=True)
+class Made:
+    """How the numbers of one protocol on one data set were made, and what is to be known of them."""
+
+    data: str
+    split: str
+    protocol: str
+    nearfar: str  # its version
+    seeds: list[int]
+    training: int  # images that the protocol had to learn from
+    settings: dict[str, Any]  # of the protocol
+    encoders: dict[str, str] = field(default_factory=dict)  # by their names in the rows, where each comes from
+    metrics: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def covers(self, row: Row) -> bool:
+        """Whether the row is of this making."""
+        same = (self.data, self.split, self.protocol) == (row.data, row.split, row.protocol)
+        return same and row.encoder in self.encoders and row.metric in self.metrics
+
+
+@dataclass(frozen=True)
 class Results:
     """All rows of an evaluation, and what could not be measured, each in a line.
 
     Attributes:
+        made: how, for each protocol and data set.
         curves: arrays by encoder and protocol, the data of figures; written by `save_curves`.
     """
 
     rows: list[Row] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     curves: dict[tuple[str, str], dict[str, NDArray[Any]]] = field(default_factory=dict, compare=False)
+    made: list[Made] = field(default_factory=list, compare=False)
 
     def value(self, encoder: str, protocol: str, metric: str = "accuracy") -> float | None:
         """The number of the first such row, or None."""
@@ -49,19 +76,28 @@ class Results:
         return None
 
     def after(self, earlier: "Results") -> "Results":
-        """These results, after those of an earlier evaluation that were not measured anew."""
+        """These results, after those of an earlier evaluation that were not measured anew.
+
+        Of the notes stay those of rows that stay, each with the data it is about; an evaluation that found nothing
+        adds none to what is there.
+        """
 
         def measure(row: Row) -> tuple[str, ...]:
             return row.encoder, row.protocol, row.metric, row.split, row.data
 
         anew = {measure(row) for row in self.rows}
         kept = [row for row in earlier.rows if measure(row) not in anew]
-        notes = [note for note in earlier.notes if note not in self.notes] if kept else []
-        return Results([*kept, *self.rows], [*notes, *self.notes], self.curves)
+        rows, made = [*kept, *self.rows], [*earlier.made, *self.made]
+        needed = {max((i for i, how in enumerate(made) if how.covers(row)), default=-1) for row in rows}
+        made = [how for i, how in enumerate(made) if i in needed]
+        notes = [f"{how.data} {how.split}: {note}" for how in made for note in how.notes] if rows else self.notes
+        return Results(rows, list(dict.fromkeys(notes)), self.curves, made)
 
     def save(self, path: Path | str) -> Path:
-        """Write `{"results": [...]}`, with "notes" where there are any; a reader never sees half of it."""
+        """Write `{"results": [...]}`, with "made" and "notes" where there are any; a reader never sees half of it."""
         content: dict[str, Any] = {"results": [asdict(row) for row in self.rows]}
+        if made := [asdict(how) for how in self.made if how.encoders]:
+            content["made"] = made
         if self.notes:
             content["notes"] = list(self.notes)
         return write_atomically(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
@@ -73,21 +109,38 @@ class Results:
             content = json.loads(Path(path).read_text(encoding="utf-8"))
             names = [f.name for f in fields(Row)]
             rows = [Row(**{name: row[name] for name in names}) for row in content["results"]]
-            return cls(rows, [str(note) for note in content.get("notes", [])])
+            names = [f.name for f in fields(Made)]
+            made = [Made(**{name: how[name] for name in names}) for how in content.get("made", [])]
+            if not all(isinstance(how.settings, dict) and isinstance(how.training, int) for how in made):
+                raise TypeError("made")
+            return cls(rows, [str(note) for note in content.get("notes", [])], made=made)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ValueError(
                 f"{path} does not hold evaluation results ({error!r}); evaluate again to write it"
             ) from error
 
     def save_curves(self, folder: Path | str) -> list[Path]:
-        """Write the arrays of each encoder and protocol to `PROTOCOL-ENCODER.npz` in a folder."""
+        """Write the arrays of each encoder and protocol to `DATA_SPLIT/PROTOCOL-ENCODER.npz` in a folder."""
         paths = []
         for (encoder, protocol), curves in self.curves.items():
             content = io.BytesIO()
             np.savez_compressed(content, allow_pickle=False, **curves)
-            path = Path(folder) / f"{file_name(protocol)}-{file_name(encoder)}.npz"
+            path = Path(folder) / f"{self.curve_name(encoder, protocol)}.npz"
             paths.append(write_atomically(path, content.getvalue()))
         return paths
+
+    def curve_name(self, encoder: str, protocol: str) -> str:
+        """The file of an encoder's curves, without its ending: each data set has a folder."""
+        rows = (row for row in self.rows if (row.encoder, row.protocol) == (encoder, protocol))
+        return curve_name(next(rows, Row(encoder, protocol, "", 0.0, None, None, "test", "data", 0)))
+
+    def protocol(self, row: Row) -> str:
+        """The row's protocol in words: of k-NN also the k, where the metric does not name it."""
+        how = next((how for how in reversed(self.made) if how.covers(row)), None)
+        match how.settings.get("neighbours") if how is not None and row.protocol == "knn" else None:
+            case [int(k), *_] if how is not None and "k = " not in row.metric:
+                return f"{row.protocol}, k = {min(k, how.training)}"
+        return row.protocol
 
     def table(self) -> Table:
         """For the terminal: a line for each measure, a column for each encoder, the notes below."""
@@ -112,7 +165,8 @@ class Results:
         for key in sorted(lines, key=lambda key: order.index(key[0])):
             if before not in (None, key[0]):
                 table.add_section()
-            protocol, before = key[0] if key[0] != before else "", key[0]
+            protocol = self.protocol(next(iter(lines[key].values()))) if key[0] != before else ""
+            before = key[0]
             texts = [protocol, key[1], key[2]][: 3 if len(where) > 1 else 2]
             found = [lines[key].get(encoder) for encoder in encoders]
             cells = [f"{shown(row)} {interval(row)}".strip() if row else "" for row in found]
@@ -120,9 +174,23 @@ class Results:
         return table
 
 
+def curve_name(row: Row) -> str:
+    """Where the curves behind a row are, without the ending of the file.
+
+    >>> curve_name(Row("raw", "knn", "accuracy", 0.5, None, None, "test", "my/cats", 100))
+    'my_cats_test/knn-raw'
+    """
+    return f"{file_name(f'{row.data} {row.split}')}/{file_name(row.protocol)}-{file_name(row.encoder)}"
+
+
 # Decimals of what is no share, by the words before a comma. Everything else is one, shown in percent.
 PLAIN = dict.fromkeys(("alignment", "uniformity", "RankMe", "LiDAR", "participation ratio", "hubness"), 2)
 PLAIN |= {"median rank": 1, "mean rank": 1, "Spearman": 3, "Pearson": 3}
+
+
+def bounds(metric: str) -> tuple[float, float]:
+    """The least and the most that a metric can be."""
+    return (-math.inf, math.inf) if metric.partition(",")[0] in PLAIN else (-1.0 if metric == "ARI" else 0.0, 1.0)
 
 
 def shown(row: Row) -> str:
@@ -148,12 +216,17 @@ def interval(row: Row) -> str:
 
 
 def file_name(text: str) -> str:
-    """A name as a part of a file's name.
+    """A name as a part of a file's name; of a long one the end, and a number that tells it from others.
 
     >>> file_name("timm:vit_tiny/16")
     'timm_vit_tiny_16'
+    >>> len(file_name("/long" * 99))
+    59
     """
-    return re.sub(r"[^\w.=-]+", "_", text).strip("._") or "_"
+    name = re.sub(r"[^\w.=-]+", "_", text).strip("._") or "_"
+    if len(name) <= _LONGEST:
+        return name
+    return f"{zlib.crc32(text.encode()):08x}-{name[-50:]}"  # 50 characters are at most 200 bytes
 
 
 def percent(value: float) -> str:

@@ -70,6 +70,12 @@ class Task:
     device: torch.device | str | None = None
     progress: bool = False
 
+    @property
+    def names(self) -> list[str]:
+        """Of the classes, or their numbers."""
+        known = list(self.train.images.classes or ())[: self.classes]
+        return known + [str(number) for number in range(len(known), self.classes)]
+
     @cached_property
     def train_features(self) -> Tensor:
         """(M, F), computed at the first look."""
@@ -111,6 +117,7 @@ class Measure:
     run: Callable[[Task, int], Outcome]  # the int is a seed
     what: str  # in a line, for help
     headline: str  # pattern of the metrics to read first
+    settings: tuple[str, ...] = ()  # of `ProtocolConfig`, that the result depends on
     seeded: bool = False  # the result depends on the seed, so that several are worth their time
     needs: Literal["labels", "boxes", "images"] = "labels"  # of the data; images alone are enough for the last
     reads: bool = False  # for encoders of images and texts alone

@@ -61,27 +61,32 @@ def read_card(path: Path) -> Card:
         raise ValueError(f"{path} is no card ({' '.join(str(error).split())}); export the run again") from None
     if not isinstance(card, dict) or card.get("format") != FORMAT:
         raise ValueError(f"{path} is not the card of an encoder, expected an object with format {FORMAT!r}")
-    name, side, kind = card.get("backbone"), card.get("image_size"), card.get("modality", "image")
+    name, kind = card.get("backbone"), card.get("modality", "image")
     if not isinstance(name, str) or not name:
         raise ValueError(f"{path}: backbone is {shown(name)}, expected a name")
     if kind not in MODALITIES:
         raise ValueError(f"{path}: modality is {shown(kind)}, expected one of {', '.join(MODALITIES)}")
     if kind != "image" and not isinstance(card.get("config"), dict):
         raise ValueError(f"{path}: config is {shown(card.get('config'))}, expected keys and values")
-    if kind == "text":
-        return card
+    if kind != "text":
+        check_preparation(card, path)
+    return card
+
+
+def check_preparation(card: Card, path: Path) -> None:
+    """Whether what a file says of the preparation can be used."""
+    side = card.get("image_size")
     if not isinstance(side, int) or isinstance(side, bool) or not 1 <= side <= LARGEST_SIDE:
         raise ValueError(f"{path}: image_size is {shown(side)}, expected a whole number from 1 to {LARGEST_SIDE}")
     for key in ("mean", "std"):
         values = card.get(key)
-        if not isinstance(values, list) or len(values) != 3 or not all(map(_finite, values)):
+        if not isinstance(values, list | tuple) or len(values) != 3 or not all(map(_finite, values)):
             raise ValueError(f"{path}: {key} is {shown(values)}, expected three numbers")
     for key in ("grayscale", "standardize"):
         if not isinstance(card.get(key, False), bool):
             raise ValueError(f"{path}: {key} is {shown(card[key])}, expected true or false")
     if min(card["std"]) <= 0:
         raise ValueError(f"{path}: std is {shown(card['std'])}, expected three numbers above 0")
-    return card
 
 
 def preparation(card: Card) -> Preparation:

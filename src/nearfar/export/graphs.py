@@ -34,7 +34,7 @@ def to_onnx(encoder: Encoder, path: Path) -> float:
         raise ModuleNotFoundError(
             f"the format onnx needs {error.name}, which is not installed; pip install 'nearfar[export]'"
         ) from None
-    with replacing(path) as fresh, _quiet():
+    with _quiet():
         program = torch.onnx.export(
             encoder.backbone,
             (example(encoder, TRACED),),
@@ -50,30 +50,32 @@ def to_onnx(encoder: Encoder, path: Path) -> float:
             entry = model.metadata_props.add()
             entry.key, entry.value = key, json.dumps(encoder.card.get(key))
         onnx.checker.check_model(model)
-        onnx.save(model, str(fresh))
-        session = onnxruntime.InferenceSession(str(fresh), providers=["CPUExecutionProvider"])
+        content = model.SerializeToString()
+        session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
 
         def run(x: Tensor) -> Tensor:
             return torch.from_numpy(session.run(None, {"images": x.numpy()})[0])
 
-        return check_parity(encoder, run, "the ONNX graph")
+        difference = check_parity(encoder, run, "the ONNX graph")
+    _keep(content, path)
+    return difference
 
 
 def to_torch_export(encoder: Encoder, path: Path) -> float:
     """A .pt2 file for `torch.export.load`; returns how far it is from the encoder."""
-    with replacing(path) as fresh, _quiet():
+    with _quiet():
         batch = torch.export.Dim("batch")
         program = torch.export.export(encoder.backbone, (example(encoder, TRACED),), dynamic_shapes=({0: batch},))
         difference = check_parity(encoder, program.module(), "the exported program")
         content = io.BytesIO()
         torch.export.save(program, content)
-        fresh.write_bytes(content.getvalue())
-        return difference
+    _keep(content.getvalue(), path)
+    return difference
 
 
 def to_torchscript(encoder: Encoder, path: Path) -> float:
     """A TorchScript file for `torch.jit.load`, in C++ too; returns how far it is from the encoder."""
-    with replacing(path) as fresh, _quiet():
+    with _quiet():
         try:
             traced = torch.jit.trace(encoder.backbone, example(encoder, TRACED), check_trace=False)
         except RuntimeError as error:
@@ -82,8 +84,16 @@ def to_torchscript(encoder: Encoder, path: Path) -> float:
                 f"{encoder.card['backbone']} cannot be traced to TorchScript ({reason}); use the format torch-export"
             ) from None
         difference = check_parity(encoder, traced, "the TorchScript graph")
-        torch.jit.save(traced, str(fresh))
-        return difference
+        content = io.BytesIO()
+        torch.jit.save(traced, content)
+    _keep(content.getvalue(), path)
+    return difference
+
+
+def _keep(content: bytes, path: Path) -> None:
+    """Write at once what took long to make: a kill before leaves nothing behind."""
+    with replacing(path) as fresh:
+        fresh.write_bytes(content)
 
 
 @contextlib.contextmanager

@@ -1,5 +1,6 @@
 """The trained encoder as a file: safetensors beside a card that says how to feed it."""
 
+import contextlib
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
@@ -17,7 +18,7 @@ from nearfar.data import Tokenizer
 from nearfar.data.cache import replacing
 from nearfar.export.card import Card, make_card, preparation, read_card
 from nearfar.modalities import modality_of
-from nearfar.nn.backbones import backbone
+from nearfar.nn.backbones import OWN, backbone
 from nearfar.nn.towers import TwoTowers
 
 MODEL, CARD = "model.safetensors", "card.json"
@@ -163,6 +164,9 @@ def load(run: str | Path) -> Any:
         raise FileNotFoundError(f"{folder} holds no {MODEL} and {CARD}, expected the folder of a finished run")
     card = read_card(folder / CARD)
     weights = _read_weights(folder / MODEL)
+    if card["backbone"] not in OWN:  # first without memory: a card may name a huge network
+        with contextlib.suppress(RuntimeError), torch.device("meta"):  # a few cannot be built so
+            _check_fit(weights, rebuilt(card, folder), folder / MODEL, card["backbone"])
     network = rebuilt(card, folder)
     _check_fit(weights, network, folder / MODEL, card["backbone"])
     network.load_state_dict(weights)

@@ -67,7 +67,7 @@ def readme(card: Card) -> str:
     if card.get("licence"):
         head.append(f"license: {json.dumps(str(card['licence']).lower())}")
     rows = [
-        f"| {m['protocol']} | {m['metric']} | {100 * m['value']:.1f} % | {m['data']} {m['split']} | {m['n']} |"
+        f"| {m['protocol']} | {m['metric']} | {_shown(m)} | {m['data']} {m['split']} | {m['n']} |"
         for m in card.get("metrics", [])
         if isinstance(m.get("value"), int | float)
     ]
@@ -94,6 +94,13 @@ def readme(card: Card) -> str:
             "",
         ]
     )
+
+
+def _shown(metric: dict[str, Any]) -> str:
+    """The value as the terminal shows it: shares in percent, the rest as it is."""
+    from nearfar.evaluate.results import PLAIN, percent
+
+    return f"{metric['value']:.2f}" if metric["metric"] in PLAIN else percent(metric["value"])
 
 
 def _config(encoder: Encoder, card: Card) -> dict[str, Any]:

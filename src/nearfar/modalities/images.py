@@ -8,13 +8,11 @@ import torch
 from torch import Tensor, nn
 
 from nearfar.config import TrainConfig, nearest
-from nearfar.data import Dataset, has_splits, is_files, open_data
+from nearfar.data import Dataset, has_splits, open_data
 from nearfar.methods import VIEWS
 from nearfar.nn.backbones import backbone
 from nearfar.views import PRESETS, ImageView, Preparation, make_views
 from nearfar.views.grid import ROWS, view_grid
-
-_STORED = 1.15  # side of a stored image, in sides of a view
 
 
 class Images:
@@ -40,7 +38,8 @@ class Images:
         sources = self.config.sources
         return open_data(
             spec,
-            size=sources.size or (round(self.config.image_size * _STORED) if is_files(spec) else None),
+            size=sources.size,
+            image_size=self.config.image_size,
             split=split if has_splits(spec) else None,
             labels=sources.labels,
             path_column=sources.path_column,

@@ -1,6 +1,7 @@
 """Image encoders by name: small ResNets of our own for a CPU, and everything timm and torchvision have."""
 
 import difflib
+import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -165,7 +166,10 @@ def _unknown(name: str, known: list[str]) -> str:
 
 
 def _fetched(make: Callable[[], nn.Module], name: str, pretrained: bool) -> nn.Module:
+    talk = logging.getLogger("huggingface_hub")  # a line for each new attempt
+    level = talk.level
     try:
+        talk.setLevel(logging.ERROR)
         return make()
     except (OSError, RuntimeError) as error:
         if not pretrained:
@@ -174,6 +178,8 @@ def _fetched(make: Callable[[], nn.Module], name: str, pretrained: bool) -> nn.M
         raise ValueError(
             f"the pretrained weights of {name!r} could not be fetched ({reason}); give a local file as weights"
         ) from error
+    finally:
+        talk.setLevel(level)
 
 
 def _finish(network: nn.Module, size: int, *, small_stem: bool) -> None:

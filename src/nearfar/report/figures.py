@@ -7,20 +7,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nearfar.evaluate.results import Results, file_name
+from nearfar.evaluate.results import Results
 
 Curves = dict[str, NDArray[Any]]
 _MANY = 12  # classes of which no curve of their own is drawn
+_NAMED = 40  # classes whose names have room beside the confusion
+FIGURES = "evaluation"  # the folder of arrays and pictures, in that of a run or an evaluation
 
 
 def draw_curves(results: Results, folder: Path | str) -> list[Path]:
-    """Write `PROTOCOL-ENCODER.png` for all that can be drawn, beside the arrays of `Results.save_curves`."""
+    """Write `DATA_SPLIT/PROTOCOL-ENCODER.png` for all that can be drawn, beside the arrays of `Results.save_curves`."""
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    Path(folder).mkdir(parents=True, exist_ok=True)
     paths = []
     for (encoder, protocol), curves in results.curves.items():
         panels = [draw for needed, draw in PANELS if needed in curves]
@@ -33,7 +34,8 @@ def draw_curves(results: Results, folder: Path | str) -> list[Path]:
             draw(axis, curves)
         where = next((f", {row.data} {row.split}" for row in results.rows if row.protocol == protocol), "")
         figure.suptitle(f"{encoder}: {protocol}{where}".replace("$", r"\$"))
-        path = Path(folder) / f"{file_name(protocol)}-{file_name(encoder)}.png"
+        path = Path(folder) / f"{results.curve_name(encoder, protocol)}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path, dpi=250 if "pictures" in curves else 100)
         plt.close(figure)
         paths.append(path)
@@ -63,6 +65,11 @@ def _confusion(axis: Any, curves: Curves) -> None:
     counts = curves["confusion"].astype(float)
     axis.imshow(counts / np.maximum(counts.sum(1, keepdims=True), 1), vmin=0, vmax=1, cmap="viridis")
     axis.set(xlabel="predicted class", ylabel="true class", title="Confusion, share of the true class")
+    if len(names := curves.get("classes", np.array([]))) == len(counts) <= _NAMED:
+        short = [(name if len(name) <= 14 else f"{name[:13]}…").replace("$", r"\$") for name in map(str, names)]
+        size = 8 if len(short) <= _MANY else 5
+        axis.set_xticks(range(len(short)), short, rotation=90, fontsize=size)
+        axis.set_yticks(range(len(short)), short, fontsize=size)
 
 
 def _reliability(axis: Any, curves: Curves) -> None:

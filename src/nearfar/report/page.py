@@ -17,7 +17,7 @@ from nearfar.evaluate.neighbours import Neighbours
 from nearfar.evaluate.results import Results, Row, interval, percent, shown, write_atomically
 from nearfar.report import words
 from nearfar.report.curves import Chart, curves
-from nearfar.report.run import Run, Verdict, read_run
+from nearfar.report.run import Figure, Run, Verdict, read_run
 
 # The browser itself then refuses every request to anywhere. Plotly builds functions and styles from text.
 _POLICY = (
@@ -29,8 +29,9 @@ _POLICY = (
 def write_report(folder: Path | str) -> Path:
     """Write `report.html` into a run folder from what is there, and return its path.
 
-    Reads `config.yaml`, `metrics.jsonl`, `verdicts.json`, `evaluation.json`, `views.png`, `neighbours.npz` (as
-    `Neighbours.save` writes it) and `environment.json`; whatever is absent or broken becomes a sentence.
+    Reads `config.yaml`, `metrics.jsonl`, `verdicts.json`, `evaluation.json` and the curves behind its rows in
+    `evaluation/`, `views.png`, `neighbours.npz` (as `Neighbours.save` writes it) and `environment.json`; whatever is
+    absent or broken becomes a sentence.
     """
     folder = Path(folder)
     if not folder.is_dir():
@@ -42,7 +43,7 @@ def render(run: Run) -> str:
     """The page as text."""
     charts = curves(run.metrics)
     sections = {
-        "Evaluation": _evaluation(run.results),
+        "Evaluation": _evaluation(run.results) + _figures(run.figures),
         "Curves": _curves(charts),
         "Health": _health(run.verdicts),
         "Views": _views(run.views),
@@ -82,21 +83,63 @@ def _evaluation(results: Results | None) -> str:
     if not results.rows:
         return notes or _sentence("The evaluation holds no results.")
     first = [row for row in results.rows if words.is_headline(row)]
-    table = _table(first, "Evaluation table")
+    table = _table(results, first, "Evaluation table")
     if len(first) < len(results.rows):
-        table += f"<details><summary>All metrics</summary>{_table(results.rows, 'All metrics')}</details>"
+        every = _table(results, results.rows, "All metrics")
+        table += f"<details><summary>All metrics</summary>{every}</details>"
     return f"{table}{notes}"
 
 
-def _table(results: list[Row], name: str) -> str:
+def _figures(figures: list[Figure]) -> str:
+    """Those of the trained encoder to be seen at once, those of the others on demand; then a table of its classes."""
+    own = [figure for figure in figures if figure.row.encoder == "trained"]
+    pictures = "".join(_drawn(figure) for figure in own)
+    others = "".join(_drawn(figure) for figure in figures if figure.row.encoder != "trained")
+    if others:
+        pictures += f"<details><summary>Figures of the other encoders</summary>{others}</details>"
+    tables = "".join(
+        f"<details><summary>Each class: {escape(_about(figure.row))}</summary>{_per_class(figure)}</details>"
+        for figure in own or figures
+        if figure.classes
+    )
+    return pictures + tables
+
+
+def _about(row: Row) -> str:
+    return f"{row.encoder}, {row.protocol}, {row.data} {row.split}"
+
+
+def _drawn(figure: Figure) -> str:
+    if figure.picture is None:
+        return ""
+    words = escape(_about(figure.row))
+    image = f'<img class="drawn" alt="Curves of {words}" src="{_data(figure.picture)}">'
+    return f"<figure>{image}<figcaption>{words}</figcaption></figure>"
+
+
+def _per_class(figure: Figure) -> str:
+    titles = ("class", "n", "precision", "recall", "F1")
+    head = "".join(f'<th scope="col"{_number(title != "class")}>{title}</th>' for title in titles)
+    rows = ""
+    for name, n, *values in zip(*figure.classes.values(), strict=True):
+        known = int(n) > 0  # of a class without test images nothing is known
+        cells = [f"{int(n):,}", *(percent(float(value)) if known else "" for value in values)]
+        numbers = "".join(f'<td class="number">{cell}</td>' for cell in cells)
+        rows += f'<tr><th scope="row">{escape(str(name))}</th>{numbers}</tr>'
+    table = f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+    label = escape(f"Classes of {_about(figure.row)}")
+    return f'<div class="scroll" tabindex="0" role="region" aria-label="{label}">{table}</div>'
+
+
+def _table(results: Results, chosen: list[Row], name: str) -> str:
     titles = ("encoder", "protocol", "metric", "value", "95 % interval", "data", "n")
     numbers = ("value", "95 % interval", "n")
     head = "".join(f'<th scope="col"{_number(title in numbers)}>{title}</th>' for title in titles)
     rows = ""
-    for row in results:
+    for row in chosen:
         cells = (
             row.encoder,
-            row.protocol,
+            results.protocol(row),
             row.metric,
             shown(row),
             interval(row).strip("()"),

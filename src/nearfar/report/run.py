@@ -6,10 +6,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
 import yaml
+from numpy.typing import NDArray
 
 from nearfar.evaluate.neighbours import Neighbours
-from nearfar.evaluate.results import Results
+from nearfar.evaluate.results import Results, Row, curve_name
+from nearfar.report.figures import FIGURES
 
 Content = TypeVar("Content")
 
@@ -24,6 +27,15 @@ class Verdict:
 
 
 @dataclass(frozen=True)
+class Figure:
+    """What is behind the rows of one encoder, protocol and data set."""
+
+    row: Row  # the first of them
+    picture: bytes | None  # a PNG
+    classes: dict[str, NDArray[Any]]  # names, support, precision, recall and f1 of each class, or nothing
+
+
+@dataclass(frozen=True)
 class Run:
     """The contents of a run folder, as far as they could be read."""
 
@@ -33,6 +45,7 @@ class Run:
     metrics: list[dict[str, Any]] = field(default_factory=list)  # in the order of their steps
     verdicts: list[Verdict] = field(default_factory=list)
     results: Results | None = None
+    figures: list[Figure] = field(default_factory=list)
     views: bytes | None = None  # a PNG
     neighbours: Neighbours | None = None
     environment: dict[str, Any] = field(default_factory=dict)
@@ -66,13 +79,20 @@ def read_run(folder: Path) -> Run:
             problems.append(f"{name} could not be read ({type(error).__name__}).")
             return absent
 
+    results = part("evaluation.json", Results.load, None)
+    first = {curve_name(row): row for row in reversed(results.rows if results else [])}
+    figures = [
+        Figure(row, part(f"{FIGURES}/{name}.png", _png, None), part(f"{FIGURES}/{name}.npz", _classes, {}))
+        for name, row in reversed(first.items())
+    ]
     return Run(
         name=folder.resolve().name,
         config_text=part("config.yaml", _text, ""),
         config=part("config.yaml", _config, {}),
         metrics=part("metrics.jsonl", _metrics, []),
         verdicts=part("verdicts.json", _verdicts, []),
-        results=part("evaluation.json", Results.load, None),
+        results=results,
+        figures=[figure for figure in figures if figure.picture or figure.classes],
         views=part("views.png", _png, None),
         neighbours=part("neighbours.npz", Neighbours.load, None),
         environment=part("environment.json", _object, {}),
@@ -113,6 +133,17 @@ def _object(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise ValueError("expected an object")
     return content
+
+
+def _classes(path: Path) -> dict[str, NDArray[Any]]:
+    names = ("classes", "support", "precision", "recall", "f1")
+    with np.load(path, allow_pickle=False) as arrays:
+        if not set(names) <= set(arrays.files):
+            return {}
+        found = {name: arrays[name] for name in names}
+    if len({array.shape for array in found.values()}) != 1 or found["classes"].ndim != 1:
+        raise ValueError("expected a value for each class")
+    return found
 
 
 def _png(path: Path) -> bytes:

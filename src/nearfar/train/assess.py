@@ -1,30 +1,27 @@
 """The evaluation of an encoder by name, ours or foreign, into a folder: what `nearfar evaluate` does."""
 
 import json
+import time
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
 
 from nearfar.config import DataConfig, ProtocolConfig, ReadConfig, build
+from nearfar.data import decoding_size
 from nearfar.data.boxes import find_boxes
 from nearfar.evaluate import PROTOCOLS, Results, calibrated, evaluate
 from nearfar.evaluate.embeddings import Encoder as AnyEncoder
 from nearfar.evaluate.embeddings import Prepare
-from nearfar.evaluate.parts import BoxedParts, Parts, open_boxed_parts, open_parts
-from nearfar.evaluate.results import file_name
+from nearfar.evaluate.parts import BoxedParts, Parts, named, open_boxed_parts, open_parts
 from nearfar.export.card import read_card
 from nearfar.export.model import CARD, TextModel, load
 from nearfar.export.towers import PREFIXES
-from nearfar.report import write_report
-from nearfar.report.figures import draw_curves
 from nearfar.train.assess_texts import assess_texts
 from nearfar.train.encoders import open_encoder, untrained
+from nearfar.train.kept import earlier, keep, results_folder, show
 from nearfar.train.run import SUPERVISED, find_device
 from nearfar.views import Preparation
-
-RESULTS, FIGURES = "evaluation.json", "evaluation"
 
 
 def assess(
@@ -62,15 +59,23 @@ def assess(
 
     Returns:
         What was found now, and the folder that holds it: `evaluation.json`, where rows of earlier evaluations stay
-        unless they were measured anew, curves under `evaluation/`, and for a run its report.
+        unless they were measured anew, curves under `evaluation/`, and for a run its report. Numbers are written as
+        soon as they are measured: what stops the evaluation does not cost them.
     """
+    for what, number in (("image_size", image_size), ("batch_size", batch_size), ("seeds", seeds)):
+        if number is not None and number < 1:
+            raise ValueError(f"{what} is {number}, expected at least 1")
+    if seed < 0:
+        raise ValueError(f"seed is {seed}, expected at least 0")
     console = console or Console()
     settings = settings or ProtocolConfig()
     protocols, boxed = _chosen(protocols, data)
+    folder = results_folder(spec, out)
     where = find_device(device)
     if (model := _text_model(spec)) is not None:
         if data is None or against:
             raise ValueError("a text encoder is measured on --data of texts, beside tf-idf and its untrained self")
+        watch = _Watch(folder, console)
         texts = assess_texts(
             model.to(where),
             spec,
@@ -83,18 +88,23 @@ def assess(
             sources=sources or ReadConfig(),
             batch_size=batch_size,
             console=console,
+            finished=watch.finished,
         )
-        return texts, _write(texts, spec, out)
-    encoders = {name: open_encoder(each, size=image_size, device=where) for name, each in _names(spec, against).items()}
+        keep(texts, folder, watch.tell)
+        show(texts, folder)
+        return texts, folder
+    specs = _names(spec, against)
+    encoders = {name: open_encoder(each, size=image_size, device=where) for name, each in specs.items()}
     first = next(iter(encoders.values()))
     sources = sources or ReadConfig()
     size = max(encoder.preparation.size for encoder in encoders.values())
     parts: Parts | BoxedParts
     if boxed:
         assert data is not None
+        name = named(data, test)
         parts = open_boxed_parts(data, test, size=settings.detection.size, seed=seed, progress=console.is_terminal)
     else:
-        data, parts = _open(spec, data, test, sources, size, seed)
+        name, parts = _open(spec, data, test, sources, size, seed)
     prepares: dict[str, Prepare] = {
         name: encoder.preparation.whole if boxed else encoder.prepare for name, encoder in encoders.items()
     }
@@ -105,24 +115,55 @@ def assess(
     elif fresh is not None:
         at_once = settings.detection.batch_size if boxed else 256
         everyone["untrained"] = calibrated(fresh, parts.train, next(iter(prepares.values())), batch_size=at_once)
-    found = evaluate(
-        everyone,
-        parts.train,
-        parts.test,
-        prepare=prepares,
-        raw=None if first.preparation.plain else Preparation(first.preparation.size),
-        protocols=protocols,
-        seed=seed,
-        seeds=seeds,
-        settings=settings,
-        data=data,
-        split=parts.split,
-        batch_size=batch_size,
-        device=where,
-        progress=console.is_terminal,
-    )
-    results = replace(found, notes=[*parts.notes, *found.notes])
-    return results, _write(results, spec, out)
+    watch = _Watch(folder, console)
+    try:
+        results = evaluate(
+            everyone,
+            parts.train,
+            parts.test,
+            prepare=prepares,
+            raw=None if first.preparation.plain else Preparation(first.preparation.size),
+            protocols=protocols,
+            seed=seed,
+            seeds=seeds,
+            settings=settings,
+            data=name,
+            split=parts.split,
+            batch_size=batch_size,
+            device=where,
+            progress=console.is_terminal,
+            known=parts.notes,
+            origins={"untrained": f"{spec}, as it was first drawn"} | specs,
+            finished=watch.finished,
+        )
+    except BaseException:
+        if watch.last is not None:
+            watch.tell(f"stopped; what was measured before is in {folder}")
+            show(watch.last, folder)
+        raise
+    keep(results, folder, watch.tell)
+    show(results, folder)
+    return results, folder
+
+
+class _Watch:
+    """Keeps what is finished, and gives a sign of life where no progress bar can be seen."""
+
+    def __init__(self, folder: Path, console: Console) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder, self.console = folder, console
+        self.last: Results | None = None
+        self.start = time.perf_counter()
+        earlier(folder, self.tell)  # before the work: a broken file must not cost it
+
+    def finished(self, what: str, results: Results) -> None:
+        self.last = results
+        keep(results, self.folder, self.tell)
+        if not self.console.is_terminal:
+            self.tell(f"{what}: done after {time.perf_counter() - self.start:.0f} s")
+
+    def tell(self, line: str) -> None:
+        self.console.print(line, soft_wrap=True, markup=False, highlight=False)
 
 
 def _text_model(spec: str) -> TextModel | None:
@@ -158,18 +199,6 @@ def _chosen(protocols: Sequence[str], data: str | None) -> tuple[list[str], bool
     return boxed_ones, True
 
 
-def _write(results: Results, spec: str, out: Path | None) -> Path:
-    run = Path(spec).expanduser()
-    folder = out or (run if run.is_dir() else Path("evaluations") / file_name(spec.removesuffix(".onnx")))
-    earlier = Results.load(folder / RESULTS) if (folder / RESULTS).exists() else Results()
-    results.after(earlier).save(folder / RESULTS)
-    results.save_curves(folder / FIGURES)
-    draw_curves(results, folder / FIGURES)
-    if (folder / CARD).exists():
-        write_report(folder)
-    return folder
-
-
 def _names(spec: str, against: Sequence[str]) -> dict[str, str]:
     """Each encoder's name in the results: "trained" for the run in question, else as it was called."""
     names = {"trained" if Path(spec).expanduser().is_dir() else _called(spec): spec}
@@ -183,7 +212,8 @@ def _names(spec: str, against: Sequence[str]) -> dict[str, str]:
 
 def _called(spec: str) -> str:
     if spec.startswith(("timm:", "torchvision:")):
-        return spec.partition("=")[0]
+        name, equals, weights = spec.partition("=")
+        return name + equals + Path(weights).name  # other weights than the published ones are told apart
     if spec.startswith(PREFIXES):
         kind, _, what = spec.partition(":")
         return f"{kind}:{Path(what.partition('=')[0]).expanduser().resolve().name}"
@@ -205,7 +235,7 @@ def _open(
     parts = open_parts(
         data,
         test,
-        size=sources.size or size,
+        size=sources.size or decoding_size(size),
         seed=seed,
         path_column=sources.path_column,
         label_column=sources.label_column,
@@ -215,4 +245,4 @@ def _open(
     if config is not None and config["data"] == data and parts.split == "held-out":
         how = "with" if config["method"] in SUPERVISED else "without"
         parts.notes.append(f"the encoder was trained on these images, {how} their labels")
-    return str(data), parts
+    return named(data, test), parts

@@ -11,7 +11,7 @@ from nearfar.config import ProtocolConfig, ReadConfig
 from nearfar.data import TextDataset, open_texts
 from nearfar.evaluate import Results, evaluate
 from nearfar.evaluate.linear import stratified_split
-from nearfar.evaluate.parts import HELD_OUT, TEST_FOLDERS
+from nearfar.evaluate.parts import HELD_OUT, TEST_FOLDERS, named
 from nearfar.export.model import TextModel
 from nearfar.modalities.texts import Tokens, Words, as_they_are
 from nearfar.train.encoders import untrained
@@ -30,6 +30,7 @@ def assess_texts(
     sources: ReadConfig,
     batch_size: int,
     console: Console,
+    finished: Callable[[str, Results], None],
 ) -> Results:
     """Measure a text encoder beside tf-idf and its untrained self; arguments as `assess` has them."""
     train, tested, split, notes = open_text_parts(data, test, sources, seed=seed)
@@ -37,7 +38,7 @@ def assess_texts(
     fresh = untrained(spec, device=next(model.parameters()).device)
     if fresh is not None:
         encoders["untrained"] = fresh.eval()
-    found = evaluate(
+    return evaluate(
         encoders,
         *(Tokens(part, model.tokenizer.encode(part.texts).to(torch.int32)) for part in (train, tested)),
         prepare=as_they_are,
@@ -45,12 +46,14 @@ def assess_texts(
         seed=seed,
         seeds=seeds,
         settings=settings,
-        data=data if test is None else f"{data}, {test}",
+        data=named(data, test),
         split=split,
         batch_size=batch_size,
         progress=console.is_terminal,
+        known=notes,
+        origins={"trained": spec, "untrained": f"{spec}, as it was first drawn", "raw": "tf-idf of the words"},
+        finished=finished,
     )
-    return Results(found.rows, [*notes, *found.notes], found.curves)
 
 
 def open_text_parts(

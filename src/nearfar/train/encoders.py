@@ -1,6 +1,7 @@
 """Encoders by name, ours or foreign: a run folder, a network of timm or torchvision, an image-text model, ONNX."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -8,7 +9,7 @@ import torch
 from torch import Tensor
 
 from nearfar.config import TrainConfig, build
-from nearfar.export.card import preparation
+from nearfar.export.card import check_preparation, preparation, shown
 from nearfar.export.model import CARD, Encoder, Model, load_images, with_card
 from nearfar.export.towers import PREFIXES, open_towers
 from nearfar.nn.backbones import backbone
@@ -85,7 +86,7 @@ def _foreign(spec: str, size: int | None, *, pretrained: bool) -> Encoder:
     size = size or wanted["image_size"]
     file = weights if weights and pretrained else None
     network = backbone(name, size=size, pretrained=pretrained and file is None, weights=file)
-    return Encoder(network, {**wanted, "image_size": size})
+    return Encoder(network, {**wanted, "backbone": name, "image_size": size})
 
 
 def _published(name: str) -> dict[str, Any]:
@@ -100,6 +101,18 @@ def _published(name: str) -> dict[str, Any]:
     if found is None:
         return _PLAIN
     return {"mean": tuple(found.mean), "std": tuple(found.std), "image_size": int(found.input_size[-1])}
+
+
+def _stated(metadata: Mapping[str, str], path: Path) -> dict[str, Any]:
+    """What the metadata of a file say of the preparation, ImageNet's where they are silent."""
+    card = dict(_PLAIN)
+    for key in sorted(metadata.keys() & _PLAIN.keys()):
+        try:
+            value = json.loads(metadata[key])
+        except (ValueError, RecursionError):
+            raise ValueError(f"{path}: {key} is {shown(metadata[key])} in its metadata, expected JSON") from None
+        card |= {} if value is None else {key: value}
+    return card
 
 
 class OnnxEncoder:
@@ -133,10 +146,10 @@ class OnnxEncoder:
         fixed = first.shape[2] if isinstance(first.shape[2], int) else None
         if fixed is not None and size not in (None, fixed):
             raise ValueError(f"{path} takes images of {fixed} pixels, but {size} were asked for; leave the size out")
-        card = {key: json.loads(said[key]) for key in said.keys() & _PLAIN.keys()}
-        self.preparation = preparation(
-            {**_PLAIN, **card, "image_size": fixed or size or card.get("image_size", FOREIGN_SIZE)}
-        )
+        card = _stated(said, path)
+        card["image_size"] = fixed or size or card["image_size"]
+        check_preparation(card, path)
+        self.preparation = preparation(card)
 
     def prepare(self, images: Tensor) -> Tensor:
         return self.preparation(images)

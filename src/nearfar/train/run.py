@@ -9,6 +9,7 @@ import shlex
 import time
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +24,13 @@ from nearfar.config import TrainConfig, nearest
 from nearfar.data import Dataset, Loader, fingerprint, has_splits
 from nearfar.data.groups import held_out
 from nearfar.evaluate import Results, calibrated, embed, evaluate, find_neighbours
+from nearfar.evaluate.parts import named
 from nearfar.export.card import read_card
 from nearfar.export.model import CARD, save_model, with_card
 from nearfar.methods import METHODS, Method
 from nearfar.modalities import Images, modality_of
 from nearfar.report import write_report
+from nearfar.report.figures import FIGURES, draw_curves
 from nearfar.train import checkpoint
 from nearfar.train.advice import advise
 from nearfar.train.health import Verdict
@@ -235,11 +238,14 @@ class Run:
                 raw=self.modality.raw,
                 protocols=self.modality.protocols,
                 seed=self.config.seed,
-                data=(self.test is not None and self.config.sources.test) or self.config.data,
+                data=named(self.config.data, self.config.sources.test if self.test is not None else None),
                 split=split,
             )
         results.save(self.folder / "evaluation.json")
         if results.rows:
+            results.save_curves(self.folder / FIGURES)
+            own = {what: found for what, found in results.curves.items() if what[0] == "trained"}
+            draw_curves(replace(results, curves=own), self.folder / FIGURES)
             self.console.print(results.table())
             self.console.print(f"evaluated in {time.perf_counter() - start:.0f} s on {len(test):,} {split} samples")
         else:

@@ -1,0 +1,17 @@
+"""The encoder that an argument names, for the commands that write and search embeddings."""
+
+from nearfar.embeddings.write import loaded
+from nearfar.export import Encoder
+
+
+def encoder_of(spec: str) -> Encoder:
+    """A run or an exported folder; "timm:NAME" or "torchvision:NAME", with =FILE for local weights; "hf:FOLDER"."""
+    if spec.startswith(("timm:", "torchvision:")):
+        from nearfar.train.encoders import open_encoder
+
+        found = open_encoder(spec)
+        assert isinstance(found, Encoder)
+        return found
+    if spec.endswith(".onnx"):
+        raise ValueError(f"the encoder is {spec!r}, expected a run folder, timm:NAME or torchvision:NAME")
+    return loaded(spec)
