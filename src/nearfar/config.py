@@ -59,7 +59,7 @@ class TextConfig:
     tokenizer: str | None = None  # a tokenizer.json, its folder or a name of the Hugging Face hub; None: learned
     vocabulary: int = 8192  # tokens at most, where it is learned
     length: int = 64  # tokens of a text at most
-    pooling: Literal["mean", "cls", "last"] = "mean"
+    pooling: Literal["mean", "cls", "last"] = "mean"  # over the tokens of a text, or its first, or its last
     causal: bool = False  # a token sees those before it alone
     dropout: float | None = None  # None: 0.1 of sentences alone, whose only view it is, else 0
     dim: int = 256  # of the space that images and texts share

@@ -19,7 +19,7 @@ OF_IMAGES = [name for name in METHODS if kind_of("", name, None) == "image"]
 SETTINGS: dict[str, dict[str, Any]] = {
     "barlow_twins": {"options": {"dim": 128, "hidden": 128}, "lr": 0.005, "epochs": 8},
     "byol": {"options": {"dim": 256, "hidden": 1024, "momentum": 0.99}, "lr": 0.4, "epochs": 10, "batch_size": 32},
-    "instdisc": {"options": {"noise": 256, "held_after": 10_000}, "lr": 0.03, "epochs": 8, "batch_size": 32},
+    "instdisc": {"options": {"noise": 256, "held_after": 10_000}, "lr": 0.03, "epochs": 16, "batch_size": 32},
     "moco": {"options": {"queue_size": 256, "momentum": 0.9, "batch_norm": True}, "epochs": 6},
     "moco_v1": {
         "options": {"queue_size": 256, "momentum": 0.9, "temperature": 0.2},

@@ -20,7 +20,7 @@ def test_a_loaded_encoder_prepares_as_the_run_did(tmp_path: Path) -> None:
     assert results is not None and {row.encoder for row in results.rows} == {"trained", "untrained", "raw", "prepared"}
     images = glyphs(8, seed=3).fetch(torch.arange(8))
     encoder = nearfar.load(tmp_path)
-    torch.testing.assert_close(encoder.prepare(images), trained.prepare(images))
+    torch.testing.assert_close(encoder.prepare(images), trained.modality.preparation(images))
     assert not torch.allclose(encoder.prepare(images), encoder.prepare(255 - images))
     torch.testing.assert_close(encoder.prepare(images), -encoder.prepare(255 - images), atol=1e-3, rtol=0)
 
