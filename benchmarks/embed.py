@@ -69,7 +69,7 @@ def measure(runs: dict[str, Callable[[], object]], rounds: int) -> dict[str, lis
 def case(name: str, size: int, count: int, rounds: int, folder: Path) -> list[str]:
     torch.manual_seed(0)
     network = backbone(name, size=size)
-    save_model(network, TrainConfig(backbone=name, image_size=size), Preparation(size), folder)
+    save_model(network, TrainConfig(backbone=name, image_size=size), Preparation(size).card(), folder)
     encoder = load(folder)
     side = round(1.15 * size)
     made = pictures(count, side)
