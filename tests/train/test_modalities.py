@@ -8,7 +8,7 @@ import torch
 
 import nearfar
 from nearfar.config import TextConfig, TrainConfig, build, completed
-from nearfar.export import ReadingEncoder, TextModel
+from nearfar.export import ReadingEncoder, TextModel, export
 from nearfar.modalities import Pairs, Texts, modality_of
 from nearfar.train.run import Run
 from tests.train.runs import QUIET, stop_after, weights
@@ -89,6 +89,9 @@ def test_captioned_images_are_trained_on_evaluated_and_loaded(tmp_path: Path) ->
     assert isinstance(model, ReadingEncoder) and model.logit_scale > 1
     images = torch.randint(0, 256, (2, 3, 40, 40), dtype=torch.uint8)
     assert model.embed(images).shape == model.embed_texts(["a red letter K", "b"]).shape == (2, SMALL["dim"])
+    for shape in ("nearfar", "huggingface"):
+        copied = nearfar.load(export(folder, shape).path)
+        assert torch.equal(copied.embed_texts(["a red letter K"]), model.embed_texts(["a red letter K"]))
 
 
 def test_equal_captions_have_equal_ids() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from nearfar.export.card import with_metrics
 from nearfar.export.graphs import to_onnx, to_torch_export, to_torchscript
-from nearfar.export.model import CARD, load_images, write_model
+from nearfar.export.model import CARD, ReadingEncoder, load_images, write_model
 from nearfar.export.shapes import to_huggingface, to_timm, to_torchvision
 
 FILES = {  # what a format that is a single file is called
@@ -55,5 +55,7 @@ def export(run: str | Path, format: str, out: str | Path | None = None, *, licen
         to_huggingface(encoder, card, path)
     else:
         write_model(encoder.backbone.state_dict(), card, path)
+    if isinstance(encoder, ReadingEncoder):
+        encoder.tokenizer.save(path)
     load_images(path)  # what was written can be read
     return Exported(path, None)
