@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 from pyarrow import parquet
 
-from nearfar.data import fingerprint, open_data, open_source
+from nearfar.data import find_source, fingerprint, open_data, open_source
 from nearfar.data.captions import LONGEST, printable
 
 
@@ -115,6 +115,8 @@ def test_split_by_any_column(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("path,vendor\na.png,noto\nb.png,fluent\nc.png,twemoji\n")
     assert open_source(tmp_path / "t.csv", split="vendor=fluent").names == ["b.png"]
     assert open_source(tmp_path / "t.csv", split="vendor!=fluent").names == ["a.png", "c.png"]
+    assert open_source(f"{tmp_path / 't.csv'}:vendor=fluent", split="test").names == ["b.png"]
+    assert find_source(f"{tmp_path / 't.csv'}:vendor!=fluent").names == ["a.png", "c.png"]
     with pytest.raises(ValueError, match=r"no column 'vender' .*did you mean 'vendor'"):
         open_source(tmp_path / "t.csv", split="vender=fluent")
     with pytest.raises(ValueError, match=r"no row whose vendor is 'apple', but 'noto', 'fluent', 'twemoji'"):

@@ -51,6 +51,7 @@ def test_labelled_texts(tmp_path: Path, suffix: str) -> None:
     part = data.subset(torch.tensor([1]))
     assert part.texts == ["wake me at six"] and part.labels is not None and part.labels.tolist() == [0]
     assert open_texts(tmp_path / f"t{suffix}", split="test").texts == ["wake me at six"]
+    assert open_texts(f"{tmp_path / 't'}{suffix}:split=test").texts == ["wake me at six"]
     known = open_texts(tmp_path / f"t{suffix}", classes=["translate", "none", "alarm"]).labels
     assert (
         known is not None

@@ -19,7 +19,7 @@ from nearfar.data.pack import Packed, pack
 from nearfar.data.shards import is_shards
 from nearfar.data.sources import Source, open_source
 from nearfar.data.stream import StreamDataset
-from nearfar.data.tables import READERS
+from nearfar.data.tables import READERS, path_and_rows
 from nearfar.data.texts import TextDataset, open_texts
 from nearfar.data.tokens import Tokenizer
 from nearfar.data.torchvision_sets import NAMES, known_name, torchvision_source
@@ -98,9 +98,10 @@ def open_data(
     Args:
         spec: "glyphs" or "glyphs:20000" (a fifth as many in the test split), "glyphs:compositional" (tested on
             combinations of letter and colour never trained on); "icons" or "icons:phosphor" (tested on that family,
-            trained on the others); a folder of images; a .csv, .tsv, .jsonl or .parquet table; COCO's or Karpathy's
-            captions in .json; shards: a folder, file or pattern such as "train-{000..127}.tar"; .npz or .npy arrays; or
-            a data set of torchvision: "cifar10", "torchvision:STL10".
+            trained on the others); a folder of images; a .csv, .tsv, .jsonl or .parquet table, or some of its
+            rows, "pairs.csv:vendor!=noto"; COCO's or Karpathy's captions in .json; shards: a folder, file or pattern
+            such as "train-{000..127}.tar"; .npz or .npy arrays; or a data set of torchvision: "cifar10",
+            "torchvision:STL10".
         size: side of the stored square image; the source's own where None, and for files, which have none, the
             `decoding_size` of the encoder, or 128.
         image_size: of the encoder that the images are for.
@@ -179,7 +180,8 @@ def find_source(
     named = text.removeprefix("torchvision:")
     if named != text or (known_name(text) is not None and not Path(text).exists()):
         return torchvision_source(named, root=root, split=split)
-    if isinstance(spec, Path) or Path(spec).expanduser().exists() or is_shards(spec):
+    file, _ = path_and_rows(spec)
+    if isinstance(spec, Path) or Path(file).expanduser().exists() or is_shards(spec):
         return open_source(
             spec,
             labels=labels,
@@ -219,7 +221,7 @@ def is_files(spec: str | Path) -> bool:
     >>> is_files("pairs.csv"), is_files("shards/{00..12}.tar"), is_files("glyphs"), is_files("images.npz")
     (True, True, False, False)
     """
-    path = Path(spec).expanduser()
+    path = Path(path_and_rows(spec)[0]).expanduser()
     return path.is_dir() or path.suffix.lower() in (*READERS, ".json", ".tar")
 
 

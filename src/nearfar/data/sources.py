@@ -128,20 +128,21 @@ def open_source(
     cell. A caption that is empty, not UTF-8 or longer than `captions.LONGEST` is left out and listed in `skipped`.
 
     Args:
-        spec: the path.
+        spec: the path; a table's may end in ":column=value" or ":column!=value", which means those rows alone.
         labels: whether to read labels; None reads them where the source states them, which a folder does not: there
             True takes the first sub-folder's name.
         classes: names of the labels in the order to number them, such as those of the training data.
         path_column, label_column, group_column, caption_column: of a table; None looks for the usual names.
         captions: whether to read captions; None reads them where there are some, True makes their absence an error.
         split: a sub-folder, a value in the table's column "split" ("vendor=noto" and "vendor!=noto" ask another), or
-            arrays named after it; None takes all.
+            arrays named after it; None takes all, and what the path itself says goes first.
         index: folder to keep a list of the members of shards in.
         root: folder that the paths of a table or of captions start from; beside the file where None.
     """
     from nearfar.data.shards import is_shards, shard_source
 
-    path = Path(spec).expanduser().absolute()
+    spec, rows = tables.path_and_rows(spec)
+    path, split = Path(spec).expanduser().absolute(), rows or split
     wanted = Wanted(path_column, label_column, group_column, caption_column, split, labels, captions, classes)
     if is_shards(path):
         return shard_source(path, wanted, index)

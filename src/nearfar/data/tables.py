@@ -4,6 +4,7 @@ import codecs
 import csv
 import io
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -120,3 +121,14 @@ READERS: dict[str, Callable[[Path], Columns]] = {
     ".jsonl": _read_json_lines,
     ".parquet": _read_parquet,
 }
+
+
+def path_and_rows(spec: str | Path) -> tuple[str, str | None]:
+    """A table, and which of its rows are meant where the name says so.
+
+    >>> path_and_rows("pairs.csv:vendor!=noto"), path_and_rows("pairs.csv")
+    (('pairs.csv', 'vendor!=noto'), ('pairs.csv', None))
+    """
+    suffixes = "|".join(suffix[1:] for suffix in READERS)
+    named = None if Path(spec).exists() else re.fullmatch(rf"(.+\.(?i:{suffixes})):([^:=]+=.*)", str(spec), re.DOTALL)
+    return (str(spec), None) if named is None else (named[1], named[2])

@@ -12,7 +12,7 @@ from nearfar.data.captions import missing, text_of
 from nearfar.data.columns import group_column, label_column, nearest
 from nearfar.data.dataset import Skipped
 from nearfar.data.rows import GROUPS, LABELS, Columns, Wanted, find_column, listed, rows_of_split, sound
-from nearfar.data.tables import READERS, read_columns, read_text
+from nearfar.data.tables import READERS, path_and_rows, read_columns, read_text
 
 TEXTS = ("text", "texts", "sentence", "sentences", "caption", "title", "utterance", "query")
 FIRST = ("text_a", "anchor", "sentence1", "sentence_a", "sent0", "s1", "premise")
@@ -85,7 +85,8 @@ def open_texts(
     Args:
         spec: .txt with a sentence a line (empty lines are nothing); or a .csv, .tsv, .jsonl or .parquet table with a
             column of texts, two of a pair (text_a and text_b, sentence1 and sentence2, …, and a score), or three of a
-            triple (anchor, positive, negative); or a folder with such a file for each split.
+            triple (anchor, positive, negative); or a folder with such a file for each split. A table's path may end in
+            ":column=value" or ":column!=value", as in `open_source`.
         split: file of that name in a folder; of a table as in `open_source`; None takes all of a file.
         text_column, label_column, group_column: of a table; None looks for the usual names.
         labels: whether to read labels; None reads them where there are some.
@@ -93,6 +94,8 @@ def open_texts(
         longest: characters of a text.
         strict: a text that cannot be used is an error.
     """
+    spec, rows = path_and_rows(spec)
+    split = rows or split
     wanted = Wanted(label=label_column, group=group_column, split=split, labels=labels, classes=classes)
     path = _file(Path(spec).expanduser(), split)
     lines = path.suffix.lower() == ".txt"

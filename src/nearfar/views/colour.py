@@ -4,6 +4,7 @@ Images are (B, 3, H, W) in floating point, in [0, 1]; results too. Every functio
 themselves, as torch's own functions do: a chain of them then runs in place. No gradient passes through them.
 """
 
+import functools
 import math
 
 import torch
@@ -36,8 +37,8 @@ def adjust_contrast(images: Tensor, factor: Tensor | float, *, out: Tensor | Non
     """
     check_float_images(images)
     factor = per_sample("factor", factor, images)
-    mean = images.flatten(2).mean(2) @ constant(LUMA, images.dtype, images.device)  # (B,)
-    mean = mean.view(-1, 1, 1, 1)
+    b, _, h, w = images.shape
+    mean = torch.mv(images.reshape(b, 3 * h * w), _luma_of_mean(h * w, images.dtype, images.device)).view(b, 1, 1, 1)
     return torch.mul(images, factor, out=out).add_(torch.addcmul(mean, mean, factor, value=-1)).clamp_(0, 1)
 
 
@@ -149,6 +150,13 @@ def standardize(images: Tensor, *, out: Tensor | None = None) -> Tensor:
 def luma(images: Tensor, scratch: Scratch) -> Tensor:
     """(B, 3, H, W) to (B, 1, H, W)."""
     b, _, h, w = images.shape
-    gray = scratch.take("gray", (b, h * w), images)
-    torch.matmul(constant(LUMA, images.dtype, images.device), images.reshape(b, 3, h * w), out=gray)
+    gray = scratch.take("gray", (b, 1, h * w), images)
+    weights = constant(LUMA, images.dtype, images.device).expand(b, 1, 3)
+    torch.bmm(weights, images.reshape(b, 3, h * w), out=gray)
     return gray.view(b, 1, h, w)
+
+
+@functools.lru_cache(maxsize=32)
+def _luma_of_mean(pixels: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """(3 · pixels,): by how much each value of an image counts in its mean luma."""
+    return (constant(LUMA, dtype, device) / pixels).repeat_interleave(pixels)

@@ -4,7 +4,9 @@ An antialiased resize is separable: each output row is a weighted mean of a few 
 input columns. So a crop, its resize and its flip are one resampling of either axis.
 """
 
+import itertools
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -15,6 +17,7 @@ from nearfar.views.scratch import Scratch, scratch_for
 from nearfar.views.separable import resample
 
 ATTEMPTS = 10
+_FLOAT = torch.empty(0)
 SOURCE_VALUES = 450_000  # floats of a chunk of inputs on the CPU: they fit into a core's cache
 
 
@@ -94,18 +97,35 @@ def crop_resize(images: Tensor, boxes: Tensor, size: int, flip: Tensor | None = 
     if flip is not None and flip.shape != (len(images),):
         raise ValueError(f"flip has shape {tuple(flip.shape)}, expected ({len(images)},): one for each image")
     out = torch.empty(len(images), 3, size, size, device=images.device)
-    return Crops.of(images, boxes, size, flip).cut(images, 0, len(images), out=out, scratch=scratch_for(images))
+    crops, scratch = Crops.of(images, boxes, size, flip), scratch_for(images)
+    for first, last, source in sources(images, size, scratch):
+        crops.cut(source, first, last, out=out[first:last], scratch=scratch)
+    return out
 
 
-def chunks(images: Tensor, values: int, most: int, start: int = 0, stop: int | None = None) -> list[tuple[int, int]]:
-    """Where to cut samples start to stop: on the CPU into chunks of at most `most` values, else not at all.
+def chunks(images: Tensor, values: int, most: int) -> list[tuple[int, int]]:
+    """Where to cut a batch: on the CPU into even chunks of at most `most` values, else not at all.
 
     Args:
         values: of one sample; at least one sample is a chunk.
+
+    >>> chunks(torch.zeros(10, 3, 2, 2), values=12, most=50)
+    [(0, 4), (4, 7), (7, 10)]
     """
-    stop = len(images) if stop is None else stop
-    step = max(1, most // values) if images.device.type == "cpu" else max(1, stop - start)
-    return [(first, min(first + step, stop)) for first in range(start, stop, step)]
+    count = len(images)
+    pieces = -(-count // max(1, most // values)) if images.device.type == "cpu" else min(1, count)
+    ends = [-(-count * piece // pieces) for piece in range(pieces + 1)] if pieces else []
+    return list(itertools.pairwise(ends))
+
+
+def sources(images: Tensor, size: int, scratch: Scratch) -> Iterator[tuple[int, int, Tensor]]:
+    """A few images at a time, as (first, last, floats): made float32 once, for all crops of up to `size` pixels."""
+    for first, last in chunks(images, 3 * max(images.shape[2] * images.shape[3], size**2), SOURCE_VALUES):
+        source = images[first:last]
+        if source.dtype != torch.float32:
+            kept = scratch.take("source", tuple(source.shape), _FLOAT.to(images.device))
+            source = kept.copy_(source)
+        yield first, last, source
 
 
 @dataclass(frozen=True)
@@ -147,18 +167,9 @@ class Crops:
         index = torch.minimum(pixel.clamp_(min=0), sides - 1)  # what lies outside has no weight
         return cls(*(x.permute(1, 2, 3, 0).contiguous() for x in (index.long(), weight)))
 
-    def cut(self, images: Tensor, start: int, stop: int, *, out: Tensor, scratch: Scratch) -> Tensor:
-        """The crops of images start to stop, a few at a time."""
-        size = self.index.shape[2]
-        values = images.shape[1] * max(images.shape[2] * images.shape[3], size**2)
-        for first, last in chunks(images, values, SOURCE_VALUES, start, stop):
-            self._cut_chunk(images[first:last], first, last, out[first - start : last - start], scratch)
-        return out
-
-    def _cut_chunk(self, x: Tensor, first: int, last: int, out: Tensor, scratch: Scratch) -> None:
-        if x.dtype != torch.float32:
-            x = scratch.take("source", tuple(x.shape), out).copy_(x)
+    def cut(self, source: Tensor, first: int, last: int, *, out: Tensor, scratch: Scratch) -> Tensor:
+        """The crops first to last, whose images are the `source`, in float32."""
         index, weight = self.index[:, first:last], self.weight[:, first:last]
-        columns = scratch.take("columns", (len(x), index.shape[2], x.shape[3]), out).zero_()
+        columns = scratch.take("columns", (len(source), index.shape[2], source.shape[3]), out).zero_()
         columns.scatter_add_(-1, index[1], weight[1])
-        resample(x, index[0], weight[0], columns, out=out)
+        return resample(source, index[0], weight[0], columns, out=out)

@@ -1,5 +1,6 @@
 """One image view: a recipe, the parameters drawn from it, and their application to a batch."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 import torch
@@ -17,8 +18,8 @@ from nearfar.views.colour import (
     solarize,
     standardize,
 )
-from nearfar.views.crop import Crops, chunks, random_crop_boxes
-from nearfar.views.scratch import one_thread, scratch_for
+from nearfar.views.crop import Crops, chunks, random_crop_boxes, sources
+from nearfar.views.scratch import Scratch, one_thread, scratch_for
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
@@ -183,10 +184,15 @@ class ImageView:
         )
         return torch.where((chance < self.affine)[:, None, None], moved, still)
 
-    @torch.no_grad()
     def apply(self, images: Tensor, drawn: Drawn, *, out: Tensor | None = None) -> Tensor:
         """The views that these parameters make of these images, written to `out` if given; see `__call__`."""
         check_images(images)
+        views = self.room(images, out)
+        apply_views(images, [self], [drawn], [views])
+        return views
+
+    def room(self, images: Tensor, out: Tensor | None = None) -> Tensor:
+        """Memory for the views of these images: `out`, if it fits, or new."""
         shape = (len(images), 3, self.size, self.size)
         views = torch.empty(shape, device=images.device) if out is None else out
         if views.shape != shape or views.dtype != torch.float32 or views.device != images.device:
@@ -194,38 +200,71 @@ class ImageView:
                 f"out is {tuple(views.shape)}, {views.dtype}, on {views.device}, "
                 f"expected {shape}, torch.float32, on {images.device}"
             )
-        with one_thread(images):
-            self._apply(images, drawn.to(images.device), views)
         return views
 
-    def _apply(self, images: Tensor, drawn: Drawn, views: Tensor) -> None:
-        crops = Crops.of(images, drawn.boxes, self.size, drawn.flip, drawn.brightness)
-        contrast, saturation, hue = (f.view(-1, 1, 1, 1) for f in (drawn.contrast, drawn.saturation, drawn.hue))
-        coloured = (~drawn.grayscale).float().view(-1, 1, 1, 1)  # 0 or 1, of which lerp is exact
-        threshold = torch.where(drawn.solarize, self.solarize_threshold, 2.0).view(
-            -1, 1, 1, 1
-        )  # 2: nothing is inverted
-        kernels = half_kernel(drawn.sigma[:, None], self.blur_radius)
-        scratch = scratch_for(images)
-        for start, stop in chunks(images, 3 * self.size**2, VIEW_VALUES):
-            x = scratch.take("view", (stop - start, 3, self.size, self.size), views)
-            crops.cut(images, start, stop, out=x, scratch=scratch)
-            if self.affine > 0:
-                affine(x, drawn.affine[start:stop], out=x)
-            if self.jitter > 0:
-                x.clamp_(max=1)  # with the crop's gain this is adjust_brightness
-                adjust_contrast(x, contrast[start:stop], out=x)
-                adjust_saturation(x, saturation[start:stop], out=x, scratch=scratch)
-                adjust_hue(x, hue[start:stop], out=x, scratch=scratch)
-            if self.grayscale > 0:
-                torch.lerp(luma(x, scratch), x, coloured[start:stop], out=x)
-            if self.blur > 0 and self.blur_radius > 0:
-                of = drawn.blur[start:stop].nonzero()[:, 0]
-                some = scratch.take("blurred", (len(of), *x.shape[1:]), x)
-                x.index_copy_(0, of, blur_by(x, kernels[start + of], of, out=some, scratch=scratch))
-            if self.solarize > 0:
-                solarize(x, threshold[start:stop], out=x)
-            if self.standardize:
-                standardize(x, out=views[start:stop])
-            else:
-                normalize(x, self.mean, self.std, out=views[start:stop])
+
+@dataclass(frozen=True)
+class _Planned:
+    """A view whose parameters are drawn, ready to be made of a few images at a time."""
+
+    view: ImageView
+    crops: Crops
+    factors: Tensor  # (5, B, 1, 1, 1): contrast, saturation, hue, 1 or 0 for colour or gray, threshold
+    kernels: Tensor  # (B, radius + 1)
+    drawn: Drawn
+
+    @classmethod
+    def of(cls, view: ImageView, images: Tensor, drawn: Drawn) -> "_Planned":
+        drawn = drawn.to(images.device)
+        coloured = (~drawn.grayscale).float()  # 0 or 1, of which lerp is exact
+        threshold = torch.where(drawn.solarize, view.solarize_threshold, 2.0)  # 2: nothing is inverted
+        factors = torch.stack([drawn.contrast, drawn.saturation, drawn.hue, coloured, threshold])
+        return cls(
+            view=view,
+            crops=Crops.of(images, drawn.boxes, view.size, drawn.flip, drawn.brightness),
+            factors=factors.view(5, -1, 1, 1, 1),
+            kernels=half_kernel(drawn.sigma[:, None], view.blur_radius),
+            drawn=drawn,
+        )
+
+    def make(self, source: Tensor, first: int, last: int, *, out: Tensor, scratch: Scratch) -> None:
+        """The views first to last, whose images are the `source`, in float32."""
+        view, drawn = self.view, self.drawn
+        contrast, saturation, hue, coloured, threshold = self.factors[:, first:last]
+        x = scratch.take("view", (last - first, 3, view.size, view.size), out)
+        self.crops.cut(source, first, last, out=x, scratch=scratch)
+        if view.affine > 0:
+            affine(x, drawn.affine[first:last], out=x)
+        if view.jitter > 0:
+            x.clamp_(max=1)  # with the crop's gain this is adjust_brightness
+            adjust_contrast(x, contrast, out=x)
+            adjust_saturation(x, saturation, out=x, scratch=scratch)
+            adjust_hue(x, hue, out=x, scratch=scratch)
+        if view.grayscale > 0:
+            torch.lerp(luma(x, scratch), x, coloured, out=x)
+        if view.blur > 0 and view.blur_radius > 0:
+            of = drawn.blur[first:last].nonzero()[:, 0]
+            some = scratch.take("blurred", (len(of), *x.shape[1:]), x)
+            x.index_copy_(0, of, blur_by(x, self.kernels[first + of], of, out=some, scratch=scratch))
+        if view.solarize > 0:
+            solarize(x, threshold, out=x)
+        if view.standardize:
+            standardize(x, out=out)
+        else:
+            normalize(x, view.mean, view.std, out=out)
+
+
+@torch.no_grad()
+def apply_views(images: Tensor, views: Sequence[ImageView], drawn: Sequence[Drawn], out: Sequence[Tensor]) -> None:
+    """All views of a batch, each by its own parameters, written to `out`.
+
+    On the CPU a few images at a time: they are made floating point once for all views, and stay in the core's cache
+    from one view to the next.
+    """
+    scratch = scratch_for(images)
+    with one_thread(images):
+        planned = [_Planned.of(view, images, d) for view, d in zip(views, drawn, strict=True)]
+        for first, _, source in sources(images, max((view.size for view in views), default=1), scratch):
+            for plan, o in zip(planned, out, strict=True):
+                for a, b in chunks(source, 3 * plan.view.size**2, VIEW_VALUES):
+                    plan.make(source[a:b], first + a, first + b, out=o[first + a : first + b], scratch=scratch)

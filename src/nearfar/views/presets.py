@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from nearfar.views.arguments import check_images
-from nearfar.views.image import ImageView
+from nearfar.views.image import ImageView, apply_views
 
 
 def simclr(size: int, *, strength: float | None = None, blur: float | None = None) -> tuple[ImageView, ...]:
@@ -168,10 +168,10 @@ def make_views(
     check_images(images)
     if out is not None and len(out) != len(views):
         raise ValueError(f"out has {len(out)} tensors for {len(views)} views, expected one for each")
-    made = []
-    for index, view in enumerate(views):
-        drawn = view.draw(len(images), images.shape[2], images.shape[3], view_generator(seed, step, index))
-        made.append(view.apply(images, drawn, out=None if out is None else out[index]))
+    height, width = images.shape[2:]
+    drawn = [v.draw(len(images), height, width, view_generator(seed, step, i)) for i, v in enumerate(views)]
+    made = [view.room(images, None if out is None else out[i]) for i, view in enumerate(views)]
+    apply_views(images, views, drawn, made)
     return made
 
 

@@ -1,7 +1,8 @@
 """Resample a whole batch along its two axes, each image by its own weights."""
 
+import functools
+
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 
@@ -28,10 +29,23 @@ def resample(
               [1., 2.]]]])
     """
     (n, c, h, w), (b, p, taps), q = images.shape, index.shape, columns.shape[1]
-    begin = torch.arange(0, n * c * h, h, device=images.device).view(n, c, 1, 1)
+    begin = _first_rows(n, c, h, images.device)
     begin = begin if of is None else begin[of]
-    places = (begin + index[:, None]).view(-1, taps)  # (B · C · P, taps) among all rows
-    amounts = weight[:, None].expand(b, c, p, taps).reshape(-1, taps)
-    rows = F.embedding_bag(places, images.reshape(-1, w), mode="sum", per_sample_weights=amounts)
+    places = (begin + index[:, None]).view(-1)  # (B · C · P · taps,) among all rows
+    amounts = weight[:, None].expand(b, c, p, taps).reshape(-1)
+    bags = _every(taps, b * c * p, images.device)
+    # What F.embedding_bag calls: its checks take longer than a chunk's arithmetic on a few rows.
+    rows = torch.embedding_bag(images.reshape(-1, w), places, bags, False, 0, False, amounts)[0]
     torch.bmm(rows.view(b, c * p, w), columns.transpose(1, 2), out=out.view(b, c * p, q))
     return out
+
+
+@functools.lru_cache(maxsize=32)
+def _first_rows(n: int, c: int, h: int, device: torch.device) -> Tensor:
+    """(N, C, 1, 1): where each channel begins among all rows."""
+    return torch.arange(0, n * c * h, h, device=device).view(n, c, 1, 1)
+
+
+@functools.lru_cache(maxsize=64)
+def _every(step: int, count: int, device: torch.device) -> Tensor:
+    return torch.arange(0, step * count, step, device=device)
