@@ -212,7 +212,7 @@ class ProtocolConfig:
     viewed: int = 500  # images that geometry looks at in several views
     validation: float = 0.1  # part of the training rows on which strength and number of epochs are chosen
     resamples: int = 200  # of the bootstrap, for the intervals
-    templates: str | None = None  # of zero-shot's sentences: a file with one to a line, or one with {} for the name
+    templates: str | None = None  # zero-shot's: a file, or a text with {} for the name; None: as captions have them
     sgd: HeadConfig = field(default_factory=HeadConfig)  # of the protocol sgd
     finetune: FinetuneConfig = field(default_factory=FinetuneConfig)  # of the protocol finetune
     detection: DetectionConfig = field(default_factory=DetectionConfig)  # of the protocol detection
@@ -260,7 +260,8 @@ BUILT_IN: dict[tuple[str, str], dict[str, Any]] = {
         "options": {"temperature": 0.2, "layers": 1, "dim": 256},
     },
     ("image-text", "glyphs"): {
-        "batch_size": 128,
+        "backbone": "strokes",
+        "batch_size": 64,
         "optimizer": {"name": "adamw", "lr": 4e-3},
         "text": {"encoder": "text-micro", "vocabulary": 512, "length": 24, "dim": 128},
     },

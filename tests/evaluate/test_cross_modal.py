@@ -51,6 +51,26 @@ def test_ranks_equal_the_loops(entries: int, same_texts: bool, monkeypatch: pyte
     assert found.text_to_image.tolist() == loop_ranks(texts, images, right)
 
 
+@pytest.mark.parametrize("entries", [1, 200, 1 << 22])
+def test_texts_that_are_known_by_examples(entries: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules["nearfar.evaluate.cross_modal"], "_ENTRIES", entries)
+    images, _, owner = pairs()
+    examples = torch.randn(90, 6, dtype=torch.float64)
+    stands_for = torch.randint(1, 61, (90,))  # the first text has none
+    found = cross_modal_ranks(images, examples, owner, stands_for=stands_for)
+    s = torch.full((23, 61), -torch.inf, dtype=torch.float64)
+    for n in range(23):
+        for e, m in enumerate(stands_for.tolist()):
+            s[n, m] = max(float(s[n, m]), cosine(images[n], examples[e]))
+    for n in range(22):
+        best = max(s[n, m] for m in range(61) if owner[m] == n)
+        assert found.image_to_text[n] == 1 + sum(s[n, m] >= best for m in range(61) if owner[m] != n)
+    for m in range(61):
+        own = int(owner[m])
+        assert found.text_to_image[m] == 1 + sum(s[n, m] >= s[own, m] for n in range(23) if n != own)
+    assert found.text_to_image[0] == 23
+
+
 def test_metrics_are_those_of_numpy_and_torchmetrics() -> None:
     images, texts, owner = pairs()
     outcome = cross_modal(images, texts, owner, count=50)

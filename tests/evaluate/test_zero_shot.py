@@ -8,7 +8,7 @@ import torch
 from sklearn import metrics as sk
 from torch import Tensor
 
-from nearfar.evaluate import class_weights, prompts, read_templates, zero_shot, zero_shot_scores
+from nearfar.evaluate import class_weights, prompts, read_templates, templates_from, zero_shot, zero_shot_scores
 
 NAMES = ["cat", "sea_lion", "red letter K"]
 OWN = ["a photo of a {}.", "{}, drawn", "two {} or one {}"]
@@ -98,3 +98,10 @@ def test_errors_say_what_was_seen(tmp_path: Path) -> None:
         zero_shot(torch.randn(4, 5), torch.arange(4), torch.randn(3, 5), logit_scale=1.0)
     with pytest.raises(ValueError, match="same number of features"):
         zero_shot_scores(torch.randn(4, 5), torch.randn(3, 6), logit_scale=1.0)
+
+
+def test_templates_are_taken_from_captions() -> None:
+    said = ["a red sea lion", "a red lion", "two red lions", "a red sea lion", "{} lion", "nothing"]
+    assert templates_from(said, ["lion", "sea_lion"]) == ("a red {}",)
+    assert templates_from(["a letter K", "the letter B", "the letter K"], "BK") == ("the letter {}", "a letter {}")
+    assert templates_from(["x"], []) == templates_from(["x"], [""]) == templates_from([], ["x"]) == ()

@@ -28,7 +28,7 @@ class StreamDataset:
         size: side of the square image.
         rows: (N,) which of the source's samples, in order; all of them where None.
         strict: an unreadable file is an error.
-        workers: threads; all cores where None.
+        workers: threads; where None one fewer than there are cores, which is left to who uses the images.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class StreamDataset:
         self.names: Sequence[str] = [source.names[row] for row in self.rows.tolist()]
         self._failed: dict[int, Skipped] = {}
         self._lock = Lock()
-        self._pool = ThreadPoolExecutor(workers or cores(), thread_name_prefix="decode")
+        self._pool = ThreadPoolExecutor(workers or max(1, cores() - 1), thread_name_prefix="decode")
 
     def __len__(self) -> int:
         return len(self.rows)

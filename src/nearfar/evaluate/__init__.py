@@ -38,7 +38,15 @@ from nearfar.evaluate.similarity import correlation, pair_cosines, pearson, sent
 from nearfar.evaluate.task import Measure, Outcome, Task
 from nearfar.evaluate.tfidf import TfIdf, sparse_nearest
 from nearfar.evaluate.verification import Pairs, Roc, draw_pairs, pair_similarity, roc
-from nearfar.evaluate.zero_shot import TEMPLATES, class_weights, prompts, read_templates, zero_shot, zero_shot_scores
+from nearfar.evaluate.zero_shot import (
+    TEMPLATES,
+    class_weights,
+    prompts,
+    read_templates,
+    templates_from,
+    zero_shot,
+    zero_shot_scores,
+)
 
 __all__ = [
     "PROTOCOLS",
@@ -97,6 +105,7 @@ __all__ = [
     "similarity_histograms",
     "sparse_nearest",
     "spearman",
+    "templates_from",
     "uniformity",
     "untrained_copy",
     "wilson",

@@ -1,6 +1,6 @@
 """Retrieval across modalities: each image asks for its captions, each caption for its image."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -23,7 +23,9 @@ class Ranks(NamedTuple):
 
 
 @torch.no_grad()
-def cross_modal_ranks(images: Tensor, texts: Tensor, owner: Tensor, *, ids: Tensor | None = None) -> Ranks:
+def cross_modal_ranks(
+    images: Tensor, texts: Tensor, owner: Tensor, *, ids: Tensor | None = None, stands_for: Tensor | None = None
+) -> Ranks:
     """Rank all texts for each image, and all images for each text, by cosine.
 
     Exact. A few queries at a time, so memory is linear in the number of rows. The place is one more than the number of
@@ -36,6 +38,9 @@ def cross_modal_ranks(images: Tensor, texts: Tensor, owner: Tensor, *, ids: Tens
         owner: (M,) integers, the row number of the image that each text belongs to.
         ids: (M,) integers, equal for equal texts: a text that equals one of the image's own is then right, too, and so
             is, for a text, every image with an equal one. None: a text is right for its owner alone.
+        stands_for: (E,) integers where `texts` are (E, D) examples of the M texts, such as images that have them as
+            captions: the number of the text that each is an example of. The greatest similarity of its examples is the
+            text's; a text without one is last.
 
     >>> cross_modal_ranks(torch.eye(2), torch.eye(2)[[0, 1, 0]], torch.tensor([0, 1, 1])).text_to_image.tolist()
     [1, 1, 2]
@@ -43,15 +48,22 @@ def cross_modal_ranks(images: Tensor, texts: Tensor, owner: Tensor, *, ids: Tens
     check_rows("images", images)
     check_rows("texts", texts)
     check_alike("images", images, "texts", texts, features_only=True)
-    check_ids("owner", owner, len(texts), texts)
+    if stands_for is None:
+        check_ids("owner", owner, len(texts), texts)
+    else:
+        check_ids("stands_for", stands_for, len(texts), texts)
+        if len(owner) == 0 or int(stands_for.min()) < 0 or int(stands_for.max()) >= len(owner):
+            raise ValueError(
+                f"stands_for goes up to {int(stands_for.max())}, expected numbers of the {len(owner)} texts"
+            )
     if int(owner.min()) < 0 or int(owner.max()) >= len(images):
         raise ValueError(
             f"owner goes from {int(owner.min())} to {int(owner.max())}, expected from 0 to {len(images) - 1}, rows of "
             "images"
         )
-    own = torch.arange(len(texts), device=texts.device)
+    own = torch.arange(len(owner), device=texts.device)
     if ids is not None:
-        check_ids("ids", ids, len(texts), texts)
+        check_ids("ids", ids, len(owner), texts)
         ids = ids.unique(return_inverse=True)[1]
     ids = own if ids is None else ids
     for name, x in (("images", images), ("texts", texts)):
@@ -61,16 +73,43 @@ def cross_modal_ranks(images: Tensor, texts: Tensor, owner: Tensor, *, ids: Tens
     of_texts = torch.stack([own, ids])  # (2, M)
     u, v = unit(images), unit(texts)
     asking = owner.long().unique()
-    return Ranks(asking, _ranks(u, v, asking, of_images, of_texts), _ranks(v, u, own, of_texts, of_images))
+    if stands_for is not None:
+        stands_for, order = stands_for.long().sort(stable=True)
+        v = v[order]
+
+    def texts_for(part: Tensor) -> Tensor:
+        """(part, M) similarities of some images."""
+        s = u[part] @ v.T
+        return s if stands_for is None else _greatest(s.T, stands_for, len(own)).T
+
+    def images_for(part: Tensor) -> Tensor:
+        """(part, N) similarities of some texts, whose numbers follow each other."""
+        if stands_for is None:
+            return v[part] @ u.T
+        first, last = torch.searchsorted(stands_for, torch.stack([part[0], part[-1] + 1])).tolist()
+        return _greatest(v[first:last] @ u.T, stands_for[first:last] - part[0], len(part))
+
+    return Ranks(
+        asking,
+        _ranks(texts_for, asking, of_images, of_texts, max(len(texts), len(own))),
+        _ranks(images_for, own, of_texts, of_images, len(images) * -(-len(texts) // len(own))),
+    )
 
 
-def _ranks(query: Tensor, keys: Tensor, asking: Tensor, of_query: Tensor, of_keys: Tensor) -> Tensor:
+def _greatest(s: Tensor, number: Tensor, count: int) -> Tensor:
+    """(E, N) to (count, N), the greatest of the rows of each number."""
+    return s.new_full((count, s.shape[1]), -torch.inf).scatter_reduce_(0, number[:, None].expand_as(s), s, "amax")
+
+
+def _ranks(
+    similar: Callable[[Tensor], Tensor], asking: Tensor, of_query: Tensor, of_keys: Tensor, entries: int
+) -> Tensor:
     """(Q,) places of the best right key. `of_query`, `of_keys`: (2, K) row numbers and ids; right share an id."""
     (rows, ids), key_ids = of_query[:, of_query[0].argsort(stable=True)], of_keys[1].sort()
-    tie = 8 * torch.finfo(query.dtype).eps  # what rounding makes of equal cosines
     places = []
-    for part in asking.split(max(1, _ENTRIES // len(keys))):
-        s = query[part] @ keys.T  # (part, M)
+    for part in asking.split(max(1, _ENTRIES // entries)):
+        s = similar(part)  # (part, M)
+        tie = 8 * torch.finfo(s.dtype).eps  # what rounding makes of equal cosines
         first, last = torch.searchsorted(rows, part[:1]), torch.searchsorted(rows, part[-1:], right=True)
         inside = slice(int(first), int(last))
         begin = torch.searchsorted(key_ids.values, ids[inside])
@@ -79,7 +118,7 @@ def _ranks(query: Tensor, keys: Tensor, asking: Tensor, of_query: Tensor, of_key
         column = of_keys[0][key_ids.indices[begin.repeat_interleave(often) + place]]
         row = torch.searchsorted(part, rows[inside]).repeat_interleave(often)
         best = s.new_full((len(part),), -torch.inf).scatter_reduce_(0, row, s[row, column], "amax")
-        s[row, column] = -torch.inf  # what is left is wrong
+        s[row, column] = torch.nan  # what compares is wrong
         places.append(1 + (s >= (best - tie)[:, None]).sum(1))
     return torch.cat(places)
 
@@ -90,6 +129,7 @@ def cross_modal(
     owner: Tensor,
     *,
     ids: Tensor | None = None,
+    stands_for: Tensor | None = None,
     cutoffs: Sequence[int] = (1, 5, 10),
     count: int = 200,
     seed: int = 0,
@@ -100,7 +140,7 @@ def cross_modal(
     so the bootstrap draws images, each with all its captions.
 
     Args:
-        images, texts, owner, ids: see `cross_modal_ranks`.
+        images, texts, owner, ids, stands_for: see `cross_modal_ranks`.
         cutoffs: the k of recall@k; those of as many as there are answers, or more, are left out.
         count, seed: of the bootstrap's resamples.
 
@@ -108,11 +148,11 @@ def cross_modal(
     """
     if not cutoffs or min(cutoffs) < 1:
         raise ValueError(f"cutoffs is {list(cutoffs)}, expected whole numbers of at least 1")
-    found = cross_modal_ranks(images, texts, owner, ids=ids)
+    found = cross_modal_ranks(images, texts, owner, ids=ids, stands_for=stands_for)
     group = torch.searchsorted(found.images, owner.long())  # (M,) among the images that have a caption
     metrics: dict[str, Estimate] = {}
     for words, ranks, groups, answers in (
-        (IMAGE_TO_TEXT, found.image_to_text, torch.arange(len(found.images)), len(texts)),
+        (IMAGE_TO_TEXT, found.image_to_text, torch.arange(len(found.images)), len(owner)),
         (TEXT_TO_IMAGE, found.text_to_image, group, len(images)),
     ):
         metrics |= _measured(words, ranks.cpu(), groups.cpu(), answers, cutoffs, count, seed)

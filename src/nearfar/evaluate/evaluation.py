@@ -117,7 +117,12 @@ def evaluate(
             measure = PROTOCOLS[protocol]
             if measure.needs == "labels" and not labelled:
                 continue
-            if measure.reads and name in ("raw", "prepared") and not hasattr(encoder, "embed_texts"):  # as pixels
+            if (
+                measure.reads
+                and not measure.raw
+                and name in ("raw", "prepared")
+                and not hasattr(encoder, "embed_texts")
+            ):
                 continue
             if protocol not in getattr(encoder, "protocols", protocols):  # it says what it is worth measuring by
                 continue

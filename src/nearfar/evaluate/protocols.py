@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from nearfar.data.dataset import Captions
 from nearfar.data.groups import caption_ids
 from nearfar.evaluate.augment import augment
 from nearfar.evaluate.classification import classification, probabilities
@@ -28,9 +29,9 @@ from nearfar.evaluate.linear import linear_probe
 from nearfar.evaluate.metrics import Estimate, accuracy, mean_estimate, resamples, share, with_interval
 from nearfar.evaluate.retrieval import retrieval
 from nearfar.evaluate.similarity import sentence_similarity
-from nearfar.evaluate.task import Measure, Outcome, Task, arrays
+from nearfar.evaluate.task import Measure, Outcome, Part, Task, arrays
 from nearfar.evaluate.verification import FALSE_RATES, Roc, draw_pairs, pair_similarity, roc
-from nearfar.evaluate.zero_shot import EmbedTexts, class_weights
+from nearfar.evaluate.zero_shot import EmbedTexts, class_weights, templates_from
 from nearfar.evaluate.zero_shot import zero_shot as by_names
 from nearfar.losses.arguments import unit
 from nearfar.views.presets import simclr, view_generator
@@ -228,8 +229,12 @@ def zero_shot(task: Task, seed: int) -> Outcome:
     names = task.train.images.classes
     if names is None:
         raise ValueError("the classes have no names, which zero-shot classification reads")
-    weights = class_weights(_reading(task), names, task.settings.templates, batch_size=task.batch_size)
-    return by_names(
+    templates: str | Sequence[str] | None = task.settings.templates
+    if templates is None and (told := _captions(task.train)) is not None:
+        texts = (text for several in told for text in several)
+        templates = templates_from(texts, names) or None
+    weights = class_weights(_reading(task), names, templates, batch_size=task.batch_size)
+    outcome = by_names(
         task.test_features,
         task.test.labels,
         weights,
@@ -237,25 +242,60 @@ def zero_shot(task: Task, seed: int) -> Outcome:
         count=task.settings.resamples,
         seed=seed,
     )
+    if isinstance(templates, tuple):
+        outcome.notes.append(f"the sentences are {len(templates)} of the training captions, such as {templates[0]!r}")
+    return outcome
 
 
 def captions(task: Task, seed: int) -> Outcome:
     """Each image asks for its captions and each caption for its image; captions that say the same are all right."""
-    found = getattr(task.test.images, "captions", None)
-    if found is None:
+    of = _captions(task.test)
+    if of is None:
         raise ValueError(f"the {task.test.name} part has no captions")
-    of = [found[row] for row in task.test.rows.tolist()]
     texts = [text for several in of for text in several]
     owner = torch.arange(len(of)).repeat_interleave(torch.tensor([len(several) for several in of]))
-    return cross_modal(
+    ids, stands_for, notes = caption_ids(texts), None, []
+    if hasattr(task.encoder, "embed_texts"):
+        embedded = _embedded(task, texts)
+    else:
+        rows, stands_for = _examples(task, texts)
+        embedded = task.train_features[rows]
+        missing = len(texts) - len(stands_for.unique())
+        notes = [
+            f"{task.name}: a caption is as similar as the training images that have it"
+            + (f"; {missing} of {len(texts)} have none" if missing else "")
+        ]
+    outcome = cross_modal(
         task.test_features,
-        _embedded(task, texts),
+        embedded,
         owner,
-        ids=caption_ids(texts),
+        ids=ids,
+        stands_for=stands_for,
         cutoffs=task.settings.cutoffs,
         count=task.settings.resamples,
         seed=seed,
     )
+    outcome.notes.extend(notes)
+    return outcome
+
+
+def _captions(part: Part) -> Captions | None:
+    """Of each sample of the part."""
+    found: Captions | None = getattr(part.images, "captions", None)
+    return None if found is None else [found[row] for row in part.rows.tolist()]
+
+
+def _examples(task: Task, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
+    """Training images with one of these captions: (E,) their places, and (E,) the number of the caption."""
+    known: dict[str, list[int]] = {}
+    for place, several in enumerate(_captions(task.train) or ()):
+        for text in dict.fromkeys(several):
+            known.setdefault(text, []).append(place)
+    pairs = [(place, number) for number, text in enumerate(texts) for place in known.get(text, ())]
+    if not pairs:
+        raise ValueError("it reads no texts, and no training image has a caption of the test part, to find it by")
+    places, numbers = torch.tensor(pairs).T
+    return places, numbers
 
 
 def similarity(task: Task, seed: int) -> Outcome:
@@ -331,6 +371,7 @@ PROTOCOLS: dict[str, Measure] = {
         ("cutoffs", "resamples"),
         needs="images",
         reads=True,
+        raw=True,
     ),
     "similarity": Measure(
         similarity,

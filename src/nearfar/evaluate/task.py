@@ -120,7 +120,8 @@ class Measure:
     settings: tuple[str, ...] = ()  # of `ProtocolConfig`, that the result depends on
     seeded: bool = False  # the result depends on the seed, so that several are worth their time
     needs: Literal["labels", "boxes", "images"] = "labels"  # of the data; images alone are enough for the last
-    reads: bool = False  # for encoders of images and texts alone
+    reads: bool = False  # for encoders of images and texts
+    raw: bool = False  # and yet for the raw baseline, too
 
 
 def arrays(**tensors: Tensor) -> Curves:

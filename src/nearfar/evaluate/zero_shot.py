@@ -1,6 +1,8 @@
 """Zero-shot classification: the names of the classes, put into sentences, are the classifier."""
 
-from collections.abc import Callable, Sequence
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import torch
@@ -16,6 +18,7 @@ EmbedTexts = Callable[[list[str]], Tensor]  # B texts to (B, D)
 # Of general use; for data of one kind, sentences as its captions have them are better.
 TEMPLATES = ("a photo of a {}.", "a picture of a {}.", "an image of a {}.", "a {}.", "{}")
 SLOT = "{}"  # where the name goes
+MOST_TEMPLATES = 256  # that are taken from captions
 LARGEST_FILE = 1 << 20  # bytes of a file of templates
 
 
@@ -41,6 +44,23 @@ def read_templates(given: str | Path | Sequence[str] | None = None) -> tuple[str
         if SLOT not in template:
             raise ValueError(f"{source}: {template[:60]!r} has no {SLOT}, expected it where the class name goes")
     return templates
+
+
+def templates_from(captions: Iterable[str], classes: Sequence[str]) -> tuple[str, ...]:
+    """The sentences that captions put the classes' names into, the usual ones first; none where no name occurs.
+
+    A name counts as a word of its own; of several that begin at one place the longest is taken out.
+
+    >>> templates_from(["a red letter K on blue", "a red letter B on blue", "a blue dot"], ["B", "K"])
+    ('a red letter {} on blue',)
+    """
+    names = sorted((" ".join(name.replace("_", " ").split()) for name in classes), key=len, reverse=True)
+    words = re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, filter(None, names)))})(?!\w)") if any(names) else None
+    found: Counter[str] = Counter()
+    for caption in captions:
+        if words is not None and SLOT not in caption and (match := words.search(caption)):
+            found[f"{caption[: match.start()]}{SLOT}{caption[match.end() :]}"] += 1
+    return tuple(template for template, _ in found.most_common(MOST_TEMPLATES))
 
 
 def prompts(classes: Sequence[str], templates: str | Path | Sequence[str] | None = None) -> list[list[str]]:
