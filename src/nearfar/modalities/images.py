@@ -61,6 +61,9 @@ class Images:
             published_stem=self.config.pretrained,
         )
 
+    def options(self) -> dict[str, Any]:
+        return {}
+
     def views(self, samples: Tensor, source: Dataset, index: Tensor, *, seed: int, step: int) -> list[Tensor]:
         return make_views(samples, self.recipes, seed=seed, step=step, out=self._room_for(samples))
 

@@ -29,6 +29,10 @@ class Modality(Protocol):
         """
         ...
 
+    def options(self) -> dict[str, Any]:
+        """Options of methods that the data know better than the defaults; a method takes those that it has."""
+        ...
+
     def views(self, samples: Tensor, source: Dataset, index: Tensor, *, seed: int, step: int) -> list[Tensor]:
         """What the method sees of a batch in training: the same seed and step always give the same.
 

@@ -70,6 +70,8 @@ def open_text_parts(
             spec,
             split=split,
             text_column=sources.text_column,
+            partner_column=sources.partner_column,
+            negative_column=sources.negative_column,
             label_column=sources.label_column,
             classes=classes,
             strict=sources.strict,

@@ -287,10 +287,12 @@ def build_method(config: TrainConfig, samples: int, *, untrained: bool = False) 
         if option not in known:
             raise ValueError(f"{config.method} has no option {option!r}{nearest(option, known)}")
     torch.manual_seed(config.seed)
-    encoder = modality_of(config).encoder(untrained=untrained)
+    modality = modality_of(config)
+    encoder = modality.encoder(untrained=untrained)
     features: int = encoder.num_features  # type: ignore[assignment]
+    options = {name: value for name, value in modality.options().items() if name in known} | config.options
     try:
-        return METHODS[config.method](encoder, features=features, samples=samples, **config.options)
+        return METHODS[config.method](encoder, features=features, samples=samples, **options)
     except TypeError as error:
         raise ValueError(f"{config.method} does not take these options: {error}") from None
 
