@@ -86,7 +86,7 @@ class Images:
     def ids(self, source: Dataset) -> Tensor:
         return source.groups if source.groups is not None else torch.arange(len(source))
 
-    def baseline(self, train: Dataset) -> Callable[[Tensor], Tensor] | None:
+    def baseline(self, train: Dataset, test: Dataset) -> Callable[[Tensor], Tensor] | None:
         return None
 
     def card(self) -> dict[str, Any]:

@@ -56,8 +56,11 @@ class Modality(Protocol):
         """(N,): samples with equal ids are never negatives of each other."""
         ...
 
-    def baseline(self, train: Dataset) -> Callable[[Tensor], Tensor] | None:
-        """What prepared samples are worth before anything is learned, as an encoder; None: their values."""
+    def baseline(self, train: Dataset, test: Dataset) -> Callable[[Tensor], Tensor] | None:
+        """What prepared samples are worth before anything is learned, as an encoder; None: their values.
+
+        No label of theirs may be used.
+        """
         ...
 
     @property

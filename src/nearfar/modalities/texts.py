@@ -13,7 +13,6 @@ from nearfar.data import Dataset, TextDataset, Tokenizer, caption_ids, merged_id
 from nearfar.evaluate.tfidf import TfIdf
 from nearfar.nn.text import text_encoder
 
-_TERMS = 4096  # words that tf-idf counts, at most
 DROPOUT = 0.1  # of an encoder whose only view it is
 
 
@@ -57,17 +56,35 @@ class Tokens:
 
 
 class Words:
-    """What sentences know before anything is learned: tf-idf of their words, of tokens or of texts."""
+    """What sentences know before anything is learned: tf-idf of all their words, in sparse rows.
 
-    protocols = ("knn", "similarity")  # on thousands of words a linear probe takes longest and finds little more
+    Terms and idf are those of all sentences that take part, as `TfidfVectorizer.fit` would be given them: no label and
+    no score is used. Pairs are compared by the idf of the compared sentences alone, which serves them best.
 
-    def __init__(self, texts: TextDataset, tokenizer: Tokenizer) -> None:
-        self.tfidf, self.tokenizer = TfIdf([*texts.texts, *(texts.partners or ())], most=_TERMS), tokenizer
+    Args:
+        train, test: the texts of both parts.
+        tokenizer: turns tokens back into texts, where there are tokens alone.
+    """
+
+    protocols = ("knn", "linear", "similarity")
+
+    def __init__(self, train: TextDataset, test: TextDataset, tokenizer: Tokenizer) -> None:
+        texts = [text for part in (train, test) for text in (*part.texts, *(part.partners or ()))]
+        self.tfidf, self.tokenizer = TfIdf(texts), tokenizer
+
+    def sparse_rows(self, data: Tokens, rows: Tensor) -> Tensor:
+        """(K,) numbers of texts to (K, V): memory is that of the words."""
+        return self.tfidf.sparse([data.texts[row] for row in rows.tolist()])
+
+    def cosines(self, first: Sequence[str], second: Sequence[str]) -> Tensor:
+        """(P,) of pairs of texts."""
+        return TfIdf([*first, *second]).cosines(first, second)
 
     def __call__(self, tokens: Tensor) -> Tensor:
-        return self.tfidf(self.tokenizer.decode(tokens))
+        return self.embed_texts(self.tokenizer.decode(tokens))
 
     def embed_texts(self, texts: Sequence[str]) -> Tensor:
+        """(B, V), dense: for a few texts."""
         return self.tfidf(texts)
 
 
@@ -139,9 +156,9 @@ class Texts:
             alike = merged_ids(torch.arange(len(source)).repeat(2), said)[: len(source)]
         return alike if source.groups is None else merged_ids(source.groups, alike)
 
-    def baseline(self, train: Dataset) -> Callable[[Tensor], Tensor]:
-        assert isinstance(train, Tokens) and self.tokenizer is not None
-        return Words(train.source, self.tokenizer)
+    def baseline(self, train: Dataset, test: Dataset) -> Callable[[Tensor], Tensor]:
+        assert isinstance(train, Tokens) and isinstance(test, Tokens) and self.tokenizer is not None
+        return Words(train.source, test.source, self.tokenizer)
 
     def card(self) -> dict[str, Any]:
         return {"modality": "text", "preprocessing": "tokens by tokenizer.json, 0 where there is no text"}

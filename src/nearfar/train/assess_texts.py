@@ -34,7 +34,8 @@ def assess_texts(
 ) -> Results:
     """Measure a text encoder beside tf-idf and its untrained self; arguments as `assess` has them."""
     train, tested, split, notes = open_text_parts(data, test, sources, seed=seed)
-    encoders: dict[str, Callable[[Tensor], Tensor]] = {"trained": model, "raw": Words(train, model.tokenizer)}
+    raw = Words(train, tested, model.tokenizer)
+    encoders: dict[str, Callable[[Tensor], Tensor]] = {"trained": model, "raw": raw}
     fresh = untrained(spec, device=next(model.parameters()).device)
     if fresh is not None:
         encoders["untrained"] = fresh.eval()
@@ -51,7 +52,11 @@ def assess_texts(
         batch_size=batch_size,
         progress=console.is_terminal,
         known=notes,
-        origins={"trained": spec, "untrained": f"{spec}, as it was first drawn", "raw": "tf-idf of the words"},
+        origins={
+            "trained": spec,
+            "untrained": f"{spec}, as it was first drawn",
+            "raw": "tf-idf of all words, idf of all sentences compared",
+        },
         finished=finished,
     )
 
