@@ -107,9 +107,9 @@ class Tokenizer:
         stored = (backend.truncation or {}).get("max_length", DEFAULT_LENGTH)
         return cls(backend, length=stored if length is None else length)
 
-    def save(self, folder: str | Path) -> Path:
-        """Write `tokenizer.json` into the folder; returns the file."""
-        file = Path(folder) / FILE
+    def save(self, folder: str | Path, name: str = FILE) -> Path:
+        """Write `tokenizer.json`, or by another name, into the folder; returns the file."""
+        file = Path(folder) / name
         file.parent.mkdir(parents=True, exist_ok=True)
         with replacing(file) as fresh:
             fresh.write_text(self._backend.to_str(pretty=True), encoding="utf-8")
