@@ -126,7 +126,9 @@ medians over {arguments.rounds} interleaved rounds; ratios are taken within a ro
 
 embed reads, prepares (crop, resize, normalise), computes and writes a .parquet file; the bare pass computes alone, over
 prepared batches that lie in memory. To decode a small JPEG and prepare it takes a core about as long (some 0.35 ms) as
-the tiny encoder's pass, so that with two cores there is nothing left to hide it behind. Run again: `python benchmarks/embed.py`.
+the tiny encoder's pass, so that with two cores there is nothing left to hide it behind.
+
+Run again: `python benchmarks/embed.py`.
 """
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     arguments.out.write_text(text)

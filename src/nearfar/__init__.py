@@ -1,7 +1,11 @@
 """Contrastive representation learning: pull what belongs together near, push the rest far."""
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # what a type checker is to know of `__getattr__`
+    from nearfar.embeddings import embed as embed
+    from nearfar.export import load as load
 
 __version__ = "0.1.0"
 

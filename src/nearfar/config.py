@@ -19,6 +19,8 @@ class ReadConfig:
     label_column: str | None = None  # of a table
     caption_column: str | None = None  # of a table of images: what each shows
     text_column: str | None = None  # of a table of sentences
+    partner_column: str | None = None  # of a table of sentences: what belongs to each, the other text of a pair
+    negative_column: str | None = None  # of a table of sentences: what does not, the third text of a triple
     stream: bool = False  # decode at every look instead of packing
     strict: bool = False  # stop at a broken file instead of skipping it
 

@@ -81,11 +81,48 @@ def test_triples(tmp_path: Path, names: tuple[str, str, str]) -> None:
     assert data.subset(torch.tensor([0])).negatives == ["c"]
 
 
+def test_columns_of_any_name(tmp_path: Path) -> None:
+    rows: list[dict[str, object]] = [{"text": "a", "positive": "b", "other": "c", "wrong": "d"}]
+    path = write(tmp_path / "t.csv", rows)
+    data = open_texts(path)  # a column called positive says what it is
+    assert (data.texts, data.partners, data.negatives) == (["a"], ["b"], None) and data.paired
+    data = open_texts(path, text_column="other", partner_column="text", negative_column="wrong")
+    assert (data.texts, data.partners, data.negatives) == (["c"], ["a"], ["d"])
+    data = open_texts(path, negative_column="wrong")
+    assert (data.texts, data.partners, data.negatives) == (["a"], ["b"], ["d"])
+    data = open_texts(path, text_column="other")
+    assert (data.texts, data.partners, data.negatives) == (["c"], None, None) and not data.paired
+
+
+def test_pairs_that_are_judged_are_sentences(tmp_path: Path) -> None:
+    scored = open_texts(
+        write(tmp_path / "s.csv", [{"s1": "a", "s2": "b", "score": 1}, {"s1": "c", "s2": "d", "score": 5}])
+    )
+    assert not scored.paired
+    alone = scored.sentences()
+    assert alone.texts == ["a", "c", "b", "d"] and alone.partners is None and alone.scores is None
+    assert alone.groups is not None and alone.groups.tolist() == [0, 1, 0, 1]  # never negatives, never split
+    assert len(alone.names) == len(set(alone.names)) == 4
+    nli = [
+        {"premise": "a", "hypothesis": "b", "label": "contradiction"},
+        {"premise": "c", "hypothesis": "d", "label": "x"},
+    ]
+    labelled = open_texts(write(tmp_path / "n.csv", nli))
+    assert not labelled.paired and labelled.sentences().labels is not None
+    assert open_texts(write(tmp_path / "p.csv", [{"s1": "a", "s2": "b"}])).paired
+    triple = open_texts(write(tmp_path / "t.csv", [{"anchor": "a", "positive": "b", "negative": "c", "label": "x"}]))
+    assert triple.paired
+    plain = open_texts(write(tmp_path / "l.csv", [{"text": "a"}]))
+    assert plain.sentences() is plain
+
+
 @pytest.mark.parametrize(
     ("name", "content", "arguments", "message"),
     [
         ("t.csv", "a,b\n1,2\n", {}, "no column of texts among 'a', 'b'; name it with text_column"),
         ("t.csv", "a,b\n1,2\n", {"text_column": "c"}, "no column 'c' for the text"),
+        ("t.csv", "a,b\n1,2\n", {"text_column": "a", "partner_column": "c"}, "no column 'c' for the partner"),
+        ("t.csv", "a,b\n1,2\n", {"negative_column": "b"}, "no column of partners beside 'b'"),
         ("t.csv", "text\n", {}, "has no texts"),
         ("t.csv", "text\nhello\n", {"labels": True}, "no column of labels"),
         ("t.txt", "hello\n", {"split": "test"}, "has no splits"),

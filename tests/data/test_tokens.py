@@ -128,6 +128,17 @@ def test_a_tokenizer_like_berts(tmp_path: Path) -> None:
     assert bert.decode(ids) == ["a red car", "two dogs run over a"]
 
 
+def test_what_is_named_as_special_is_special(tmp_path: Path) -> None:
+    """Also where the file does not say so."""
+    names = ["[PAD]", "[CLS]", "[SEP]", "[MASK]", "[UNK]"]
+    file = hugging_face(tmp_path, names) / "tokenizer.json"
+    stated = json.loads(file.read_text())
+    for token in stated["added_tokens"]:
+        token["special"] = token["content"] == "[UNK]"
+    file.write_text(json.dumps(stated))
+    assert Tokenizer.load(file).special == (0, 1, 2, 3, 4)
+
+
 def test_padding_of_another_id_is_exchanged_with_zero(tmp_path: Path) -> None:
     names = ["<s>", "<pad>", "</s>", "<mask>", "<unk>"]  # RoBERTa's order
     roberta = Tokenizer.load(hugging_face(tmp_path, names))

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from nearfar.data import Tokenizer
 from nearfar.methods import Batch, SimCSE
+from nearfar.methods.simcse import row_numbers
 from nearfar.nn import TextEncoder
 from tests.losses.agreement import rows
 from tests.references.similarity import cosine, log_sum_exp
@@ -60,6 +61,35 @@ def test_supervised_equals_the_papers_double_loop(ids: Tensor) -> None:
     assert step.candidates == 2 * B
 
 
+def test_a_contradiction_is_no_negative_of_whom_it_repeats() -> None:
+    """What contradicts one sentence may be, word for word, another sentence or what follows from it."""
+    method = make(dropout=0.0).double().eval()
+    first, second, third = make_batch(3).views
+    third[1], third[2], third[3] = first[4], second[5], third[0]
+    longer = torch.cat([third, torch.zeros(B, 0, dtype=torch.long)], 1)
+    encoded = method.encode(Batch([first, second, longer], IDS, IDS))
+    z1, z2, z3 = (encoded[name] for name in ("z1", "z2", "z3"))
+    expected = []
+    for i in range(B):
+        own = (first[i].tolist(), second[i].tolist())
+        others = [*z2, *(z3[j] for j in range(B) if third[j].tolist() not in own)]
+        expected.append(log_sum_exp([cosine(z1[i], z) / 0.05 for z in others]) - cosine(z1[i], z2[i]) / 0.05)
+    torch.testing.assert_close(method.contrast(encoded).loss, torch.stack(expected).mean())
+    alone = {name: x for name, x in encoded.items() if name != "texts"}
+    assert method.contrast(alone).loss > method.contrast(encoded).loss + 1e-6
+
+
+def test_rows_of_tokens_have_numbers_by_what_they_say() -> None:
+    tokens = torch.randint(1, 50_000, (4000, 60), generator=torch.Generator().manual_seed(0))
+    tokens[2000:, 30:] = 0
+    tokens[1::2] = tokens[::2]
+    tokens[1::2, 0] += 1  # one token apart
+    numbers = row_numbers(tokens)
+    assert len(numbers.unique()) == len(tokens)
+    assert torch.equal(row_numbers(tokens[2000:, :30]), numbers[2000:])
+    assert not torch.equal(row_numbers(torch.tensor([[5, 7]])), row_numbers(torch.tensor([[7, 5]])))
+
+
 def test_one_view_is_read_twice_under_two_dropouts() -> None:
     method = make()
     encoded = method.encode(make_batch(1))
@@ -68,7 +98,7 @@ def test_one_view_is_read_twice_under_two_dropouts() -> None:
     method.eval()
     encoded = method.encode(make_batch(1))
     assert torch.equal(encoded["z1"], encoded["z2"])
-    assert method.encode(make_batch(3)).keys() == {"z1", "z2", "z3", "ids"}
+    assert method.encode(make_batch(3)).keys() == {"z1", "z2", "z3", "ids", "texts"}
 
 
 def test_an_encoder_without_dropout_has_no_views() -> None:
@@ -106,8 +136,8 @@ def test_masked_words_cost_what_their_probability_says() -> None:
 
     step = method.contrast(encoded)
     mean = total.sum() / seen["c"].sum()
-    torch.testing.assert_close(step.log["perplexity"].double(), mean.exp(), rtol=1e-5, atol=0)
-    torch.testing.assert_close(step.loss, step.log["contrastive"] + 0.1 * mean, rtol=1e-6, atol=0)
+    torch.testing.assert_close(step.log["word_perplexity"].double(), mean.exp(), rtol=1e-5, atol=0)
+    torch.testing.assert_close(step.loss, step.log["info_nce"] + 0.1 * mean, rtol=1e-6, atol=0)
     step.loss.backward()
     assert all(p.grad is not None for p in method.parameters())
 
@@ -129,7 +159,7 @@ def test_masks_change_with_the_step_and_with_nothing_else() -> None:
 def test_warm_up_learns_masked_words_alone() -> None:
     method, batch = make(warmup=0.5), make_batch(1)
     step = method(batch)
-    torch.testing.assert_close(step.loss, step.log["perplexity"].log())
+    torch.testing.assert_close(step.loss, step.log["word_perplexity"].log())
     assert step.candidates == 0
     step.loss.backward()
     assert all((p.grad == 0).all() for p in method.projector.parameters())
@@ -141,7 +171,7 @@ def test_warm_up_learns_masked_words_alone() -> None:
 def test_a_batch_without_a_masked_word_costs_nothing() -> None:
     method = make(mlm=1.0, mask_rate=0.0)
     step = method(make_batch(1))
-    assert step.log["perplexity"] == 1
+    assert step.log["word_perplexity"] == 1
     step.loss.backward()
 
 
@@ -163,6 +193,9 @@ def test_mistakes_are_told() -> None:
         make(warmup=2)
     with pytest.raises(ValueError, match="mlm is -1"):
         make(mlm=-1)
+    with pytest.raises(ValueError, match="the tokenizer has no mask token"):
+        make(warmup=0.5, mask_token=None)
+    assert make(mask_token=None).masked_words is None
 
 
 SUBJECTS = ("a dog", "the old man", "my sister", "a small bird")
@@ -215,7 +248,7 @@ def test_perplexity_falls_below_that_of_words_without_context() -> None:
         encoder, features=32, warmup=1.0, mask_token=tokenizer.mask, special_tokens=tokenizer.special, mask_rate=0.3
     )
     logs = trained(method, tokens, 80, lr=3e-3)
-    first, last = (sum(log["perplexity"] for log in part) / len(part) for part in (logs[:2], logs[-5:]))
+    first, last = (sum(log["word_perplexity"] for log in part) / len(part) for part in (logs[:2], logs[-5:]))
     counts = torch.bincount(tokens[tokens > 3]).float()
     alone = torch.distributions.Categorical(counts).entropy().exp()
     assert first > 0.5 * tokenizer.vocabulary

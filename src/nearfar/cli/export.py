@@ -29,6 +29,8 @@ def main(arguments: list[str]) -> int:
     if done.difference is not None:
         print(f"compared with the encoder on batches of 1 and 3: off by {done.difference:.1e} of the largest feature")
     print(f"{options.format}: {done.path}")
+    for path in done.beside:
+        print(f"beside it: {path}")
     if options.push:
         from nearfar.export.shapes import push_to_hub
 

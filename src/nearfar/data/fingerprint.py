@@ -6,11 +6,11 @@ import torch
 
 from nearfar.data.dataset import Dataset
 
-LOOKED_AT = 256  # pictures, evenly spaced; names, labels and captions enter all
+LOOKED_AT = 256  # pictures, evenly spaced; names, labels and texts enter all
 
 
 def fingerprint(data: Dataset) -> str:
-    """Another text as soon as a name, a label, a caption, the size or one of 256 evenly spaced pictures is another.
+    """Another text as soon as a name, a label, a text, the size or one of 256 evenly spaced pictures is another.
 
     >>> import numpy as np
     >>> from nearfar.data import ArrayDataset
@@ -25,6 +25,8 @@ def fingerprint(data: Dataset) -> str:
         digest.update(data.labels.to(torch.int64).numpy().tobytes())
     for texts in data.captions or ():
         digest.update("\0".join(texts).encode(errors="surrogateescape") + b"\1")
+    for text in getattr(data, "said", ()):  # of sentences: each, with its partner and its negative
+        digest.update(text.encode(errors="surrogateescape") + b"\0")
     some = torch.linspace(0, len(data) - 1, min(LOOKED_AT, len(data))).round().long()
     digest.update(data.fetch(some).numpy().tobytes())
     return digest.hexdigest()

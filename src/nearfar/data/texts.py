@@ -16,7 +16,7 @@ from nearfar.data.tables import READERS, path_and_rows, read_columns, read_text
 
 TEXTS = ("text", "texts", "sentence", "sentences", "caption", "title", "utterance", "query")
 FIRST = ("text_a", "anchor", "sentence1", "sentence_a", "sent0", "s1", "premise")
-SECOND = ("text_b", "positive", "sentence2", "sentence_b", "sent1", "s2", "hypothesis")
+SECOND = ("positive", "text_b", "sentence2", "sentence_b", "sent1", "s2", "hypothesis")
 THIRD = ("negative", "hard_neg")
 SCORES = ("score", "similarity", "similarity_score")
 LONGEST = 20_000  # characters: a tokenizer cuts what its encoder cannot read, this is where a text is no text
@@ -53,6 +53,33 @@ class TextDataset:
     def __len__(self) -> int:
         return len(self.texts)
 
+    @property
+    def paired(self) -> bool:
+        """Whether partners are known to belong to their texts: not where a score or a label says how far they do."""
+        judged = self.scores is not None or self.labels is not None
+        return self.partners is not None and (self.negatives is not None or not judged)
+
+    def sentences(self) -> "TextDataset":
+        """Every text of every pair as a sample of its own; the two of a pair are one group.
+
+        >>> pairs = TextDataset(["a", "b"], ["1", "2"], partners=["c", "d"], scores=torch.tensor([0.5, 4.0]))
+        >>> pairs.sentences().texts, pairs.sentences().groups.tolist()
+        (['a', 'b', 'c', 'd'], [0, 1, 0, 1])
+        """
+        if self.partners is None:
+            return self
+        groups = torch.arange(len(self)) if self.groups is None else self.groups
+        return replace(
+            self,
+            texts=[*self.texts, *self.partners],
+            names=[*self.names, *(f"{name}, partner" for name in self.names)],
+            partners=None,
+            negatives=None,
+            scores=None,
+            labels=None if self.labels is None else self.labels.repeat(2),
+            groups=groups.repeat(2),
+        )
+
     def subset(self, indices: Tensor) -> "TextDataset":
         """The texts (K,) `indices` as a data set of their own."""
         chosen = indices.tolist()
@@ -73,6 +100,8 @@ def open_texts(
     *,
     split: str | None = None,
     text_column: str | None = None,
+    partner_column: str | None = None,
+    negative_column: str | None = None,
     label_column: str | None = None,
     group_column: str | None = None,
     labels: bool | None = None,
@@ -85,10 +114,12 @@ def open_texts(
     Args:
         spec: .txt with a sentence a line (empty lines are nothing); or a .csv, .tsv, .jsonl or .parquet table with a
             column of texts, two of a pair (text_a and text_b, sentence1 and sentence2, …, and a score), or three of a
-            triple (anchor, positive, negative); or a folder with such a file for each split. A table's path may end in
-            ":column=value" or ":column!=value", as in `open_source`.
+            triple (anchor, positive, negative; or text, positive, negative); or a folder with such a file for each
+            split. A table's path may end in ":column=value" or ":column!=value", as in `open_source`.
         split: file of that name in a folder; of a table as in `open_source`; None takes all of a file.
-        text_column, label_column, group_column: of a table; None looks for the usual names.
+        text_column, label_column, group_column: of a table; None looks for the usual names. With a `text_column` alone
+            other texts of the table are left alone.
+        partner_column, negative_column: the second text of a pair, and the third of a triple.
         labels: whether to read labels; None reads them where there are some.
         classes: names of the labels in the order to number them, such as those of the training data.
         longest: characters of a text.
@@ -100,7 +131,7 @@ def open_texts(
     path = _file(Path(spec).expanduser(), split)
     lines = path.suffix.lower() == ".txt"
     columns, keep = _lines(path, split) if lines else _table(path, split)
-    used = _text_columns(path, columns, text_column)
+    used = _text_columns(path, columns, text_column, partner_column, negative_column)
     scored = find_column(columns, "score", None, SCORES, str(path)) if len(used) == 2 else None
     kept: dict[int, list[str]] = {}  # by row, its texts
     skipped: list[Skipped] = []
@@ -179,14 +210,22 @@ def _table(path: Path, split: str | None) -> tuple[Columns, list[int]]:
     return columns, rows_of_split(columns, None if split == path.stem else split, str(path))
 
 
-def _text_columns(path: Path, columns: Columns, name: str | None) -> list[list[object]]:
+def _text_columns(
+    path: Path, columns: Columns, name: str | None, partner: str | None, negative: str | None
+) -> list[list[object]]:
     """One, two or three columns: texts, pairs or triples."""
     where = str(path)
-    first = None if name else find_column(columns, "text", None, FIRST, where)
-    second = find_column(columns, "text", None, SECOND, where)
-    if first is not None and second is not None:
-        third = find_column(columns, "text", None, THIRD, where)
-        return [first, second] if third is None else [first, second, third]
+    second = None
+    if partner is not None or negative is not None or name is None:
+        second = find_column(columns, "partner", partner, SECOND, where)
+    if negative is not None and second is None:
+        raise ValueError(f"{path} has no column of partners beside {negative!r}; name it with partner_column")
+    if second is not None:
+        sure = partner is not None or find_column(columns, "partner", None, ("positive",), where) is second
+        first = find_column(columns, "text", name, (*FIRST, *TEXTS) if sure else FIRST, where)
+        if first is not None:
+            third = find_column(columns, "negative", negative, THIRD, where)
+            return [first, second] if third is None else [first, second, third]
     texts = find_column(columns, "text", name, TEXTS, where)
     if texts is None:
         raise ValueError(f"{path} has no column of texts among {listed(columns)}; name it with text_column")

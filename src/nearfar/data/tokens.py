@@ -54,7 +54,8 @@ class Tokenizer:
         self.vocabulary = max(backend.get_vocab(with_added_tokens=True).values()) + 1
         self.start, self.end, self.mask = (self._ours(_found(backend, n)) for n in (_START, _END, _MASK))
         added = backend.get_added_tokens_decoder()
-        self.special = tuple(sorted(int(self._ours(i) or 0) for i, token in added.items() if token.special))
+        named = {i for i in (PADDING, self.start, self.end, self.mask) if i is not None}  # special in any case
+        self.special = tuple(sorted({int(self._ours(i) or 0) for i, t in added.items() if t.special} | named))
 
     @classmethod
     def train(cls, texts: Iterable[str], *, vocabulary: int = 8192, length: int = DEFAULT_LENGTH) -> "Tokenizer":
@@ -106,9 +107,9 @@ class Tokenizer:
         stored = (backend.truncation or {}).get("max_length", DEFAULT_LENGTH)
         return cls(backend, length=stored if length is None else length)
 
-    def save(self, folder: str | Path) -> Path:
-        """Write `tokenizer.json` into the folder; returns the file."""
-        file = Path(folder) / FILE
+    def save(self, folder: str | Path, name: str = FILE) -> Path:
+        """Write `tokenizer.json`, or by another name, into the folder; returns the file."""
+        file = Path(folder) / name
         file.parent.mkdir(parents=True, exist_ok=True)
         with replacing(file) as fresh:
             fresh.write_text(self._backend.to_str(pretty=True), encoding="utf-8")

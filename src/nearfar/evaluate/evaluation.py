@@ -106,7 +106,7 @@ def evaluate(
             device=device,
             progress=progress,
         )
-        features = () if boxed else (task.train_features, task.test_features)
+        features = [] if boxed else [h for h in (task.train_features, task.test_features) if not h.is_sparse]
         broken = sum(int((~h.isfinite().all(1)).sum()) for h in features)
         if broken:
             line = f"{name}: the embeddings of {broken} images are not finite, so nothing was measured on them"

@@ -10,7 +10,9 @@ from nearfar.losses.arguments import accumulable
 
 _RANK = 256  # eigenvectors of the covariance that the curvature follows; the others count as alike
 _PART = 1 << 18  # entries of the features that are looked at together: forward and backward from one load of the cache
+_LOGITS = 1 << 22  # scores of sparse rows that are held at once
 _MEMORY = 20  # steps that L-BFGS remembers
+_SPARSE_MEMORY = 5  # the same of sparse features, which are many
 _SINGLE = 1e-5  # gradient up to which float32 gets, and float64 goes on from
 
 
@@ -56,7 +58,7 @@ def fit_logistic(
     """The minimum of mean cross-entropy + ‖W‖² / (2 c M), by full-batch L-BFGS; the bias is free.
 
     Args:
-        x: (M, F), standardised by the caller.
+        x: (M, F), standardised by the caller; or sparse, as it is.
         labels: (M,) int64.
         classes: C.
         c: inverse L2 strength, as scikit-learn's LogisticRegression has it.
@@ -73,11 +75,15 @@ def fit_logistic(
     x = accumulable(x)
     ridge = 1 / (c * len(x))
     with torch.no_grad(), torch.autocast(x.device.type, enabled=False):
-        problem = _Problem(x, labels, classes, ridge, curvature(x) if shape is None else shape)
-        point = x.new_zeros(classes, x.shape[1] + 1, dtype=torch.float64)
+        problem: _Problem | _SparseProblem
+        if x.is_sparse:
+            problem = _SparseProblem(x, labels, classes, ridge)
+        else:
+            problem = _Problem(x, labels, classes, ridge, curvature(x) if shape is None else shape)
+        point = torch.zeros(classes, x.shape[1] + 1, dtype=torch.float64, device=x.device)
         if start is not None:
             point = torch.cat([start[0], start[1][:, None]], 1).to(point)
-        search = _Search(problem, point)
+        search = _Search(problem, point, _SPARSE_MEMORY if x.is_sparse else _MEMORY)
         single = x.dtype == torch.float32
         search.run(iterations, max(tolerance, _SINGLE) if single else tolerance)
         if single and (refine or tolerance < _SINGLE):
@@ -126,12 +132,45 @@ class _Problem:
         return step
 
 
+class _SparseProblem:
+    """The same of sparse features, which are never held dense; the Hessian is approximated by its diagonal."""
+
+    def __init__(self, x: Tensor, labels: Tensor, classes: int, ridge: float) -> None:
+        self.x, self.labels, self.ridge = x.coalesce(), labels, ridge
+        self.share = (classes - 1) / classes**2
+        self.at_once = max(64, _LOGITS // classes)  # rows
+        self.parts: list[tuple[Tensor, Tensor]] = []
+        squares = torch.zeros(x.shape[1], dtype=torch.float64, device=x.device)
+        squares.index_add_(0, self.x.indices()[1], self.x.values().double().square())
+        self.inverse = 1 / (self.share * (squares + squares.mean()) / len(x) + ridge)  # (F,)
+
+    def __call__(self, point: Tensor) -> tuple[float, Tensor]:
+        if not self.parts or self.parts[0][0].dtype != self.x.dtype:
+            cut = [self.x.index_select(0, rows) for rows in torch.arange(len(self.x)).split(self.at_once)]
+            self.parts = [(part, part.T) for part in cut]
+        weight, bias = point[:, :-1].T.to(self.x.dtype).contiguous(), point[:, -1].to(self.x.dtype)
+        gradient, loss = torch.zeros_like(point), 0.0
+        for (part, turned), labels in zip(self.parts, self.labels.split(self.at_once), strict=True):
+            log_p = (torch.sparse.mm(part, weight) + bias).log_softmax(1)  # (rows, C)
+            loss -= float(log_p.gather(1, labels[:, None]).sum(dtype=torch.float64))
+            error = log_p.exp_()
+            error.scatter_add_(1, labels[:, None], -torch.ones_like(error[:, :1]))
+            gradient[:, :-1] += torch.sparse.mm(turned, error).T
+            gradient[:, -1] += error.sum(0)
+        gradient /= len(self.x)
+        gradient[:, :-1] += self.ridge * point[:, :-1]
+        return loss / len(self.x) + self.ridge / 2 * float(point[:, :-1].square().sum()), gradient
+
+    def solve(self, gradient: Tensor) -> Tensor:
+        return torch.cat([gradient[:, :-1] * self.inverse, gradient[:, -1:] / self.share], 1)
+
+
 class _Search:
     """L-BFGS from a good first guess of the curvature, so that full steps nearly always do."""
 
-    def __init__(self, problem: _Problem, point: Tensor) -> None:
+    def __init__(self, problem: _Problem | _SparseProblem, point: Tensor, memory: int) -> None:
         self.problem, self.point = problem, point
-        self.memory: deque[tuple[Tensor, Tensor, float]] = deque(maxlen=_MEMORY)  # steps, their change of gradient
+        self.memory: deque[tuple[Tensor, Tensor, float]] = deque(maxlen=memory)  # steps, their change of gradient
         self.evaluate()
 
     def evaluate(self) -> None:
@@ -153,6 +192,9 @@ class _Search:
             direction = direction - share * turned
             shares.append(share)
         direction = self.problem.solve(direction)
+        if self.memory and isinstance(self.problem, _SparseProblem):  # a diagonal is a poor guess: set right by a step
+            _, turned, inverse = self.memory[-1]
+            direction /= inverse * float((turned * self.problem.solve(turned)).sum())
         for (moved, turned, inverse), share in zip(self.memory, reversed(shares), strict=True):
             direction += (share - inverse * float((turned * direction).sum())) * moved
         return direction

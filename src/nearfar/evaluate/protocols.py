@@ -28,8 +28,9 @@ from nearfar.evaluate.knn import knn_votes, nearest
 from nearfar.evaluate.linear import linear_probe
 from nearfar.evaluate.metrics import Estimate, accuracy, mean_estimate, resamples, share, with_interval
 from nearfar.evaluate.retrieval import retrieval
-from nearfar.evaluate.similarity import sentence_similarity
+from nearfar.evaluate.similarity import correlation, pair_cosines
 from nearfar.evaluate.task import Measure, Outcome, Part, Task, arrays
+from nearfar.evaluate.tfidf import sparse_nearest
 from nearfar.evaluate.verification import FALSE_RATES, Roc, draw_pairs, pair_similarity, roc
 from nearfar.evaluate.zero_shot import EmbedTexts, class_weights, templates_from
 from nearfar.evaluate.zero_shot import zero_shot as by_names
@@ -45,9 +46,11 @@ def knn(task: Task, seed: int) -> Outcome:
     """Weighted k-NN: all metrics for the first k of the settings, the accuracy for the others."""
     settings = task.settings
     most = min(max(settings.neighbours), len(task.train))
-    similarity, index = nearest(
-        unit(task.test_features), unit(task.train_features), k=most, search=settings.search
-    )  # (N, most)
+    query, keys = task.test_features, task.train_features
+    if query.is_sparse:  # of length one already
+        similarity, index = sparse_nearest(query, keys, k=most)  # (N, most)
+    else:
+        similarity, index = nearest(unit(query), unit(keys), k=most, search=settings.search)
     labels = task.train.labels[index]
     outcome: Outcome | None = None
     for k in dict.fromkeys(min(k, most) for k in settings.neighbours):
@@ -304,8 +307,11 @@ def similarity(task: Task, seed: int) -> Outcome:
     first, second, scores = (getattr(pairs, name, None) for name in ("texts", "partners", "scores"))
     if first is None or second is None or scores is None:
         raise ValueError(f"the {task.test.name} part has no pairs of sentences with scores")
-    z1, z2 = (_embedded(task, texts) for texts in (first, second))
-    return sentence_similarity(z1, z2, scores, count=task.settings.resamples, seed=seed)
+    compare = getattr(task.encoder, "cosines", None)
+    cosines = (
+        pair_cosines(*(_embedded(task, x) for x in (first, second))) if compare is None else compare(first, second)
+    )
+    return correlation(cosines, scores, count=task.settings.resamples, seed=seed)
 
 
 def _embedded(task: Task, texts: Sequence[str]) -> Tensor:

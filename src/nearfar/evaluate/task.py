@@ -78,7 +78,7 @@ class Task:
 
     @cached_property
     def train_features(self) -> Tensor:
-        """(M, F), computed at the first look."""
+        """(M, F), computed at the first look; sparse where the encoder has `sparse_rows`, as tf-idf does."""
         return self._embed(self.train)
 
     @cached_property
@@ -87,6 +87,9 @@ class Task:
         return self._embed(self.test)
 
     def _embed(self, part: Part) -> Tensor:
+        sparse: Callable[[object, Tensor], Tensor] | None = getattr(self.encoder, "sparse_rows", None)
+        if sparse is not None:
+            return sparse(part.images, part.rows)
         return embed(
             self.encoder,
             part.images,

@@ -1,6 +1,7 @@
 """The encoder as a graph that runs without this package: ONNX, torch.export, TorchScript.
 
-Each takes prepared images (B, 3, S, S), any B, to features (B, F), and is compared with the encoder before it is kept.
+Each takes prepared images (B, 3, S, S), any B, or tokens (B, L), any B and L, to features (B, F), and is compared with
+the encoder before it is kept.
 """
 
 import contextlib
@@ -10,21 +11,21 @@ import logging
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from nearfar.data.cache import replacing
-from nearfar.export.model import Encoder
-from nearfar.export.parity import check_parity, example
+from nearfar.export.parity import Exportable, check_parity
 
-TRACED = 2  # images in the batch that a graph is made with; 1 would be taken for a constant
+TRACED = 2  # samples in the batch that a graph is made with; 1 would be taken for a constant
 
 
-def to_onnx(encoder: Encoder, path: Path) -> float:
-    """An .onnx file with input "images" and output "features"; returns how far it is from the encoder.
+def to_onnx(part: Exportable, path: Path) -> float:
+    """An .onnx file with input "images" or "tokens" and output "features"; returns how far it is from the encoder.
 
-    What the images must be prepared with is in the file's metadata.
+    What the images must be prepared with, and how long a text may be, is in the file's metadata.
     """
     try:
         import onnx
@@ -36,58 +37,69 @@ def to_onnx(encoder: Encoder, path: Path) -> float:
         ) from None
     with _quiet():
         program = torch.onnx.export(
-            encoder.backbone,
-            (example(encoder, TRACED),),
-            input_names=["images"],
+            part.network,
+            (part.example(TRACED, 0),),
+            input_names=[part.input],
             output_names=["features"],
-            dynamic_shapes=({0: torch.export.Dim("batch")},),
+            dynamic_shapes=_free(part),
             dynamo=True,
             verbose=False,
         )
         assert program is not None
         model = program.model_proto
         for key in ("backbone", "image_size", "mean", "std", "grayscale", "standardize", "preprocessing"):
+            if key in part.card or part.input == "images":
+                entry = model.metadata_props.add()
+                entry.key, entry.value = key, json.dumps(part.card.get(key))
+        for key, fact in part.facts.items():
             entry = model.metadata_props.add()
-            entry.key, entry.value = key, json.dumps(encoder.card.get(key))
+            entry.key, entry.value = key, json.dumps(fact)
         onnx.checker.check_model(model)
         content = model.SerializeToString()
         session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
 
         def run(x: Tensor) -> Tensor:
-            return torch.from_numpy(session.run(None, {"images": x.numpy()})[0])
+            return torch.from_numpy(session.run(None, {part.input: x.numpy()})[0])
 
-        difference = check_parity(encoder, run, "the ONNX graph")
+        difference = check_parity(part, run, "the ONNX graph")
     _keep(content, path)
     return difference
 
 
-def to_torch_export(encoder: Encoder, path: Path) -> float:
+def to_torch_export(part: Exportable, path: Path) -> float:
     """A .pt2 file for `torch.export.load`; returns how far it is from the encoder."""
     with _quiet():
-        batch = torch.export.Dim("batch")
-        program = torch.export.export(encoder.backbone, (example(encoder, TRACED),), dynamic_shapes=({0: batch},))
-        difference = check_parity(encoder, program.module(), "the exported program")
+        program = torch.export.export(part.network, (part.example(TRACED, 0),), dynamic_shapes=_free(part))
+        difference = check_parity(part, program.module(), "the exported program")
         content = io.BytesIO()
         torch.export.save(program, content)
     _keep(content.getvalue(), path)
     return difference
 
 
-def to_torchscript(encoder: Encoder, path: Path) -> float:
+def to_torchscript(part: Exportable, path: Path) -> float:
     """A TorchScript file for `torch.jit.load`, in C++ too; returns how far it is from the encoder."""
     with _quiet():
         try:
-            traced = torch.jit.trace(encoder.backbone, example(encoder, TRACED), check_trace=False)
+            traced = torch.jit.trace(part.network, part.example(TRACED, 0), check_trace=False)
         except RuntimeError as error:
             reason = " ".join(str(error).split())[:160]
             raise ValueError(
-                f"{encoder.card['backbone']} cannot be traced to TorchScript ({reason}); use the format torch-export"
+                f"{part.card['backbone']} cannot be traced to TorchScript ({reason}); use the format torch-export"
             ) from None
-        difference = check_parity(encoder, traced, "the TorchScript graph")
+        difference = check_parity(part, traced, "the TorchScript graph")
         content = io.BytesIO()
         torch.jit.save(traced, content)
     _keep(content.getvalue(), path)
     return difference
+
+
+def _free(part: Exportable) -> Any:
+    """The sizes that are left open: the batch, and of tokens the length."""
+    free = {0: torch.export.Dim("batch")}
+    if part.longest is not None:
+        free[1] = torch.export.Dim("length", min=2, max=part.longest)
+    return (free,)
 
 
 def _keep(content: bytes, path: Path) -> None:

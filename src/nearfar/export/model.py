@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, overload
 
 import torch
 from safetensors import SafetensorError
@@ -21,6 +21,7 @@ from nearfar.modalities import modality_of
 from nearfar.nn.backbones import OWN, backbone
 from nearfar.nn.towers import TwoTowers
 
+Kind = Literal["image", "image-text", "text"]
 MODEL, CARD = "model.safetensors", "card.json"
 
 
@@ -153,12 +154,44 @@ class TextModel(Model):
         return self(tokens)  # type: ignore[no-any-return]
 
 
-def load(run: str | Path) -> Any:
+@overload
+def load(run: str | Path, modality: Literal["image"]) -> Encoder: ...
+@overload
+def load(run: str | Path, modality: Literal["image-text"]) -> ReadingEncoder: ...
+@overload
+def load(run: str | Path, modality: Literal["text"]) -> TextModel: ...
+@overload
+def load(run: str | Path, modality: None = None) -> Encoder | TextModel: ...
+
+
+def load(run: str | Path, modality: Kind | None = None) -> Encoder | TextModel:
     """The encoder of a finished run, or of an exported folder, in evaluation mode; nothing is unpickled.
+
+    Args:
+        run: the folder.
+        modality: what is expected of it: "image" (which one trained with captions is, too), "image-text" or "text"; a
+            type checker then knows what comes back, and another encoder is an error. None: whatever it is.
 
     Returns:
         An `Encoder` of images, which is a `ReadingEncoder` where it was trained with captions, or a `TextModel`.
     """
+    if modality is not None and modality not in _KINDS:
+        raise ValueError(f"modality is {modality!r}, expected one of {', '.join(_KINDS)}, or None")
+    model = _load(run)
+    if modality is not None and not isinstance(model, _KINDS[modality][0]):
+        found = next(words for kind, words in reversed(_KINDS.values()) if isinstance(model, kind))
+        raise ValueError(f"{run} is {found}, expected {_KINDS[modality][1]}")
+    return model
+
+
+_KINDS: dict[str, tuple[type[Model], str]] = {  # with what each is called; the last that fits is what a model is
+    "image": (Encoder, "an encoder of images"),
+    "image-text": (ReadingEncoder, "an encoder of images and texts"),
+    "text": (TextModel, "an encoder of texts"),
+}
+
+
+def _load(run: str | Path) -> Encoder | TextModel:
     folder = Path(run)
     if not (folder / MODEL).is_file() or not (folder / CARD).is_file():
         raise FileNotFoundError(f"{folder} holds no {MODEL} and {CARD}, expected the folder of a finished run")
@@ -174,11 +207,8 @@ def load(run: str | Path) -> Any:
 
 
 def load_images(run: str | Path) -> Encoder:
-    """The same where images are to be encoded."""
-    model = load(run)
-    if not isinstance(model, Encoder):
-        raise ValueError(f"{run} was trained on texts, expected an encoder of images")
-    return model
+    """`load` of what encodes images."""
+    return load(run, "image")
 
 
 def rebuilt(card: Card, folder: Path) -> nn.Module:
@@ -191,7 +221,7 @@ def rebuilt(card: Card, folder: Path) -> nn.Module:
     return modality_of(config).encoder(untrained=True)
 
 
-def with_card(network: nn.Module, card: Card, folder: Path) -> Model:
+def with_card(network: nn.Module, card: Card, folder: Path) -> Encoder | TextModel:
     """A network as a user meets it."""
     kind = card.get("modality", "image")
     if kind == "image":

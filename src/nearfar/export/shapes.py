@@ -9,13 +9,14 @@ from torch import nn
 
 from nearfar.data.cache import replacing
 from nearfar.export.card import Card
-from nearfar.export.model import Encoder, write_model, write_weights
-from nearfar.export.parity import check_parity
+from nearfar.export.model import Encoder, Model, ReadingEncoder, TextModel, write_model, write_weights
+from nearfar.export.parity import Exportable, check_parity, exportables
 from nearfar.nn.backbones import TINY
 
 
-def to_timm(encoder: Encoder, path: Path) -> float:
+def to_timm(model: Model, path: Path) -> float:
     """A safetensors `state_dict` of the plain timm model, checked by loading it into one."""
+    encoder = _of_images_alone(model, "timm")
     name = encoder.card["backbone"]
     if name in TINY or name.startswith("torchvision:"):
         raise ValueError(f"the backbone is {name!r}, which timm does not have; use the format {_other(name)}")
@@ -23,8 +24,9 @@ def to_timm(encoder: Encoder, path: Path) -> float:
     return _write(encoder, plain, path, f"timm.create_model({name!r}, num_classes=0)")
 
 
-def to_torchvision(encoder: Encoder, path: Path) -> float:
+def to_torchvision(model: Model, path: Path) -> float:
     """A safetensors `state_dict` of the plain torchvision model without its classifier."""
+    encoder = _of_images_alone(model, "torchvision")
     name = encoder.card["backbone"]
     if not name.startswith("torchvision:"):
         raise ValueError(f"the backbone is {name!r}, expected one of torchvision; use the format {_other(name)}")
@@ -34,8 +36,27 @@ def to_torchvision(encoder: Encoder, path: Path) -> float:
     return _write(encoder, plain, path, f"torchvision's {name.removeprefix('torchvision:')}")
 
 
-def to_huggingface(encoder: Encoder, card: Card, folder: Path) -> None:
-    """A folder as on the hub: weights, card, README and config.json; timm opens it where the network is timm's."""
+def _of_images_alone(model: Model, library: str) -> Encoder:
+    if isinstance(model, TextModel | ReadingEncoder):
+        what = "texts" if isinstance(model, TextModel) else "texts, too"
+        raise ValueError(
+            f"the encoder reads {what}, and {library} has networks of images alone; use the format nearfar, "
+            "huggingface, onnx, torch-export or torchscript"
+        )
+    assert isinstance(model, Encoder)
+    return model
+
+
+def to_huggingface(encoder: Model, card: Card, folder: Path) -> None:
+    """A folder as on the hub: weights, card, README and config.json; timm opens it where the network is timm's.
+
+    Where it is one of `transformers`, its folder `transformers` is opened by AutoModel.
+    """
+    from nearfar.nn.pretrained_text import PretrainedText
+
+    if isinstance(encoder.backbone, PretrainedText):
+        plain: Any = encoder.backbone.model
+        plain.save_pretrained(folder / "transformers")
     write_model(encoder.backbone.state_dict(), card, folder)
     for name, text in (("config.json", json.dumps(_config(encoder, card), indent=1)), ("README.md", readme(card))):
         with replacing(folder / name) as fresh:
@@ -63,7 +84,9 @@ def push_to_hub(folder: Path, repository: str, *, private: bool = True) -> str:
 
 def readme(card: Card) -> str:
     """The hub's page of a model, with what the hub reads in its head."""
-    head = ["---", "library_name: nearfar", "tags:", "- contrastive-learning", "- image-feature-extraction"]
+    texts = card.get("modality") == "text"
+    task = "sentence-similarity" if texts else "image-feature-extraction"
+    head = ["---", "library_name: nearfar", "tags:", "- contrastive-learning", f"- {task}"]
     if card.get("licence"):
         head.append(f"license: {json.dumps(str(card['licence']).lower())}")
     rows = [
@@ -72,7 +95,9 @@ def readme(card: Card) -> str:
         if isinstance(m.get("value"), int | float)
     ]
     table = ["| protocol | metric | value | data | n |", "|---|---|---|---|---|", *rows] if rows else ["Not evaluated."]
-    side, preparation = card["image_size"], card.get("preprocessing", "")
+    preparation = card.get("preprocessing", "")
+    fed = f"sentences; {preparation}" if texts else f"{card['image_size']} × {card['image_size']}; {preparation}"
+    use = "embed_texts(sentences)  # B sentences" if texts else "embed(images)  # (B, 3, H, W) uint8"
     temperature = "" if card.get("temperature") is None else f", temperature {card['temperature']:g}"
     return "\n".join(
         [
@@ -81,13 +106,13 @@ def readme(card: Card) -> str:
             "",
             f"# {card['backbone']}, pretrained with {card.get('method', 'a contrastive method')}",
             "",
-            f"An image encoder trained with nearfar{temperature}. Input: {side} × {side}; {preparation}.",
+            f"{'A text' if texts else 'An image'} encoder trained with nearfar{temperature}. Input: {fed}.",
             "",
             "```python",
             "import nearfar",
             "",
             'encoder = nearfar.load("this/folder")',
-            "features = encoder.embed(images)  # (B, 3, H, W) uint8 to (B, F)",
+            f"features = encoder.{use} to (B, F)",
             "```",
             "",
             *table,
@@ -103,8 +128,11 @@ def _shown(metric: dict[str, Any]) -> str:
     return f"{metric['value']:.2f}" if metric["metric"] in PLAIN else percent(metric["value"])
 
 
-def _config(encoder: Encoder, card: Card) -> dict[str, Any]:
+def _config(encoder: Model, card: Card) -> dict[str, Any]:
     """What timm reads of a folder on the hub; where the network is not timm's, it says so by the name alone."""
+    if isinstance(encoder, TextModel):
+        (part,) = exportables(encoder)
+        return {"architecture": card["backbone"], "num_features": encoder.num_features, **part.facts}
     side = card["image_size"]
     return {
         "architecture": card["backbone"],
@@ -131,7 +159,8 @@ def _write(encoder: Encoder, plain: nn.Module, path: Path, what: str) -> float:
             "the plain model has not; use the format nearfar or onnx"
         )
     plain.load_state_dict(own)
-    difference = check_parity(encoder, plain.eval(), what)
+    part: Exportable = exportables(encoder)[0]
+    difference = check_parity(part, plain.eval(), what)
     write_weights(own, path)
     return difference
 

@@ -13,13 +13,15 @@ from nearfar.nn.text import trimmed
 from nearfar.views.presets import view_generator
 from nearfar.views.text import BERT_RATE, mask_tokens
 
+_FACTOR = 0x5851F42D4C957F2D  # odd, so that no token of a text is lost modulo 2^64
+
 
 class SimCSE(Method):
     """Dropout is the only view; or, supervised, an entailed sentence is the view and a contradiction a hard negative.
 
     The batch's views are tokens (B, L): of the sentence alone, which is then read twice; of the sentence and its
-    positive; or of the sentence, its positive and its contradiction, which is a negative of every sentence. Sentences
-    with equal ids are no negatives of each other.
+    positive; or of the sentence, its positive and its contradiction, which is a negative of every sentence but those
+    that, or whose positives, it repeats word for word. Sentences with equal ids are no negatives of each other.
 
     Args:
         encoder: tokens (B, L) to h (B, features), with dropout. For masked words, as `text_encoder` makes it.
@@ -27,7 +29,7 @@ class SimCSE(Method):
         mlm: weight of a masked-language-model term beside the contrastive loss; the paper's, where it has one, is 0.1.
         warmup: the part of the run, from its beginning, that learns masked words alone.
         mask_rate: the part of the tokens to be guessed.
-        mask_token, special_tokens: ids, of `Tokenizer.mask` and `Tokenizer.special`.
+        mask_token, special_tokens: ids, of `Tokenizer.mask` and `Tokenizer.special`; in a run its tokenizer's.
 
     The head (one layer and tanh) is left behind after training, as in the unsupervised SimCSE.
 
@@ -47,13 +49,18 @@ class SimCSE(Method):
         mlm: float = 0.0,
         warmup: float = 0.0,
         mask_rate: float = BERT_RATE,
-        mask_token: int = 3,
+        mask_token: int | None = 3,
         special_tokens: Sequence[int] = (0, 1, 2, 3),
     ) -> None:
         super().__init__()
         check_at_least("mlm", mlm, 0.0)
         if not 0 <= warmup <= 1:
             raise ValueError(f"warmup is {warmup}, expected a part of the run from 0 to 1")
+        if (mlm or warmup) and mask_token is None:
+            raise ValueError(
+                "the tokenizer has no mask token (such as [MASK] or <mask>), which mlm and warmup need; set both to 0, "
+                "or give another tokenizer"
+            )
         self.encoder = encoder
         self.projector = nn.Sequential(nn.Linear(features, features), nn.Tanh())
         self.temperature, self.mlm, self.warmup = temperature, mlm, warmup
@@ -69,6 +76,7 @@ class SimCSE(Method):
         encoded = {"z1": z[0], "z2": z[1], "ids": batch.ids}
         if len(z) > 2:
             encoded["z3"] = z[2]
+            encoded["texts"] = torch.stack([row_numbers(x) for x in views], 1)  # (B, 3)
         if self.masked_words is not None and (self.mlm or self._warming()):
             encoded["surprise"], encoded["masked"] = self._guess(self.masked_words, batch)  # (B,), (B,)
         return encoded
@@ -79,13 +87,14 @@ class SimCSE(Method):
         negative_ids: Tensor | None = None
         if "z3" in encoded:
             ids = ids.unique(return_inverse=True)[1]
-            of_none = torch.full_like(ids, len(ids))  # no sentence's id: a contradiction counts for everyone
-            negatives, negative_ids = torch.cat([z2, encoded["z3"]]), torch.cat([ids, of_none])  # (2B, F), (2B,)
+            texts = encoded.get("texts")  # where it is not known what they say, a contradiction counts for everyone
+            third = torch.full_like(ids, len(ids)) if texts is None else _ids_of_third(texts, ids)
+            negatives, negative_ids = torch.cat([z2, encoded["z3"]]), torch.cat([ids, third])  # (2B, F), (2B,)
         loss = info_nce(z1, z2, negatives, temperature=self.temperature, ids=ids, negative_ids=negative_ids)
         log: dict[str, Tensor] = {}
         if "surprise" in encoded:
             surprise = encoded["surprise"].sum() / encoded["masked"].sum().clamp(min=1)
-            log = {"perplexity": surprise.detach().exp(), "contrastive": loss.detach()}
+            log = {"word_perplexity": surprise.detach().exp(), "info_nce": loss.detach()}
             loss = 0.0 * loss + surprise if self._warming() else loss + self.mlm * surprise
         candidates = 0 if self._warming() else len(z1) if negatives is None else len(negatives)
         return Step(loss, z1.detach(), z2.detach(), candidates=candidates, log=log)
@@ -99,6 +108,7 @@ class SimCSE(Method):
 
     def _guess(self, masked_words: "MaskedWords", batch: Batch) -> tuple[Tensor, Tensor]:
         """Of each sentence (B,) the nats that its masked words cost, and (B,) their number."""
+        assert self.mask_token is not None
         tokens = trimmed(batch.views[0])
         masked, chosen = mask_tokens(
             tokens,
@@ -155,6 +165,29 @@ class MaskedWords(nn.Module):
         scores = F.linear(self.transform(states[chosen]), embedding.weight, self.bias)  # (K, vocabulary)
         cost = F.cross_entropy(scores.float(), tokens[chosen], reduction="none")  # (K,)
         return cost.new_zeros(len(tokens)).index_add(0, chosen.nonzero()[:, 0], cost)
+
+
+def row_numbers(tokens: Tensor) -> Tensor:
+    """(B, L) tokens to (B,) int64, equal for equal texts, whatever the padding after them; else by accident alone.
+
+    >>> row_numbers(torch.tensor([[5, 7, 0]])) == row_numbers(torch.tensor([[5, 7]]))
+    tensor([True])
+    """
+    powers = torch.full((tokens.shape[1],), _FACTOR, dtype=torch.int64, device=tokens.device).cumprod(0)
+    return (tokens.long() * powers).sum(1)
+
+
+def _ids_of_third(texts: Tensor, ids: Tensor) -> Tensor:
+    """(B,) of each contradiction the id of a sentence whose own or whose positive's words it has, else no one's.
+
+    Args:
+        texts: (B, 3) `row_numbers` of sentence, positive and contradiction.
+        ids: (B,) from 0 to B - 1.
+    """
+    number = texts.unique(return_inverse=True)[1]  # (B, 3)
+    of = torch.full((int(number.max()) + 1,), len(ids), device=ids.device)
+    of[number[:, 0]], of[number[:, 1]] = ids, ids
+    return of[number[:, 2]]
 
 
 def _has_dropout(module: nn.Module) -> bool:

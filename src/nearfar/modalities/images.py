@@ -61,6 +61,9 @@ class Images:
             published_stem=self.config.pretrained,
         )
 
+    def options(self) -> dict[str, Any]:
+        return {}
+
     def views(self, samples: Tensor, source: Dataset, index: Tensor, *, seed: int, step: int) -> list[Tensor]:
         return make_views(samples, self.recipes, seed=seed, step=step, out=self._room_for(samples))
 
@@ -83,7 +86,7 @@ class Images:
     def ids(self, source: Dataset) -> Tensor:
         return source.groups if source.groups is not None else torch.arange(len(source))
 
-    def baseline(self, train: Dataset) -> Callable[[Tensor], Tensor] | None:
+    def baseline(self, train: Dataset, test: Dataset) -> Callable[[Tensor], Tensor] | None:
         return None
 
     def card(self) -> dict[str, Any]:

@@ -29,6 +29,10 @@ class Modality(Protocol):
         """
         ...
 
+    def options(self) -> dict[str, Any]:
+        """Options of methods that the data know better than the defaults; a method takes those that it has."""
+        ...
+
     def views(self, samples: Tensor, source: Dataset, index: Tensor, *, seed: int, step: int) -> list[Tensor]:
         """What the method sees of a batch in training: the same seed and step always give the same.
 
@@ -52,8 +56,11 @@ class Modality(Protocol):
         """(N,): samples with equal ids are never negatives of each other."""
         ...
 
-    def baseline(self, train: Dataset) -> Callable[[Tensor], Tensor] | None:
-        """What prepared samples are worth before anything is learned, as an encoder; None: their values."""
+    def baseline(self, train: Dataset, test: Dataset) -> Callable[[Tensor], Tensor] | None:
+        """What prepared samples are worth before anything is learned, as an encoder; None: their values.
+
+        No label of theirs may be used.
+        """
         ...
 
     @property

@@ -1,6 +1,7 @@
-"""Sentences: tokens by a tokenizer learned from them, a Transformer, and dropout as the only view."""
+"""Sentences: tokens by a tokenizer learned from them, a Transformer, and for views dropout, or what belongs to them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,6 @@ from nearfar.data import Dataset, TextDataset, Tokenizer, caption_ids, merged_id
 from nearfar.evaluate.tfidf import TfIdf
 from nearfar.nn.text import text_encoder
 
-_TERMS = 4096  # words that tf-idf counts, at most
 DROPOUT = 0.1  # of an encoder whose only view it is
 
 
@@ -22,8 +22,15 @@ class Tokens:
     captions = None
     size = 0
 
-    def __init__(self, texts: TextDataset, tokens: Tensor) -> None:
-        self.source, self.tokens = texts, tokens
+    def __init__(
+        self, texts: TextDataset, tokens: Tensor, partners: Tensor | None = None, negatives: Tensor | None = None
+    ) -> None:
+        """
+        Args:
+            tokens: (N, L).
+            partners, negatives: the same of the texts that belong to them, and that do not.
+        """
+        self.source, self.tokens, self.partners, self.negatives = texts, tokens, partners, negatives
         self.texts: Sequence[str] = texts.texts
         self.labels, self.classes, self.groups = texts.labels, texts.classes, texts.groups
         self.names, self.skipped = texts.names, texts.skipped
@@ -35,21 +42,49 @@ class Tokens:
         return self.tokens[indices.cpu()].long()
 
     def subset(self, indices: Tensor) -> "Tokens":
-        return Tokens(self.source.subset(indices), self.tokens[indices])
+        others = (None if x is None else x[indices] for x in (self.partners, self.negatives))
+        return Tokens(self.source.subset(indices), self.tokens[indices], *others)
+
+    def others(self, indices: Tensor) -> list[Tensor]:
+        """Of (B,) texts their partners, then their negatives, as far as there are some: each (B, L)."""
+        return [x[indices.cpu()].long() for x in (self.partners, self.negatives) if x is not None]
+
+    @property
+    def said(self) -> Iterator[str]:
+        """Every text."""
+        return chain(self.source.texts, self.source.partners or (), self.source.negatives or ())
 
 
 class Words:
-    """What sentences know before anything is learned: tf-idf of their words, of tokens or of texts."""
+    """What sentences know before anything is learned: tf-idf of all their words, in sparse rows.
 
-    protocols = ("knn", "similarity")  # on thousands of words a linear probe takes longest and finds little more
+    Terms and idf are those of all sentences that take part, as `TfidfVectorizer.fit` would be given them: no label and
+    no score is used. Pairs are compared by the idf of the compared sentences alone, which serves them best.
 
-    def __init__(self, texts: TextDataset, tokenizer: Tokenizer) -> None:
-        self.tfidf, self.tokenizer = TfIdf([*texts.texts, *(texts.partners or ())], most=_TERMS), tokenizer
+    Args:
+        train, test: the texts of both parts.
+        tokenizer: turns tokens back into texts, where there are tokens alone.
+    """
+
+    protocols = ("knn", "linear", "similarity")
+
+    def __init__(self, train: TextDataset, test: TextDataset, tokenizer: Tokenizer) -> None:
+        texts = [text for part in (train, test) for text in (*part.texts, *(part.partners or ()))]
+        self.tfidf, self.tokenizer = TfIdf(texts), tokenizer
+
+    def sparse_rows(self, data: Tokens, rows: Tensor) -> Tensor:
+        """(K,) numbers of texts to (K, V): memory is that of the words."""
+        return self.tfidf.sparse([data.texts[row] for row in rows.tolist()])
+
+    def cosines(self, first: Sequence[str], second: Sequence[str]) -> Tensor:
+        """(P,) of pairs of texts."""
+        return TfIdf([*first, *second]).cosines(first, second)
 
     def __call__(self, tokens: Tensor) -> Tensor:
-        return self.tfidf(self.tokenizer.decode(tokens))
+        return self.embed_texts(self.tokenizer.decode(tokens))
 
     def embed_texts(self, texts: Sequence[str]) -> Tensor:
+        """(B, V), dense: for a few texts."""
         return self.tfidf(texts)
 
 
@@ -66,6 +101,7 @@ class Texts:
 
     def __init__(self, config: TrainConfig) -> None:
         self.config, self.preparation = config, as_they_are
+        self.judged = False  # whether there are pairs whose score or label says how far they belong together
         self.tokenizer = None if config.text.tokenizer is None else load_tokenizer(config)
 
     def open(self, spec: str, *, split: str | None = None, groups: str | None = None) -> Dataset:
@@ -73,11 +109,18 @@ class Texts:
         texts = open_texts(
             spec,
             text_column=sources.text_column,
+            partner_column=sources.partner_column,
+            negative_column=sources.negative_column,
             label_column=sources.label_column,
             group_column=sources.group_column,
             split=split,
         )
-        return Tokens(texts, self.learned_from(texts.texts).encode(texts.texts).to(torch.int32))
+        self.judged = texts.partners is not None and not texts.paired
+        if self.judged:
+            texts = texts.sentences()
+        several = [part for part in (texts.texts, texts.partners, texts.negatives) if part is not None]
+        tokenizer = self.learned_from([text for part in several for text in part])
+        return Tokens(texts, *(tokenizer.encode(part).to(torch.int32) for part in several))
 
     def learned_from(self, texts: Sequence[str]) -> Tokenizer:
         """The tokenizer, which the first texts that are opened teach where none was given."""
@@ -90,20 +133,32 @@ class Texts:
     def encoder(self, *, untrained: bool = False) -> nn.Module:
         return make_text_encoder(self.config, self.config.backbone, untrained=untrained, dropout=DROPOUT)
 
-    def views(self, samples: Tensor, source: Dataset, index: Tensor, *, seed: int, step: int) -> list[Tensor]:
-        return [samples, samples]
+    def options(self) -> dict[str, Any]:
+        given = self.tokenizer if self.config.text.tokenizer is not None else None
+        return {} if given is None else {"mask_token": given.mask, "special_tokens": given.special}
 
-    two_views = views
+    def views(self, samples: Tensor, source: Dataset, index: Tensor, *, seed: int, step: int) -> list[Tensor]:
+        """The sentence, its partner and its negative; or, alone, the sentence twice."""
+        assert isinstance(source, Tokens)
+        others = [x.to(samples.device) for x in source.others(index)]
+        return [samples, *(others or [samples])]
+
+    def two_views(self, samples: Tensor, source: Dataset, index: Tensor, *, seed: int, step: int) -> list[Tensor]:
+        return self.views(samples, source, index, seed=seed, step=step)[:2]
 
     def ids(self, source: Dataset) -> Tensor:
-        """Equal for sentences of one group, and for sentences that say the same."""
+        """Equal for sentences of one group, and for sentences that say the same, or whose partners do."""
         assert isinstance(source, Tokens)
         alike = caption_ids(source.texts)
+        if source.partners is not None:
+            assert source.source.partners is not None
+            said = caption_ids([*source.texts, *source.source.partners])  # (2N,)
+            alike = merged_ids(torch.arange(len(source)).repeat(2), said)[: len(source)]
         return alike if source.groups is None else merged_ids(source.groups, alike)
 
-    def baseline(self, train: Dataset) -> Callable[[Tensor], Tensor]:
-        assert isinstance(train, Tokens) and self.tokenizer is not None
-        return Words(train.source, self.tokenizer)
+    def baseline(self, train: Dataset, test: Dataset) -> Callable[[Tensor], Tensor]:
+        assert isinstance(train, Tokens) and isinstance(test, Tokens) and self.tokenizer is not None
+        return Words(train.source, test.source, self.tokenizer)
 
     def card(self) -> dict[str, Any]:
         return {"modality": "text", "preprocessing": "tokens by tokenizer.json, 0 where there is no text"}
@@ -111,7 +166,15 @@ class Texts:
     def show(self, source: Dataset, folder: Path) -> str:
         assert self.tokenizer is not None
         file = self.tokenizer.save(folder)
-        return f"tokens: {self.tokenizer.vocabulary:,} in {file}; dropout makes the views"
+        assert isinstance(source, Tokens)
+        views = (
+            "dropout makes the views",
+            "the second view of a sentence is its partner",
+            "the second view of a sentence is its partner, and the third texts are negatives of all",
+        )[len(source.others(torch.arange(1)))]
+        if self.judged:
+            views += "; pairs with a score or a label may be no positives: each text is a sentence of its own"
+        return f"tokens: {self.tokenizer.vocabulary:,} in {file}; {views}"
 
 
 def load_tokenizer(config: TrainConfig) -> Tokenizer:

@@ -45,6 +45,7 @@ class Chart:
 # title, and for each line: key in metrics.jsonl, name, whether it is a limit
 _CHARTS = (
     ("Loss", (("loss", "loss", False), ("ceiling", "log N: nothing learned", True))),
+    ("Perplexity of masked words", (("word_perplexity", "perplexity", False),)),
     ("k-NN during training", (("knn", "k-NN accuracy", False),)),
     ("Effective rank", (("effective_rank", "effective rank", False),)),
     ("Alignment and uniformity", (("alignment", "alignment", False), ("uniformity", "uniformity", False))),

@@ -34,7 +34,8 @@ def assess_texts(
 ) -> Results:
     """Measure a text encoder beside tf-idf and its untrained self; arguments as `assess` has them."""
     train, tested, split, notes = open_text_parts(data, test, sources, seed=seed)
-    encoders: dict[str, Callable[[Tensor], Tensor]] = {"trained": model, "raw": Words(train, model.tokenizer)}
+    raw = Words(train, tested, model.tokenizer)
+    encoders: dict[str, Callable[[Tensor], Tensor]] = {"trained": model, "raw": raw}
     fresh = untrained(spec, device=next(model.parameters()).device)
     if fresh is not None:
         encoders["untrained"] = fresh.eval()
@@ -51,7 +52,11 @@ def assess_texts(
         batch_size=batch_size,
         progress=console.is_terminal,
         known=notes,
-        origins={"trained": spec, "untrained": f"{spec}, as it was first drawn", "raw": "tf-idf of the words"},
+        origins={
+            "trained": spec,
+            "untrained": f"{spec}, as it was first drawn",
+            "raw": "tf-idf of all words, idf of all sentences compared",
+        },
         finished=finished,
     )
 
@@ -70,6 +75,8 @@ def open_text_parts(
             spec,
             split=split,
             text_column=sources.text_column,
+            partner_column=sources.partner_column,
+            negative_column=sources.negative_column,
             label_column=sources.label_column,
             classes=classes,
             strict=sources.strict,

@@ -1,7 +1,11 @@
 """A look at held-out samples while training: which checkpoint is best, with labels or without."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from nearfar.data import Dataset
 from nearfar.evaluate.embeddings import embed
@@ -22,6 +26,9 @@ class Readout:
         bank: some training samples, the neighbours of the k-NN; None without labels.
         modality: makes views as in training, drawn with a seed of their own, the same at every look.
         looks: how often in a run, at most.
+
+    Where two views are one and the same, as of sentences whose only view is dropout, that is left on for them, drawn by
+    a seed: without it a sentence would be compared with itself, and the InfoNCE would say nothing.
     """
 
     def __init__(self, validation: Dataset, bank: Dataset | None, modality: Modality, looks: int = 10) -> None:
@@ -67,13 +74,29 @@ class Readout:
         return embed(method.encoder, data, prepare=self.modality.preparation, device=device)
 
     def _info_nce(self, method: Method, device: torch.device) -> float:
-        total, count = 0.0, 0
+        total, count, ids = 0.0, 0, self.modality.ids(self.validation)
         for number, part in enumerate(torch.arange(len(self.validation)).split(256)):
             if len(part) < 2:
                 continue
             samples = self.validation.fetch(part).to(device)
             views = self.modality.two_views(samples, self.validation, part, seed=0, step=number)
-            z1, z2 = method.embed_pair(views)
-            total += float(nt_xent(z1, z2, temperature=_TEMPERATURE, reduction="sum"))
+            with _dropping(method.encoder, number, device) if views[0] is views[1] else nullcontext():
+                z1, z2 = method.embed_pair(views)
+            total += float(nt_xent(z1, z2, temperature=_TEMPERATURE, ids=ids[part].to(device), reduction="sum"))
             count += 2 * len(part)
         return total / count if count else float("nan")
+
+
+@contextmanager
+def _dropping(encoder: nn.Module, seed: int, device: torch.device) -> Iterator[None]:
+    """Dropout as in training, the same for the same seed; modes and the state of chance are left as they were."""
+    modes = [(module, module.training) for module in encoder.modules()]
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.manual_seed(seed)
+        try:
+            for module, _ in modes:
+                module.training = not isinstance(module, _BatchNorm)  # whose statistics are to stay
+            yield
+        finally:
+            for module, mode in modes:
+                module.training = mode

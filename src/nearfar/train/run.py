@@ -73,7 +73,7 @@ class Run:
         self.method = build_method(config, len(self.train))
         self.fingerprint = fingerprint(self.train)
         self.state = self._restore() if resume else None
-        self._listed = 0  # of the files that could not be read
+        self._listed = 0  # of what could not be used
 
     # What a run is made of
 
@@ -228,7 +228,7 @@ class Run:
                 "trained": encoder,
                 "untrained": calibrated(fresh.to(self.device), self.train, prepare),
             }
-            if (baseline := self.modality.baseline(self.train)) is not None:
+            if (baseline := self.modality.baseline(self.train, test)) is not None:
                 encoders["raw"] = baseline
             results = evaluate(
                 encoders,
@@ -264,13 +264,14 @@ class Run:
         return str(found[-1]) if found else "none yet"
 
     def _list_skipped(self) -> None:
-        """Name the files that could not be read, in the run folder."""
+        """Name what could not be used (files, rows, captions, texts), in the run folder."""
         skipped = list(self.train.skipped) + list(self.test.skipped if self.test is not None else [])
         if len(skipped) > self._listed:
             self._listed = len(skipped)
             path = self.folder / "skipped.txt"
             path.write_text("".join(f"{s.path}\t{s.reason}\n" for s in skipped), encoding="utf-8")
-            self._tell(f"{len(skipped)} files could not be read and are left out: {path}")
+            what = "sample, caption or text" if len(skipped) == 1 else "samples, captions or texts"
+            self._tell(f"{len(skipped)} {what} could not be used and left out; {path} says why")
 
 
 def build_method(config: TrainConfig, samples: int, *, untrained: bool = False) -> Method:
@@ -287,10 +288,12 @@ def build_method(config: TrainConfig, samples: int, *, untrained: bool = False) 
         if option not in known:
             raise ValueError(f"{config.method} has no option {option!r}{nearest(option, known)}")
     torch.manual_seed(config.seed)
-    encoder = modality_of(config).encoder(untrained=untrained)
+    modality = modality_of(config)
+    encoder = modality.encoder(untrained=untrained)
     features: int = encoder.num_features  # type: ignore[assignment]
+    options = {name: value for name, value in modality.options().items() if name in known} | config.options
     try:
-        return METHODS[config.method](encoder, features=features, samples=samples, **config.options)
+        return METHODS[config.method](encoder, features=features, samples=samples, **options)
     except TypeError as error:
         raise ValueError(f"{config.method} does not take these options: {error}") from None
 
