@@ -17,10 +17,10 @@ demo: $(VENV)/.core  ## train, evaluate, report on built-in data, with the core 
 	$(BIN)/nearfar train $(DEMO)
 
 test: $(VENV)/.dev  ## the tests, doctests included
-	$(BIN)/pytest -q
+	$(BIN)/pytest -q -n auto
 
 slow: $(VENV)/.dev  ## the long tests too
-	$(BIN)/pytest -q -m ""
+	$(BIN)/pytest -q -n auto -m ""
 
 check: $(VENV)/.dev  ## lint, format and types
 	$(BIN)/ruff check .

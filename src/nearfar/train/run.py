@@ -271,7 +271,7 @@ class Run:
             path = self.folder / "skipped.txt"
             path.write_text("".join(f"{s.path}\t{s.reason}\n" for s in skipped), encoding="utf-8")
             what = "sample, caption or text" if len(skipped) == 1 else "samples, captions or texts"
-            self._tell(f"{len(skipped)} {what} could not be used and left out; {path} says why")
+            self._tell(f"{len(skipped)} {what} could not be used; {path} says why")
 
 
 def build_method(config: TrainConfig, samples: int, *, untrained: bool = False) -> Method:
