@@ -72,7 +72,13 @@ class TextConfig:
             raise ValueError(f"text.dropout is {self.dropout}, expected a part from 0 to below 1")
 
 
-_KIND_OF_METHOD = {"clip": "image-text", "siglip": "image-text", "lit": "image-text", "simcse": "text"}
+_KIND_OF_METHOD = {
+    "clip": "image-text",
+    "cpc": "series",
+    "lit": "image-text",
+    "siglip": "image-text",
+    "simcse": "text",
+}
 
 
 def kind_of(data: str, method: str, modality: str | None) -> str:

@@ -5,8 +5,9 @@ from collections.abc import Callable
 from nearfar.methods.barlow_twins import BarlowTwins
 from nearfar.methods.byol import BYOL
 from nearfar.methods.clip import CLIP, lit, siglip
+from nearfar.methods.cpc import CPC
 from nearfar.methods.instdisc import InstDisc
-from nearfar.methods.method import Batch, Encoded, Method, Step
+from nearfar.methods.method import Batch, Encoded, Horizon, Method, Step
 from nearfar.methods.moco import MoCo, moco_v1
 from nearfar.methods.moco_v3 import MoCoV3
 from nearfar.methods.nnclr import NNCLR
@@ -21,6 +22,7 @@ METHODS: dict[str, Callable[..., Method]] = {
     "barlow_twins": BarlowTwins,
     "byol": BYOL,
     "clip": CLIP,
+    "cpc": CPC,
     "instdisc": InstDisc,
     "lit": lit,
     "moco": MoCo,
@@ -58,12 +60,14 @@ VIEWS: dict[str, str] = {
 __all__ = [
     "BYOL",
     "CLIP",
+    "CPC",
     "METHODS",
     "NNCLR",
     "VIEWS",
     "BarlowTwins",
     "Batch",
     "Encoded",
+    "Horizon",
     "InstDisc",
     "Method",
     "MoCo",
