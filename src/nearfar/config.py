@@ -1,5 +1,6 @@
 """What a run is a function of: frozen dataclasses, as YAML in the run folder and as flags of the command."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from difflib import get_close_matches
@@ -19,12 +20,21 @@ class ReadConfig:
     label_column: str | None = None  # of a table
     caption_column: str | None = None  # of a table of images: what each shows
     text_column: str | None = None  # of a table of sentences
+    pattern: str | None = None  # of the names of sound files, such as {label}_{speaker}_{take}: in braces, columns
+    held_out: str | None = None  # rows of a table or pattern for the test alone, such as speaker=theo,george
     stream: bool = False  # decode at every look instead of packing
     strict: bool = False  # stop at a broken file instead of skipping it
 
     def __post_init__(self) -> None:
         if self.size is not None and self.size < 1:
             raise ValueError(f"sources.size is {self.size}, expected at least 1 pixel")
+        if self.held_out is not None and not re.fullmatch(r"[^=!]+=.+", self.held_out):
+            raise ValueError(f"sources.held_out is {self.held_out!r}, expected COLUMN=VALUE or COLUMN=VALUE,VALUE")
+
+    @property
+    def kept(self) -> str | None:
+        """The split of the rows that are not held out."""
+        return None if self.held_out is None else self.held_out.replace("=", "!=", 1)
 
 
 @dataclass(frozen=True)
@@ -72,7 +82,33 @@ class TextConfig:
             raise ValueError(f"text.dropout is {self.dropout}, expected a part from 0 to below 1")
 
 
+@dataclass(frozen=True)
+class SoundConfig:
+    """How sounds become waves and spectrograms; the defaults are BYOL-A's."""
+
+    rate: int = 16_000  # values a second, to which every file is brought
+    seconds: float = 0.95  # of a view; shorter sounds are put into silence
+    longest: float = 10.0  # seconds of a sound that are looked at; of a longer one the first
+    mels: int = 64  # bands of the spectrogram
+    window: float = 0.064  # seconds of a frame
+    hop: float = 0.01  # seconds from one frame to the next
+    low: float = 60.0  # Hz, the lowest of the bands
+    high: float | None = None  # Hz, the highest; None: 7,800 at 16 kHz, and in that proportion
+
+    def __post_init__(self) -> None:
+        for name in ("seconds", "longest", "window", "hop"):
+            if not 0 < getattr(self, name) < 3600:
+                raise ValueError(f"sound.{name} is {getattr(self, name)}, expected seconds above 0")
+        if not 100 <= self.rate <= 384_000:
+            raise ValueError(f"sound.rate is {self.rate}, expected values a second, such as 16000")
+        if self.seconds > self.longest:
+            raise ValueError(f"sound.seconds is {self.seconds}, more than sound.longest, {self.longest}")
+        if self.mels < 1:
+            raise ValueError(f"sound.mels is {self.mels}, expected at least 1")
+
+
 _KIND_OF_METHOD = {
+    "byol_a": "sound",
     "clip": "image-text",
     "cpc": "series",
     "lit": "image-text",
@@ -81,13 +117,17 @@ _KIND_OF_METHOD = {
 }
 
 
+BUILT_IN_KINDS = {"melodies": "sound"}  # data made by code that any method may be trained on
+
+
 def kind_of(data: str, method: str, modality: str | None) -> str:
-    """ "image", "image-text" or "text".
+    """ "image", "image-text", "text", "series" or "sound".
 
     >>> kind_of("photos/", "moco", None), kind_of("lines.txt", "simclr", None), kind_of("pairs.csv", "clip", None)
     ('image', 'text', 'image-text')
     """
-    return modality or _KIND_OF_METHOD.get(method, "text" if data.endswith(".txt") else "image")
+    built_in = BUILT_IN_KINDS.get(data.partition(":")[0])
+    return modality or built_in or _KIND_OF_METHOD.get(method, "text" if data.endswith(".txt") else "image")
 
 
 @dataclass(frozen=True)
@@ -112,10 +152,13 @@ class TrainConfig:
     health_every: int = 100  # steps between looks at the health
     checkpoint_every: int = 500  # steps between checkpoints; one is written at the end of each epoch, too
     tensorboard: bool = False  # write its event files, too
-    modality: Literal["image", "image-text", "text"] | None = None  # kind of data; None: what the method is for
+    modality: Literal["image", "image-text", "text", "sound"] | None = (
+        None  # kind of data; None: what the method is for
+    )
     sources: DataConfig = field(default_factory=DataConfig)  # where the samples come from
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)  # how the weights move
     text: TextConfig = field(default_factory=TextConfig)  # how texts become tokens and features
+    sound: SoundConfig = field(default_factory=SoundConfig)  # how sounds become waves and spectrograms
 
     @property
     def kind(self) -> str:
@@ -174,6 +217,7 @@ class FinetuneConfig:
     """
 
     labels: list[float] = field(default_factory=lambda: [0.01, 0.1, 1.0])  # parts of each class to train on
+    per_class: list[int] = field(default_factory=list)  # or so many labels of each class, in place of parts
     frozen: bool = False  # train the linear layer alone
     epochs: int = 30  # at most, each of ten steps or more: few labels are gone through several times in one
     lr: float = 1e-3  # of the last layer
@@ -238,6 +282,8 @@ class ProtocolConfig:
         labels = self.finetune.labels
         if not labels or not all(0 < part <= 1 for part in labels):
             raise ValueError(f"finetune.labels is {labels}, expected parts above 0 and up to 1, such as 0.01 0.1 1")
+        if any(count < 1 for count in self.finetune.per_class):
+            raise ValueError(f"finetune.per_class is {self.finetune.per_class}, expected whole numbers of at least 1")
         if not 0 < self.finetune.layer_decay <= 1:
             raise ValueError(f"finetune.layer_decay is {self.finetune.layer_decay}, expected above 0 and up to 1")
         for group, settings in (("sgd", self.sgd), ("finetune", self.finetune)):
@@ -255,6 +301,7 @@ OF_KIND: dict[str, dict[str, Any]] = {
     "image": {},
     "image-text": {"optimizer": {"name": "adamw"}},
     "text": {"backbone": "text-tiny", "batch_size": 64, "optimizer": {"name": "adamw"}},
+    "sound": {"backbone": "audio-tiny", "batch_size": 64, "optimizer": {"name": "adamw"}},
 }
 BUILT_IN: dict[tuple[str, str], dict[str, Any]] = {
     ("image", "glyphs"): {
@@ -265,6 +312,7 @@ BUILT_IN: dict[tuple[str, str], dict[str, Any]] = {
         "optimizer": {"name": "adamw", "lr": 8e-3},
         "options": {"temperature": 0.2, "layers": 1, "dim": 256},
     },
+    ("sound", "melodies"): {"sound": {"rate": 8000, "seconds": 1.0, "low": 100.0}},
     ("image-text", "glyphs"): {
         "batch_size": 128,
         "optimizer": {"name": "adamw", "lr": 4e-3},
@@ -287,16 +335,30 @@ def completed(given: Mapping[str, Any]) -> dict[str, Any]:
     """
     data, method = str(given.get("data", TrainConfig.data)), str(given.get("method", TrainConfig.method))
     kind = kind_of(data, method, given.get("modality"))
+    if kind in ("image", "series") and given.get("modality") is None and _are_sounds(data):
+        kind, given = (
+            "sound",
+            {**given, "modality": "sound"},
+        )  # written down: the data may be gone when it is asked next
     own = {**OF_KIND.get(kind, {}), **BUILT_IN.get((kind, data.partition(":")[0]), {})}
     if method != "simclr":
         own.pop("options", None)
     if "name" in (rates := given.get("optimizer") or {}) and rates["name"] != own.get("optimizer", {}).get("name"):
         own.pop("optimizer", None)
     merged = {**own, **{name: value for name, value in given.items() if value is not None}}
-    for name in ("optimizer", "options", "text"):
+    for name in ("optimizer", "options", "text", "sound"):
         if isinstance(asked := merged.get(name), Mapping):
             merged[name] = {**own.get(name, {}), **asked}
     return merged
+
+
+def _are_sounds(data: str) -> bool:
+    """Whether the data are files of sounds; only where there are files to look at."""
+    if not Path(data).expanduser().exists():
+        return False
+    from nearfar.data.sounds import are_sounds
+
+    return are_sounds(data)
 
 
 def build(kind: type[Any], values: Mapping[str, Any], where: str) -> Any:

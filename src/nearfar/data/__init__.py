@@ -17,6 +17,7 @@ from nearfar.data.icons import HELD_OUT, icons_source
 from nearfar.data.loader import Batch, Loader
 from nearfar.data.pack import Packed, pack
 from nearfar.data.shards import is_shards
+from nearfar.data.sounds import SoundDataset, are_sounds, made_by_code, open_sounds
 from nearfar.data.sources import Source, open_source
 from nearfar.data.stream import StreamDataset
 from nearfar.data.tables import READERS
@@ -33,11 +34,13 @@ __all__ = [
     "Packed",
     "Scenes",
     "Skipped",
+    "SoundDataset",
     "Source",
     "StreamDataset",
     "Target",
     "TextDataset",
     "Tokenizer",
+    "are_sounds",
     "boxed_images",
     "caption_ids",
     "decoding_size",
@@ -51,6 +54,7 @@ __all__ = [
     "is_files",
     "merged_ids",
     "open_data",
+    "open_sounds",
     "open_source",
     "open_texts",
     "pack",
@@ -210,7 +214,8 @@ def has_splits(spec: str | Path) -> bool:
     """
     text = str(spec)
     known = known_name(text) is not None and not Path(text).exists()
-    return _made_by_code(spec) is not None or _icons(spec) is not None or text.startswith("torchvision:") or known
+    drawn = _made_by_code(spec) is not None or made_by_code(spec) is not None
+    return drawn or _icons(spec) is not None or text.startswith("torchvision:") or known
 
 
 def is_files(spec: str | Path) -> bool:

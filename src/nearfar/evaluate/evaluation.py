@@ -17,7 +17,7 @@ from nearfar.evaluate.embeddings import Encoder, Prepare
 from nearfar.evaluate.metrics import over_seeds
 from nearfar.evaluate.protocols import PROTOCOLS
 from nearfar.evaluate.results import Made, Results, Row, bounds
-from nearfar.evaluate.task import LabelledImages, Measure, Outcome, Part, Task
+from nearfar.evaluate.task import Augment, LabelledImages, Measure, Outcome, Part, Task
 from nearfar.losses.arguments import check_choice
 
 _BARS = ("sgd", "finetune", "detection")  # show a progress bar of their own
@@ -30,6 +30,7 @@ def evaluate(
     *,
     prepare: Prepare | Mapping[str, Prepare],
     raw: Prepare | None = None,
+    augment: Augment | None = None,
     protocols: Sequence[str] = ("knn", "linear"),
     seed: int,
     seeds: int = 1,
@@ -56,6 +57,7 @@ def evaluate(
         raw: the same for the baseline "raw", where `prepare` does more than resize and normalise: what pixels know
             before that. What they know after it is then measured by the name "prepared", by k-NN alone: on pixels the
             linear probe takes longest and finds least.
+        augment: how samples that are no images are varied, for protocols that train or look at several views.
         protocols: of `PROTOCOLS`.
         seed, seeds: the first seed and how many, for the protocols that depend on one.
         settings: of the protocols.
@@ -85,7 +87,7 @@ def evaluate(
         return Results([], notes)
     protocols, results = fitting, Results([], notes, {})
     everyone = _with_baselines(encoders, seed, notes, raw=not boxed)
-    if raw is not None and not boxed:
+    if raw is not None and not boxed and "raw" not in encoders:
         everyone["prepared"] = raw_pixels
     settings, origins = settings or ProtocolConfig(), origins or {}
     made = {
@@ -105,6 +107,7 @@ def evaluate(
             batch_size=batch_size,
             device=device,
             progress=progress,
+            augment=augment,
         )
         features = () if boxed else (task.train_features, task.test_features)
         broken = sum(int((~h.isfinite().all(1)).sum()) for h in features)

@@ -105,12 +105,12 @@ def finetune(task: Task, seed: int) -> Outcome:
         validation=max(0.2, task.settings.validation),  # of few labels, a tenth would choose nothing
     )
     metrics, curves = {}, {}
-    for part in sorted(settings.labels):
-        words = f"{task.name}: fine-tuning on {100 * part:g} % of the labels"
-        trained = train_on_labels(task, recipe, labels=part, seed=seed, words=words)
+    amounts: list[tuple[float | int, str]] = [(count, f"{count} a class") for count in sorted(settings.per_class)]
+    for part, words in amounts or [(part, f"{100 * part:g} % labels") for part in sorted(settings.labels)]:
+        trained = train_on_labels(task, recipe, labels=part, seed=seed, words=f"{task.name}: fine-tuning on {words}")
         outcome = _classified(task, trained.scores, seed)
-        metrics[f"accuracy, {100 * part:g} % labels"] = outcome.metrics["accuracy"]
-        metrics[f"balanced accuracy, {100 * part:g} % labels"] = outcome.metrics["balanced accuracy"]
+        metrics[f"accuracy, {words}"] = outcome.metrics["accuracy"]
+        metrics[f"balanced accuracy, {words}"] = outcome.metrics["balanced accuracy"]
         curves = outcome.curves  # of most labels
     return Outcome(metrics, curves)
 
@@ -211,12 +211,17 @@ def geometry(task: Task, seed: int) -> Outcome:
 
 def _view(task: Task, places: Tensor, seed: int, index: int) -> Tensor:
     """(K, F) features of one random view of each of these test images."""
-    view = simclr(task.test.fetch(places[:1]).shape[-1])[0]
     generator = view_generator(seed, 0, index)
+
+    def varied(images: Tensor) -> Tensor:
+        if task.augment is not None:
+            return task.augment(images, generator)
+        return augment(images, simclr(images.shape[-1])[0], generator)
+
     return embed(
         task.encoder,
         task.test.images,
-        prepare=lambda images: task.prepare(augment(images, view, generator)),
+        prepare=lambda images: task.prepare(varied(images)),
         batch_size=task.batch_size,
         device=task.device,
         rows=task.test.rows[places],
@@ -298,7 +303,7 @@ PROTOCOLS: dict[str, Measure] = {
     "finetune": Measure(
         finetune,
         "fine-tuning on parts of the labels",
-        "accuracy, .* labels",
+        "accuracy, .* (labels|a class)",
         ("finetune", "validation", "resamples"),
         seeded=True,
     ),

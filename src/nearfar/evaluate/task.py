@@ -15,6 +15,8 @@ from nearfar.data.boxes import BoxedImages
 from nearfar.evaluate.embeddings import Encoder, Images, Prepare, embed
 from nearfar.evaluate.metrics import Estimate
 
+Augment = Callable[[Tensor, torch.Generator], Tensor]  # samples as they are fetched to others like them
+
 
 class LabelledImages(Images, Protocol):
     """Images of which some or all may have a label."""
@@ -69,6 +71,7 @@ class Task:
     batch_size: int = 256
     device: torch.device | str | None = None
     progress: bool = False
+    augment: Augment | None = None  # how samples are varied that are no images
 
     @property
     def names(self) -> list[str]:

@@ -13,11 +13,13 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from nearfar.config import TrainConfig, build
-from nearfar.data import Tokenizer
+from nearfar.config import DataConfig, TrainConfig, build
+from nearfar.data import Dataset, Tokenizer
 from nearfar.data.cache import replacing
+from nearfar.data.sound_files import decode_sound
+from nearfar.data.sounds import OVER
 from nearfar.export.card import Card, make_card, preparation, read_card
-from nearfar.modalities import modality_of
+from nearfar.modalities import Sounds, modality_of
 from nearfar.nn.backbones import OWN, backbone
 from nearfar.nn.towers import TwoTowers
 
@@ -153,11 +155,70 @@ class TextModel(Model):
         return self(tokens)  # type: ignore[no-any-return]
 
 
+class SoundModel(Model):
+    """A trained encoder of sounds with its preparation: waves in, features out.
+
+    Attributes:
+        modality: opens sounds as the run did.
+    """
+
+    def __init__(self, backbone: nn.Module, card: Card, config: TrainConfig) -> None:
+        super().__init__(backbone, card)
+        self.modality = Sounds(config).fed(float(card["mean"]), float(card["std"]))
+        self.preparation = self.modality.preparation
+
+    def open(self, spec: str, *, split: str | None = None, labels: bool | None = None) -> Dataset:
+        """The sounds of a name or path at the encoder's rate; the run's own data as the run read them."""
+        config = self.modality.config
+        sources = config.sources if spec == config.data else DataConfig()
+        config = replace(config, sources=replace(sources, labels=sources.labels if labels is None else labels))
+        return Sounds(config).fed(self.modality.mean, self.modality.std).open(spec, split=split)
+
+    @property
+    def rate(self) -> int:
+        """Values a second."""
+        return self.modality.config.sound.rate
+
+    def prepare(self, waves: Tensor) -> Tensor:
+        """(B, L) int16, -32768 behind the end of a sound, to the backbone's input."""
+        return self.preparation(waves)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Prepared input to (B, F); `embed` takes waves, `embed_files` files."""
+        h: Tensor = self.backbone(x)
+        return h
+
+    def frames(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Prepared input to (B, L, D) and (B, L) booleans, False behind the end; of encoders that have frames."""
+        found: tuple[Tensor, Tensor] = self.backbone.frames(x)  # type: ignore[operator]
+        return found
+
+    @torch.no_grad()
+    def embed(self, waves: Tensor) -> Tensor:
+        """(B, F) of (B, L) waves at `rate`, int16 as the data give them, or floating point in [-1, 1]."""
+        if waves.is_floating_point():
+            waves = (waves.clamp(-1, 1) * 32_767).round().to(torch.int16)
+        return self(self.prepare(waves))  # type: ignore[no-any-return]
+
+    def embed_files(self, paths: Sequence[str | Path]) -> Tensor:
+        """(B, F) of B sound files."""
+        most = round(self.modality.config.sound.longest * self.rate)
+        waves = [torch.from_numpy(decode_sound(Path(path), self.rate).values[:most]) for path in paths]
+        batch = torch.full((len(waves), max(map(len, waves))), OVER, dtype=torch.int16)
+        for row, wave in zip(batch, waves, strict=True):
+            row[: len(wave)] = wave
+        return self.embed(batch.to(next(self.parameters()).device))
+
+    def _fed(self) -> object:
+        return self.preparation
+
+
 def load(run: str | Path) -> Any:
     """The encoder of a finished run, or of an exported folder, in evaluation mode; nothing is unpickled.
 
     Returns:
-        An `Encoder` of images, which is a `ReadingEncoder` where it was trained with captions, or a `TextModel`.
+        An `Encoder` of images, which is a `ReadingEncoder` where it was trained with captions, a `SoundModel` or a
+        `TextModel`.
     """
     folder = Path(run)
     if not (folder / MODEL).is_file() or not (folder / CARD).is_file():
@@ -177,7 +238,8 @@ def load_images(run: str | Path) -> Encoder:
     """The same where images are to be encoded."""
     model = load(run)
     if not isinstance(model, Encoder):
-        raise ValueError(f"{run} was trained on texts, expected an encoder of images")
+        kind = "sounds" if isinstance(model, SoundModel) else "texts"
+        raise ValueError(f"{run} was trained on {kind}, expected an encoder of images")
     return model
 
 
@@ -196,6 +258,8 @@ def with_card(network: nn.Module, card: Card, folder: Path) -> Model:
     kind = card.get("modality", "image")
     if kind == "image":
         return Encoder(network, card)
+    if kind == "sound":
+        return SoundModel(network, card, build(TrainConfig, card["config"], str(folder / CARD)))
     tokenizer = Tokenizer.load(folder, length=card["config"]["text"]["length"])
     if kind == "text":
         return TextModel(network, card, tokenizer)

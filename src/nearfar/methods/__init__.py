@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from nearfar.methods.barlow_twins import BarlowTwins
-from nearfar.methods.byol import BYOL
+from nearfar.methods.byol import BYOL, byol_a
 from nearfar.methods.clip import CLIP, lit, siglip
 from nearfar.methods.cpc import CPC
 from nearfar.methods.instdisc import InstDisc
@@ -21,6 +21,7 @@ from nearfar.methods.vicreg import VICReg
 METHODS: dict[str, Callable[..., Method]] = {
     "barlow_twins": BarlowTwins,
     "byol": BYOL,
+    "byol_a": byol_a,
     "clip": CLIP,
     "cpc": CPC,
     "instdisc": InstDisc,
@@ -78,6 +79,7 @@ __all__ = [
     "Step",
     "SupCon",
     "VICReg",
+    "byol_a",
     "lit",
     "moco_v1",
     "siglip",

@@ -6,9 +6,15 @@ from nearfar.config import TrainConfig
 from nearfar.modalities.images import Images
 from nearfar.modalities.modality import Modality
 from nearfar.modalities.pairs import Pairs
+from nearfar.modalities.sounds import Sounds
 from nearfar.modalities.texts import Texts
 
-MODALITIES: dict[str, Callable[[TrainConfig], Modality]] = {"image": Images, "image-text": Pairs, "text": Texts}
+MODALITIES: dict[str, Callable[[TrainConfig], Modality]] = {
+    "image": Images,
+    "image-text": Pairs,
+    "sound": Sounds,
+    "text": Texts,
+}
 
 
 def modality_of(config: TrainConfig) -> Modality:
@@ -16,4 +22,4 @@ def modality_of(config: TrainConfig) -> Modality:
     return MODALITIES[config.kind](config)
 
 
-__all__ = ["MODALITIES", "Images", "Modality", "Pairs", "Texts", "modality_of"]
+__all__ = ["MODALITIES", "Images", "Modality", "Pairs", "Sounds", "Texts", "modality_of"]

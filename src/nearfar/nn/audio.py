@@ -1,19 +1,21 @@
 """Encoders of log-mel spectrograms by name: BYOL-A's, and any image backbone on the spectrogram as a picture."""
 
+from collections.abc import Sequence
+from itertools import pairwise
+
 import torch
 from torch import Tensor, nn
 
 from nearfar.nn.backbones import backbone
 
-# Channels of the convolutions, features of a frame.
+# Channels of the convolutions, each of which halves bands and frames; features of a frame.
 AUDIO = {
-    "audio-micro": (16, 64),  # for tests
-    "audio-tiny": (32, 256),  # for a CPU
-    "audio-512": (64, 512),
-    "audio-1024": (64, 1024),
-    "audio-2048": (64, 2048),  # the paper's
+    "audio-micro": ((8, 16, 16), 64),  # for tests
+    "audio-tiny": ((16, 32, 64), 256),  # for a CPU
+    "audio-512": ((64, 64, 64), 512),
+    "audio-1024": ((64, 64, 64), 1024),
+    "audio-2048": ((64, 64, 64), 2048),  # the paper's
 }
-BLOCKS = 3  # each halves bands and frames
 DROPOUT = 0.3
 
 
@@ -24,27 +26,23 @@ class AudioEncoder(nn.Module):
 
     Args:
         mels: bands of the input.
-        channels: of the convolutions.
+        channels: of the convolutions; the paper's three have 64.
         features: of a frame, and of h.
 
     Reference: Niizumi et al. 2021, table II, https://arxiv.org/abs/2103.06695
     """
 
-    hop = 2**BLOCKS  # frames of the spectrogram to one of the encoder's
-
-    def __init__(self, mels: int = 64, *, channels: int = 64, features: int = 2048) -> None:
+    def __init__(self, mels: int = 64, *, channels: Sequence[int] = (64, 64, 64), features: int = 2048) -> None:
         super().__init__()
+        self.hop = 2 ** len(channels)  # frames of the spectrogram to one of the encoder's
         if mels < self.hop:
-            raise ValueError(f"mels is {mels}, expected at least {self.hop}: the encoder halves them {BLOCKS} times")
-        widths = [1, *[channels] * BLOCKS]
+            raise ValueError(f"mels is {mels}, expected at least {self.hop}: the encoder has one band for so many")
         self.blocks = nn.ModuleList(
-            nn.Sequential(
-                nn.Conv2d(width, channels, 3, padding=1), nn.BatchNorm2d(channels), nn.ReLU(), nn.MaxPool2d(2)
-            )
-            for width in widths[:-1]
+            nn.Sequential(nn.Conv2d(i, o, 3, padding=1), nn.BatchNorm2d(o), nn.ReLU(), nn.MaxPool2d(2))
+            for i, o in pairwise((1, *channels))
         )
         self.layers = nn.Sequential(
-            nn.Linear(channels * (mels // self.hop), features),
+            nn.Linear(channels[-1] * (mels // self.hop), features),
             nn.ReLU(),
             nn.Dropout(DROPOUT),
             nn.Linear(features, features),

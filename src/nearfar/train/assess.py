@@ -15,8 +15,9 @@ from nearfar.evaluate.embeddings import Encoder as AnyEncoder
 from nearfar.evaluate.embeddings import Prepare
 from nearfar.evaluate.parts import BoxedParts, Parts, named, open_boxed_parts, open_parts
 from nearfar.export.card import read_card
-from nearfar.export.model import CARD, TextModel, load
+from nearfar.export.model import CARD, SoundModel, TextModel, load
 from nearfar.export.towers import PREFIXES
+from nearfar.train.assess_sounds import assess_sounds
 from nearfar.train.assess_texts import assess_texts
 from nearfar.train.encoders import open_encoder, untrained
 from nearfar.train.kept import earlier, keep, results_folder, show
@@ -72,7 +73,29 @@ def assess(
     protocols, boxed = _chosen(protocols, data)
     folder = results_folder(spec, out)
     where = find_device(device)
-    if (model := _text_model(spec)) is not None:
+    model = _own_model(spec)
+    if isinstance(model, SoundModel):
+        if against:
+            raise ValueError("an encoder of sounds is measured beside log-mels and its untrained self: leave --against")
+        watch = _Watch(folder, console)
+        sounds = assess_sounds(
+            model.to(where),
+            spec,
+            data=data,
+            test=test,
+            protocols=protocols,
+            seed=seed,
+            seeds=seeds,
+            settings=settings,
+            sources=sources,
+            batch_size=batch_size,
+            console=console,
+            finished=watch.finished,
+        )
+        keep(sounds, folder, watch.tell)
+        show(sounds, folder)
+        return sounds, folder
+    if isinstance(model, TextModel):
         if data is None or against:
             raise ValueError("a text encoder is measured on --data of texts, beside tf-idf and its untrained self")
         watch = _Watch(folder, console)
@@ -166,13 +189,13 @@ class _Watch:
         self.console.print(line, soft_wrap=True, markup=False, highlight=False)
 
 
-def _text_model(spec: str) -> TextModel | None:
-    """The encoder, where the name is that of a run on texts."""
+def _own_model(spec: str) -> TextModel | SoundModel | None:
+    """The encoder, where the name is that of a run on texts or sounds."""
     folder = Path(spec).expanduser()
-    if not (folder / CARD).is_file() or read_card(folder / CARD).get("modality") != "text":
+    if not (folder / CARD).is_file() or read_card(folder / CARD).get("modality") not in ("text", "sound"):
         return None
     model = load(folder)
-    assert isinstance(model, TextModel)
+    assert isinstance(model, TextModel | SoundModel)
     return model
 
 

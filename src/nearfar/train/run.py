@@ -80,8 +80,10 @@ class Run:
     def _open(self) -> tuple[Dataset, Dataset | None, Dataset | None]:
         """Training samples, the validation samples held out of them, and the test samples."""
         config, sources = self.config, self.config.sources
-        everything = self.modality.open(config.data, groups=sources.groups)
+        everything = self.modality.open(config.data, split=sources.kept, groups=sources.groups)
         test = self.modality.open(sources.test, split="test") if sources.test else None
+        if sources.held_out is not None:
+            test = self.modality.open(config.data, split=sources.held_out)
         if sources.test is None and has_splits(config.data):
             test = self.modality.open(config.data, split="test")
         held = min(_VALIDATION, int(sources.validation * len(everything)))

@@ -104,8 +104,8 @@ _STEP = math.log(6.4) / 27  # of the logarithm of the frequency, to a mel, above
 
 def _mel(hertz: float) -> float:
     """
-    >>> _mel(1000.0)
-    15.0
+    >>> _mel(500.0)
+    7.5
     """
     return hertz / _LINEAR if hertz < _BREAK else _BREAK / _LINEAR + math.log(hertz / _BREAK) / _STEP
 

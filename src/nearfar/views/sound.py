@@ -109,7 +109,7 @@ class SoundView:
     def _of_spectrogram(self, x: Tensor, drawn: Drawn) -> Tensor:
         if self.mixup:
             x = log_mixup_exp(x, x[drawn["other"].to(x.device)], drawn["ratio"])
-        if "boxes" in drawn:
+        if self.resize is not None:
             x = resize_crop(x, drawn["boxes"])
         for number, (dim, most) in enumerate(((1, self.bands), (2, self.frames))):
             if most:
@@ -134,7 +134,7 @@ def byol_a(values: int, mel: LogMel, *, mean: float = 0.0, std: float = 1.0) -> 
 
 
 def simclr(values: int, mel: LogMel, *, mean: float = 0.0, std: float = 1.0) -> tuple[SoundView, ...]:
-    """Two equal views for methods with negatives: crop, speed, gain, noise, a box resized, a stripe of either axis masked.
+    """Two equal views for methods with negatives: crop, speed, gain, noise, a box resized, stripes masked.
 
     In the spirit of SimCLR's strong views; the choice is that of CLAR, with SpecAugment's stripes and BYOL-A's box.
 
