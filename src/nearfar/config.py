@@ -249,6 +249,31 @@ class DetectionConfig:
 
 
 @dataclass(frozen=True)
+class CTCConfig:
+    """Protocol ctc: words in a row, made of the words of the data, recognised by a head on the encoder's frames."""
+
+    units: Literal["words", "characters"] = "words"  # what is recognised: whole words, or letters of their names
+    sequences: int = 1000  # to train on
+    tests: int = 300  # to test on
+    fewest: int = 2  # words of a sequence
+    most: int = 5  # words of a sequence
+    silence: float = 0.2  # seconds between two words, at most
+    hidden: int = 128  # features of the recurrent layer, in each direction
+    epochs: int = 15  # all of them: nothing stops it early
+    lr: float = 3e-3  # of AdamW
+    batch_size: int = 32  # sequences to a step
+
+    def __post_init__(self) -> None:
+        for name in ("sequences", "tests", "fewest", "hidden", "epochs", "batch_size"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"ctc.{name} is {getattr(self, name)}, expected at least 1")
+        if self.most < self.fewest:
+            raise ValueError(f"ctc.most is {self.most}, less than ctc.fewest, {self.fewest}")
+        if not 0 <= self.silence < 60 or not 0 < self.lr < 1:
+            raise ValueError(f"ctc.silence is {self.silence} and ctc.lr {self.lr}, expected seconds and a small rate")
+
+
+@dataclass(frozen=True)
 class ProtocolConfig:
     """How the protocols measure; see `nearfar.evaluate.PROTOCOLS`."""
 
@@ -266,6 +291,7 @@ class ProtocolConfig:
     sgd: HeadConfig = field(default_factory=HeadConfig)  # of the protocol sgd
     finetune: FinetuneConfig = field(default_factory=FinetuneConfig)  # of the protocol finetune
     detection: DetectionConfig = field(default_factory=DetectionConfig)  # of the protocol detection
+    ctc: CTCConfig = field(default_factory=CTCConfig)  # of the protocol ctc
 
     def __post_init__(self) -> None:
         for name in ("neighbours", "cutoffs"):

@@ -20,7 +20,7 @@ from nearfar.evaluate.results import Made, Results, Row, bounds
 from nearfar.evaluate.task import Augment, LabelledImages, Measure, Outcome, Part, Task
 from nearfar.losses.arguments import check_choice
 
-_BARS = ("sgd", "finetune", "detection")  # show a progress bar of their own
+_BARS = ("sgd", "finetune", "detection", "ctc")  # show a progress bar of their own
 
 
 def evaluate(
@@ -118,7 +118,7 @@ def evaluate(
             continue
         for protocol in protocols if name != "prepared" or raw is None else {"knn"} & set(protocols):
             measure = PROTOCOLS[protocol]
-            if measure.needs == "labels" and not labelled:
+            if measure.labelled and not labelled:
                 continue
             if measure.reads and name in ("raw", "prepared") and not hasattr(encoder, "embed_texts"):  # as pixels
                 continue
@@ -210,10 +210,10 @@ def _parts(
 ) -> tuple[tuple[Part, Part] | None, bool, list[str]]:
     """The images that count, with labels as the training part numbers them; whether they have labels; notes."""
     notes: list[str] = []
-    unlabelled = [p for p in protocols if PROTOCOLS[p].needs != "labels"]
+    unlabelled = [p for p in protocols if not PROTOCOLS[p].labelled]
     for images, what in ((train, "training"), (test, split)):
         if images.labels is None or not bool((images.labels >= 0).any()):
-            lost = ", ".join(p for p in protocols if PROTOCOLS[p].needs == "labels")
+            lost = ", ".join(p for p in protocols if PROTOCOLS[p].labelled)
             notes = [f"the {what} part has no labels: {lost} could not be measured"] if lost else []
             if not unlabelled:
                 return None, False, notes
@@ -237,7 +237,7 @@ def _parts(
         return None, True, [f"no {split} image has a class that the training part has: nothing was measured"]
     names = train.classes or range(int(labels.max()) + 1)
     if len(present) < 2:
-        lost = ", ".join(p for p in protocols if PROTOCOLS[p].needs == "labels")
+        lost = ", ".join(p for p in protocols if PROTOCOLS[p].labelled)
         if lost:
             notes.append(f"one class ({names[int(present)]}); at least two are needed: {lost} could not be measured")
         return (_whole(train, "training"), _whole(test, split)) if unlabelled else None, False, notes

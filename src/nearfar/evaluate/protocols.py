@@ -11,6 +11,7 @@ from nearfar.evaluate.augment import augment
 from nearfar.evaluate.classification import classification, probabilities
 from nearfar.evaluate.clustering import agreement, cluster_agreement
 from nearfar.evaluate.cross_modal import cross_modal
+from nearfar.evaluate.ctc import ctc
 from nearfar.evaluate.detection import detection
 from nearfar.evaluate.embeddings import embed
 from nearfar.evaluate.finetune import Recipe, train_on_labels
@@ -325,6 +326,14 @@ PROTOCOLS: dict[str, Measure] = {
     ),
     "detection": Measure(
         detection, "a detector on boxes: AP, AP50, AP75", "AP", ("detection", "resamples"), seeded=True, needs="boxes"
+    ),
+    "ctc": Measure(
+        ctc,
+        "words in a row, by a CTC head on frames: word error rate",
+        "word error rate",
+        ("ctc", "resamples"),
+        seeded=True,
+        needs="words",
     ),
     "zero_shot": Measure(
         zero_shot, "classification by the names of the classes", "accuracy", ("templates", "resamples"), reads=True

@@ -122,8 +122,13 @@ class Measure:
     headline: str  # pattern of the metrics to read first
     settings: tuple[str, ...] = ()  # of `ProtocolConfig`, that the result depends on
     seeded: bool = False  # the result depends on the seed, so that several are worth their time
-    needs: Literal["labels", "boxes", "images"] = "labels"  # of the data; images alone are enough for the last
+    needs: Literal["labels", "boxes", "images", "words"] = "labels"  # of the data; words are labelled sounds
     reads: bool = False  # for encoders of images and texts alone
+
+    @property
+    def labelled(self) -> bool:
+        """Whether labels are needed."""
+        return self.needs in ("labels", "words")
 
 
 def arrays(**tensors: Tensor) -> Curves:

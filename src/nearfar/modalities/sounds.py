@@ -118,7 +118,7 @@ class Sounds:
         return source.groups if source.groups is not None else torch.arange(len(source))
 
     def baseline(self, train: Dataset) -> Callable[[Tensor], Tensor]:
-        return over_time
+        return OverTime()
 
     def card(self) -> dict[str, Any]:
         return {"modality": "sound", **self.preparation.card()}
@@ -133,6 +133,23 @@ class Sounds:
             path.write_text("".join(f"{name}\n" for name in source.clipped), encoding="utf-8")
             line += f"\n{len(source.clipped)} sounds are cut off at the top, recorded too loud, and are kept: {path}"
         return line
+
+
+class OverTime:
+    """What log-mels know before anything is learned: mean and deviation of each band over time."""
+
+    stacked = 4  # frames of the spectrogram in one of `frames`
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """(B, 1, mels, T), NaN behind the end, to (B, 2 mels)."""
+        return over_time(x)
+
+    def frames(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """(B, 1, mels, T) to (B, T // 4, 4 mels), four frames side by side, and (B, T // 4): False behind the end."""
+        x = x[:, 0, :, : x.shape[-1] // self.stacked * self.stacked].transpose(1, 2)  # (B, T, mels)
+        x = x.reshape(len(x), -1, self.stacked * x.shape[2])
+        missing = x.isnan().any(2)
+        return x.masked_fill(missing[..., None], 0.0), ~missing
 
 
 def over_time(x: Tensor) -> Tensor:

@@ -204,7 +204,9 @@ def _chosen(protocols: Sequence[str], data: str | None) -> tuple[list[str], bool
     if list(protocols) == ["all"]:
         boxed = data is not None and bool(find_boxes(data))
         return [
-            name for name, measure in PROTOCOLS.items() if (measure.needs == "boxes") == boxed and not measure.reads
+            name
+            for name, measure in PROTOCOLS.items()
+            if (measure.needs == "boxes") == boxed and not measure.reads and measure.needs != "words"
         ], boxed
     unknown = [protocol for protocol in protocols if protocol not in PROTOCOLS]
     if unknown:

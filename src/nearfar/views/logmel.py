@@ -104,7 +104,7 @@ _STEP = math.log(6.4) / 27  # of the logarithm of the frequency, to a mel, above
 
 def _mel(hertz: float) -> float:
     """
-    >>> _mel(500.0)
+    >>> round(_mel(500.0), 6)
     7.5
     """
     return hertz / _LINEAR if hertz < _BREAK else _BREAK / _LINEAR + math.log(hertz / _BREAK) / _STEP
