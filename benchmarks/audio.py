@@ -74,7 +74,7 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     lines = [
-        "| case | library | ms a sound | sound a second, s | nearfar is faster by | middle half | target | difference |",
+        "| case | library | ms a sound | sound a second, s | nearfar faster by | middle half | target | difference |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for case, (mel, length) in CASES.items():

@@ -329,6 +329,7 @@ OF_KIND: dict[str, dict[str, Any]] = {
     "text": {"backbone": "text-tiny", "batch_size": 64, "optimizer": {"name": "adamw"}},
     "sound": {"backbone": "audio-tiny", "batch_size": 64, "optimizer": {"name": "adamw"}},
 }
+OF_METHOD: dict[tuple[str, str], dict[str, Any]] = {("sound", "cpc"): {"backbone": "cpc-16k-small"}}
 BUILT_IN: dict[tuple[str, str], dict[str, Any]] = {
     ("image", "glyphs"): {
         "views": "shapes",
@@ -366,7 +367,11 @@ def completed(given: Mapping[str, Any]) -> dict[str, Any]:
             "sound",
             {**given, "modality": "sound"},
         )  # written down: the data may be gone when it is asked next
-    own = {**OF_KIND.get(kind, {}), **BUILT_IN.get((kind, data.partition(":")[0]), {})}
+    own = {
+        **OF_KIND.get(kind, {}),
+        **BUILT_IN.get((kind, data.partition(":")[0]), {}),
+        **OF_METHOD.get((kind, method), {}),
+    }
     if method != "simclr":
         own.pop("options", None)
     if "name" in (rates := given.get("optimizer") or {}) and rates["name"] != own.get("optimizer", {}).get("name"):

@@ -166,6 +166,7 @@ class SoundModel(Model):
         super().__init__(backbone, card)
         self.modality = Sounds(config).fed(float(card["mean"]), float(card["std"]))
         self.preparation = self.modality.preparation
+        self.hop = int(getattr(backbone, "hop", 1))  # steps of the prepared input to a frame
 
     def open(self, spec: str, *, split: str | None = None, labels: bool | None = None) -> Dataset:
         """The sounds of a name or path at the encoder's rate; the run's own data as the run read them."""

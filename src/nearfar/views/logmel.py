@@ -11,7 +11,8 @@ from torch import Tensor
 from nearfar.views.crop import chunks
 from nearfar.views.scratch import scratch_for
 
-VALUES = 300_000  # of the frames that are transformed at a time on the CPU: they fit into a core's cache
+GROUP = 16  # bands that are summed together
+VALUES = 150_000  # of the frames that are transformed at a time on the CPU: they fit into a core's cache
 
 
 @dataclass(frozen=True)
@@ -71,17 +72,31 @@ class LogMel:
             parts = scratch.take("spectrum", (*shape, bins, 2), waves)  # real and imaginary
             torch.fft.rfft(windowed, out=torch.view_as_complex(parts))
             torch.mul(parts, parts, out=parts)
-            bands = torch.matmul(parts.flatten(-2), filters, out=scratch.take("bands", (*shape, self.mels), waves))
+            values, bands = parts.view(-1, 2 * bins), scratch.take("bands", (*shape, self.mels), waves)
+            for first, low, part_filters in filters:
+                high, last = low + len(part_filters), first + part_filters.shape[1]
+                torch.mm(values[:, low:high], part_filters, out=bands.view(-1, self.mels)[:, first:last])
             torch.log(bands.add_(self.floor).transpose(1, 2), out=result[start:stop])
         return result
 
 
 @lru_cache(maxsize=16)
-def _constants(mel: LogMel, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Window (W,) and filters (2 (W // 2 + 1), mels), which also sum the squares of real and imaginary part."""
+def _constants(
+    mel: LogMel, dtype: torch.dtype, device: torch.device
+) -> tuple[Tensor, tuple[tuple[int, int, Tensor], ...]]:
+    """Window (W,), and filters in groups of neighbouring bands: the first band, the first value, (values, bands).
+
+    They also sum the squares of real and imaginary part. A group reads the values that its bands cover, not all.
+    """
     window = torch.hann_window(mel.window, periodic=True, dtype=torch.float64)
-    filters = mel_filters(mel).t().repeat_interleave(2, 0)
-    return window.to(device, dtype), filters.to(device, dtype).contiguous()
+    filters = mel_filters(mel).t().repeat_interleave(2, 0)  # (2 (W // 2 + 1), mels)
+    groups = []
+    for first in range(0, mel.mels, GROUP):
+        part = filters[:, first : first + GROUP]
+        used = part.any(1).nonzero()[:, 0]
+        low, high = (int(used[0]), int(used[-1]) + 1) if len(used) else (0, 1)  # bands narrower than a value: nothing
+        groups.append((first, low, part[low:high].to(device, dtype).contiguous()))
+    return window.to(device, dtype), tuple(groups)
 
 
 def mel_filters(mel: LogMel) -> Tensor:
