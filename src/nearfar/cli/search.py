@@ -40,9 +40,12 @@ def main(arguments: list[str]) -> int:
     from nearfar.embeddings.query import embed_image, embed_text, picture_of
     from nearfar.embeddings.search import search
     from nearfar.embeddings.sheet import CELL, contact_sheet
+    from nearfar.export import Encoder
 
     console = Console()
     encoder, file = encoder_of(options.run), Embeddings(options.embeddings)
+    if not isinstance(encoder, Encoder):
+        raise ValueError(f"{options.run} was trained on series, expected an encoder of images to search with")
     if options.text is None:
         query, picture = embed_image(encoder, file, Path(options.image)), picture_of(Path(options.image), CELL)
     else:

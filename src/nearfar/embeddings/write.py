@@ -19,7 +19,7 @@ from nearfar.data.cache import locked, replacing
 from nearfar.embeddings.files import check_kind, stated
 from nearfar.embeddings.parts import Parts, difference, parts_folder
 from nearfar.embeddings.progress import bar, say
-from nearfar.export.model import Encoder, load_images
+from nearfar.export.model import Encoder, Model, SeriesModel, load
 from nearfar.export.towers import PREFIXES, open_towers
 
 AHEAD = 2  # batches that may wait, read and prepared
@@ -37,7 +37,7 @@ class Embedded:
 
 
 def embed(
-    run: str | Path | Encoder,
+    run: str | Path | Encoder | SeriesModel,
     data: str | Path | Dataset,
     out: str | Path,
     *,
@@ -76,7 +76,7 @@ def embed(
     for name, value in (("batch_size", batch_size), ("chunk", chunk), ("size", size)):
         if value is not None and value < 1:
             raise ValueError(f"{name} is {value}, expected at least 1")
-    encoder = run if isinstance(run, Encoder) else loaded(run)
+    encoder = run if isinstance(run, Model) else loaded(run)
     place = _device(device)
     spec = str(data) if isinstance(data, str | Path) else None
     images = opened(data, encoder, size, split, labels) if isinstance(data, str | Path) else data
@@ -114,20 +114,29 @@ def embed(
     return Embedded(path, rows, encoder.num_features, skipped, resumed)
 
 
-def loaded(run: str | Path) -> Encoder:
-    """An encoder of images: a run, or an image-text model as `open_towers` takes it."""
-    return open_towers(str(run)) if str(run).startswith(PREFIXES) else load_images(run)
+def loaded(run: str | Path) -> Encoder | SeriesModel:
+    """An encoder of images or series: a run, or an image-text model as `open_towers` takes it."""
+    if str(run).startswith(PREFIXES):
+        return open_towers(str(run))
+    model = load(run)
+    if not isinstance(model, Encoder | SeriesModel):
+        raise ValueError(f"{run} was trained on {model.card['modality']}, expected an encoder of images or series")
+    return model
 
 
-def opened(spec: str | Path, encoder: Encoder, size: int | None, split: str | None, labels: bool | None) -> Dataset:
+def opened(
+    spec: str | Path, encoder: Encoder | SeriesModel, size: int | None, split: str | None, labels: bool | None
+) -> Dataset:
     """The data, decoded when it is looked at where it is files."""
+    if isinstance(encoder, SeriesModel):
+        return encoder.open(spec, split=split)
     files, image_size = is_files(spec), encoder.preparation.size
     return open_data(spec, size=size, image_size=image_size, split=split, labels=labels, stream=files)
 
 
 def _fill(
     parts: Parts,
-    encoder: Encoder,
+    encoder: Encoder | SeriesModel,
     images: Dataset,
     todo: dict[int, range],
     dtype: str,
@@ -164,7 +173,7 @@ def _fill(
 
 
 def _prepared(
-    encoder: Encoder,
+    encoder: Encoder | SeriesModel,
     images: Dataset,
     todo: dict[int, range],
     batch_size: int,

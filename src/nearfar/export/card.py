@@ -12,7 +12,7 @@ from nearfar.config import TrainConfig
 from nearfar.views import Preparation
 
 FORMAT = "nearfar encoder"
-MODALITIES = ("image", "image-text", "text")
+MODALITIES = ("image", "image-text", "series", "text")
 LARGEST_SIDE = 4096  # of an input image; more is a mistake, or a file that wants all the memory
 LARGEST_FILE = 16 << 20  # bytes of a card
 
@@ -68,7 +68,7 @@ def read_card(path: Path) -> Card:
         raise ValueError(f"{path}: modality is {shown(kind)}, expected one of {', '.join(MODALITIES)}")
     if kind != "image" and not isinstance(card.get("config"), dict):
         raise ValueError(f"{path}: config is {shown(card.get('config'))}, expected keys and values")
-    if kind != "text":
+    if kind in ("image", "image-text"):
         check_preparation(card, path)
     return card
 
