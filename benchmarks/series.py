@@ -104,8 +104,8 @@ def main() -> None:
     text = f"""# Series: nearest neighbours on {len(found)} sets of the UCR archive
 
 {describe()}.
-`python benchmarks/series.py --data {options.data.name} --method {options.method} --steps {options.steps}`; seconds are of
-CPU time, for training and for DTW.
+`python benchmarks/series.py --data {options.data.name} --method {options.method} --steps {options.steps}`; seconds
+are of CPU time, for training and for DTW.
 
 | set | {" | ".join(COLUMNS.values())} | training, s | DTW, s |
 |{"---|" * (len(COLUMNS) + 3)}

@@ -239,6 +239,7 @@ class ProtocolConfig:
 
     band: float = 1.0  # of dynamic time warping: how far from the diagonal, as a part of the longer series
     cells: float = 5e9  # of dynamic time warping at most, about a minute's work; what needs more is not measured
+    frames: int = 8  # of each sample, evenly spaced, that the readout of frames looks at
     neighbours: list[int] = field(default_factory=lambda: [20, 1, 5, 200])  # k of k-NN; all metrics for the first
     temperature: float = 0.07  # divides the similarity of k-NN's votes
     search: Literal["tiles", "faiss"] = "tiles"  # how neighbours are found; both are exact
@@ -259,7 +260,14 @@ class ProtocolConfig:
             values = getattr(self, name)
             if not values or min(values) < 1:
                 raise ValueError(f"{name} is {values}, expected whole numbers of at least 1")
-        for name, least in (("queries", 1), ("pairs", 1), ("views", 2), ("viewed", 2), ("resamples", 20)):
+        for name, least in (
+            ("frames", 1),
+            ("queries", 1),
+            ("pairs", 1),
+            ("views", 2),
+            ("viewed", 2),
+            ("resamples", 20),
+        ):
             if getattr(self, name) < least:
                 raise ValueError(f"{name} is {getattr(self, name)}, expected at least {least}")
         if not 0 <= self.band <= 1:

@@ -119,6 +119,8 @@ def evaluate(
                 continue
             if measure.reads and name in ("raw", "prepared") and not hasattr(encoder, "embed_texts"):  # as pixels
                 continue
+            if measure.frames and not hasattr(encoder, "frames"):
+                continue
             if measure.raw and name != "raw":
                 continue
             if protocol not in getattr(encoder, "protocols", protocols):  # it says what it is worth measuring by

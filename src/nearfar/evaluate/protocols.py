@@ -15,6 +15,7 @@ from nearfar.evaluate.detection import detection
 from nearfar.evaluate.dtw import nearest_by_dtw
 from nearfar.evaluate.embeddings import embed, progress_bar
 from nearfar.evaluate.finetune import Recipe, train_on_labels
+from nearfar.evaluate.frames import frame_readout
 from nearfar.evaluate.geometry import (
     alignment,
     covariance_spectrum,
@@ -330,6 +331,14 @@ PROTOCOLS: dict[str, Measure] = {
     ),
     "dtw": Measure(
         dtw, "nearest neighbour by dynamic time warping, of series", "accuracy", ("band", "cells"), raw=True
+    ),
+    "frames": Measure(
+        frame_readout,
+        "linear readout of single frames in time",
+        "accuracy, .*",
+        ("frames", "validation", "resamples"),
+        seeded=True,
+        frames=True,
     ),
     "retrieval": Measure(
         retrieve, "find the same class: mAP, recall@k, precision@k", "mAP", ("cutoffs", "queries", "resamples")

@@ -121,6 +121,7 @@ class Measure:
     seeded: bool = False  # the result depends on the seed, so that several are worth their time
     needs: Literal["labels", "boxes", "images"] = "labels"  # of the data; images alone are enough for the last
     reads: bool = False  # for encoders of images and texts alone
+    frames: bool = False  # for encoders that give frames in time alone
     raw: bool = False  # looks at the prepared samples alone, so that it is measured of "raw" alone
 
 

@@ -211,7 +211,7 @@ def _chosen(protocols: Sequence[str], data: str | None) -> tuple[list[str], bool
         return [
             name
             for name, measure in PROTOCOLS.items()
-            if (measure.needs == "boxes") == boxed and not measure.reads and not measure.raw
+            if (measure.needs == "boxes") == boxed and not measure.reads and not (measure.raw or measure.frames)
         ], boxed
     unknown = [protocol for protocol in protocols if protocol not in PROTOCOLS]
     if unknown:
