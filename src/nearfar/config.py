@@ -107,6 +107,24 @@ class SoundConfig:
             raise ValueError(f"sound.mels is {self.mels}, expected at least 1")
 
 
+@dataclass(frozen=True)
+class SeriesConfig:
+    """How series are fed to their encoder."""
+
+    normalize: Literal["series", "data"] = "series"  # by each series' own mean and deviation, or the training data's
+    channels: int | None = None  # None: what the data have
+    mean: list[float] | None = None  # of each channel, for "data"; None: measured on the training data
+    std: list[float] | None = None  # the same of the deviation
+
+    def __post_init__(self) -> None:
+        if self.channels is not None and self.channels < 1:
+            raise ValueError(f"series.channels is {self.channels}, expected at least 1")
+        if (self.mean is None) != (self.std is None):
+            raise ValueError("of series.mean and series.std one is given, expected both or neither")
+        if self.std is not None and not all(0 < value < float("inf") for value in self.std):
+            raise ValueError(f"series.std is {self.std}, expected numbers above 0")
+
+
 _KIND_OF_METHOD = {
     "byol_a": "sound",
     "clip": "image-text",
@@ -118,14 +136,19 @@ _KIND_OF_METHOD = {
 
 
 BUILT_IN_KINDS = {"melodies": "sound"}  # data made by code that any method may be trained on
+_SERIES = re.compile(r"waves(:\d+)?|.*\.ts|.*_(train|test)\.(tsv|csv|npz)", re.IGNORECASE)
 
 
 def kind_of(data: str, method: str, modality: str | None) -> str:
-    """ "image", "image-text", "text", "series" or "sound".
+    """ "image", "image-text", "series", "sound" or "text".
 
     >>> kind_of("photos/", "moco", None), kind_of("lines.txt", "simclr", None), kind_of("pairs.csv", "clip", None)
     ('image', 'text', 'image-text')
+    >>> kind_of("waves", "byol", None), kind_of("ECG200_TRAIN.tsv", "moco", None), kind_of("steps.npz", "cpc", None)
+    ('series', 'series', 'series')
     """
+    if modality is None and _SERIES.fullmatch(data):
+        return "series"
     built_in = BUILT_IN_KINDS.get(data.partition(":")[0])
     return modality or built_in or _KIND_OF_METHOD.get(method, "text" if data.endswith(".txt") else "image")
 
@@ -152,12 +175,13 @@ class TrainConfig:
     health_every: int = 100  # steps between looks at the health
     checkpoint_every: int = 500  # steps between checkpoints; one is written at the end of each epoch, too
     tensorboard: bool = False  # write its event files, too
-    modality: Literal["image", "image-text", "text", "sound"] | None = (
+    modality: Literal["image", "image-text", "series", "sound", "text"] | None = (
         None  # kind of data; None: what the method is for
     )
     sources: DataConfig = field(default_factory=DataConfig)  # where the samples come from
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)  # how the weights move
     text: TextConfig = field(default_factory=TextConfig)  # how texts become tokens and features
+    series: SeriesConfig = field(default_factory=SeriesConfig)  # how series are fed
     sound: SoundConfig = field(default_factory=SoundConfig)  # how sounds become waves and spectrograms
 
     @property
@@ -277,6 +301,9 @@ class CTCConfig:
 class ProtocolConfig:
     """How the protocols measure; see `nearfar.evaluate.PROTOCOLS`."""
 
+    band: float = 1.0  # of dynamic time warping: how far from the diagonal, as a part of the longer series
+    cells: float = 5e9  # of dynamic time warping at most, about a minute's work; what needs more is not measured
+    frames: int = 8  # of each sample, evenly spaced, that the readout of frames looks at
     neighbours: list[int] = field(default_factory=lambda: [20, 1, 5, 200])  # k of k-NN; all metrics for the first
     temperature: float = 0.07  # divides the similarity of k-NN's votes
     search: Literal["tiles", "faiss"] = "tiles"  # how neighbours are found; both are exact
@@ -298,9 +325,18 @@ class ProtocolConfig:
             values = getattr(self, name)
             if not values or min(values) < 1:
                 raise ValueError(f"{name} is {values}, expected whole numbers of at least 1")
-        for name, least in (("queries", 1), ("pairs", 1), ("views", 2), ("viewed", 2), ("resamples", 20)):
+        for name, least in (
+            ("frames", 1),
+            ("queries", 1),
+            ("pairs", 1),
+            ("views", 2),
+            ("viewed", 2),
+            ("resamples", 20),
+        ):
             if getattr(self, name) < least:
                 raise ValueError(f"{name} is {getattr(self, name)}, expected at least {least}")
+        if not 0 <= self.band <= 1:
+            raise ValueError(f"band is {self.band}, expected a part from 0 to 1")
         if not 0 < self.temperature < float("inf"):
             raise ValueError(f"temperature is {self.temperature}, expected above 0, such as 0.07")
         if not 0 < self.validation < 1:
@@ -326,10 +362,14 @@ class ProtocolConfig:
 OF_KIND: dict[str, dict[str, Any]] = {
     "image": {},
     "image-text": {"optimizer": {"name": "adamw"}},
+    "series": {"backbone": "dilated-small", "batch_size": 64, "epochs": 50, "optimizer": {"name": "adamw", "lr": 4e-3}},
     "text": {"backbone": "text-tiny", "batch_size": 64, "optimizer": {"name": "adamw"}},
     "sound": {"backbone": "audio-tiny", "batch_size": 64, "optimizer": {"name": "adamw"}},
 }
-OF_METHOD: dict[tuple[str, str], dict[str, Any]] = {("sound", "cpc"): {"backbone": "cpc-16k-small"}}
+OF_METHOD: dict[tuple[str, str], dict[str, Any]] = {
+    ("series", "cpc"): {"backbone": "cpc-series"},
+    ("sound", "cpc"): {"backbone": "cpc-16k-small"},
+}
 BUILT_IN: dict[tuple[str, str], dict[str, Any]] = {
     ("image", "glyphs"): {
         "views": "shapes",
@@ -339,6 +379,7 @@ BUILT_IN: dict[tuple[str, str], dict[str, Any]] = {
         "optimizer": {"name": "adamw", "lr": 8e-3},
         "options": {"temperature": 0.2, "layers": 1, "dim": 256},
     },
+    ("series", "waves"): {"epochs": 10, "options": {"temperature": 0.2}},
     ("sound", "melodies"): {"sound": {"rate": 8000, "seconds": 1.0, "low": 100.0}},
     ("image-text", "glyphs"): {
         "batch_size": 128,
@@ -363,10 +404,8 @@ def completed(given: Mapping[str, Any]) -> dict[str, Any]:
     data, method = str(given.get("data", TrainConfig.data)), str(given.get("method", TrainConfig.method))
     kind = kind_of(data, method, given.get("modality"))
     if kind in ("image", "series") and given.get("modality") is None and _are_sounds(data):
-        kind, given = (
-            "sound",
-            {**given, "modality": "sound"},
-        )  # written down: the data may be gone when it is asked next
+        kind = "sound"
+        given = {**given, "modality": kind}  # written down: the data may be gone when it is asked next
     own = {
         **OF_KIND.get(kind, {}),
         **BUILT_IN.get((kind, data.partition(":")[0]), {}),
@@ -377,7 +416,7 @@ def completed(given: Mapping[str, Any]) -> dict[str, Any]:
     if "name" in (rates := given.get("optimizer") or {}) and rates["name"] != own.get("optimizer", {}).get("name"):
         own.pop("optimizer", None)
     merged = {**own, **{name: value for name, value in given.items() if value is not None}}
-    for name in ("optimizer", "options", "text", "sound"):
+    for name in ("optimizer", "options", "series", "sound", "text"):
         if isinstance(asked := merged.get(name), Mapping):
             merged[name] = {**own.get(name, {}), **asked}
     return merged

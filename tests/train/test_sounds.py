@@ -118,13 +118,15 @@ def test_a_run_on_waves_is_evaluated_and_loaded(tmp_path: Path) -> None:
 def test_evaluate_embed_and_search_take_sounds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder, words = trained(tmp_path), tmp_path / "words"
     few = ["--protocols.finetune.per_class=[1,2]", "--protocols.finetune.epochs=1"]
-    assert main(["evaluate", str(folder), "--protocol", "finetune", "retrieval", "geometry", *few]) == 0
+    assert main(["evaluate", str(folder), "--protocol", "finetune", "retrieval", "geometry", "frames", *few]) == 0
     results = nearfar.evaluate.Results.load(folder / "evaluation.json")  # type: ignore[attr-defined]
     for encoder in ("trained", "untrained"):
         for count in (1, 2):
             assert results.value(encoder, "finetune", f"accuracy, {count} a class") is not None
     index = tmp_path / "words.parquet"
     assert main(["embed", str(folder), str(words), "-o", str(index)]) == 0
+    frames = tmp_path / "frames.parquet"
+    assert main(["embed", str(folder), str(words), "-o", str(frames), "--frames"]) == 0
     sheet = tmp_path / "found.png"
     query = str(words / "1_bob_2.wav")
     assert main(["search", str(folder), str(index), "--sound", query, "-k", "3", "-o", str(sheet)]) == 0

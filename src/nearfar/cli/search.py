@@ -44,10 +44,12 @@ def main(arguments: list[str]) -> int:
     from nearfar.embeddings.search import search
     from nearfar.embeddings.sheet import CELL, contact_sheet
     from nearfar.embeddings.spectra import pictured, spectra
-    from nearfar.export import SoundModel
+    from nearfar.export import SeriesModel, SoundModel
 
     console = Console()
     encoder, file = encoder_of(options.run), Embeddings(options.embeddings)
+    if isinstance(encoder, SeriesModel):
+        raise ValueError(f"{options.run} was trained on series, expected an encoder of images or sounds to search with")
     if isinstance(encoder, SoundModel) != (options.sound is not None):
         kind, flag = ("sounds", "--sound") if isinstance(encoder, SoundModel) else ("images", "--image")
         raise ValueError(f"{options.run} is an encoder of {kind}: give {flag}")

@@ -122,6 +122,10 @@ def evaluate(
                 continue
             if measure.reads and name in ("raw", "prepared") and not hasattr(encoder, "embed_texts"):  # as pixels
                 continue
+            if measure.frames and not hasattr(encoder, "frames"):
+                continue
+            if measure.raw and name != "raw":
+                continue
             if protocol not in getattr(encoder, "protocols", protocols):  # it says what it is worth measuring by
                 continue
             words = Console().status(escape(f"{name}: {protocol}")) if progress and protocol not in _BARS else None

@@ -13,8 +13,10 @@ from nearfar.evaluate.clustering import agreement, cluster_agreement
 from nearfar.evaluate.cross_modal import cross_modal
 from nearfar.evaluate.ctc import ctc
 from nearfar.evaluate.detection import detection
-from nearfar.evaluate.embeddings import embed
+from nearfar.evaluate.dtw import nearest_by_dtw
+from nearfar.evaluate.embeddings import embed, progress_bar
 from nearfar.evaluate.finetune import Recipe, train_on_labels
+from nearfar.evaluate.frames import frame_readout
 from nearfar.evaluate.geometry import (
     alignment,
     covariance_spectrum,
@@ -29,7 +31,7 @@ from nearfar.evaluate.linear import linear_probe
 from nearfar.evaluate.metrics import Estimate, accuracy, mean_estimate, resamples, share, with_interval
 from nearfar.evaluate.retrieval import retrieval
 from nearfar.evaluate.similarity import sentence_similarity
-from nearfar.evaluate.task import Measure, Outcome, Task, arrays
+from nearfar.evaluate.task import Measure, Outcome, Part, Task, arrays
 from nearfar.evaluate.verification import FALSE_RATES, Roc, draw_pairs, pair_similarity, roc
 from nearfar.evaluate.zero_shot import EmbedTexts, class_weights
 from nearfar.evaluate.zero_shot import zero_shot as by_names
@@ -287,6 +289,31 @@ def _reading(task: Task) -> EmbedTexts:
     return embed_texts
 
 
+def dtw(task: Task, seed: int) -> Outcome:
+    """The nearest training series by dynamic time warping, and by Euclid, over the prepared series themselves."""
+    train, test = (_series(task, part) for part in (task.train, task.test))
+    band, longest = task.settings.band, max(train.shape[2], test.shape[2])
+    if (cells := len(train) * len(test) * longest**2 * min(1.0, 2 * band)) > task.settings.cells:
+        raise ValueError(
+            f"{len(train):,} × {len(test):,} series of {longest} steps are {cells:.1e} cells, more than "
+            f"{task.settings.cells:.1e}; raise --protocols.cells, or set a narrower --protocols.band"
+        )
+    words = f"{task.name}: dynamic time warping" if task.progress else False
+    with progress_bar(words, len(test)) as advance:
+        index = nearest_by_dtw(test, train, band=band, advance=advance)
+    plain = torch.cdist(task.test_features, task.train_features).argmin(1)
+    right = (train_labels := task.train.labels)[index] == task.test.labels
+    return Outcome({"accuracy": share(right), "accuracy, Euclidean": share(train_labels[plain] == task.test.labels)})
+
+
+def _series(task: Task, part: Part) -> Tensor:
+    """(N, C, T) prepared series."""
+    found = task.prepare(part.fetch(torch.arange(len(part))))
+    if found.ndim != 3:
+        raise ValueError(f"the {part.name} part is no series, which dynamic time warping compares")
+    return found
+
+
 def _classified(task: Task, scores: Tensor, seed: int) -> Outcome:
     found = classification(scores, task.test.labels, classes=task.classes, count=task.settings.resamples, seed=seed)
     found.curves["classes"] = np.array([str(name) for name in task.names])
@@ -307,6 +334,17 @@ PROTOCOLS: dict[str, Measure] = {
         "accuracy, .* (labels|a class)",
         ("finetune", "validation", "resamples"),
         seeded=True,
+    ),
+    "dtw": Measure(
+        dtw, "nearest neighbour by dynamic time warping, of series", "accuracy", ("band", "cells"), raw=True
+    ),
+    "frames": Measure(
+        frame_readout,
+        "linear readout of single frames in time",
+        "accuracy, .*",
+        ("frames", "validation", "resamples"),
+        seeded=True,
+        frames=True,
     ),
     "retrieval": Measure(
         retrieve, "find the same class: mAP, recall@k, precision@k", "mAP", ("cutoffs", "queries", "resamples")

@@ -124,6 +124,8 @@ class Measure:
     seeded: bool = False  # the result depends on the seed, so that several are worth their time
     needs: Literal["labels", "boxes", "images", "words"] = "labels"  # of the data; words are labelled sounds
     reads: bool = False  # for encoders of images and texts alone
+    frames: bool = False  # for encoders that give frames in time alone
+    raw: bool = False  # looks at the prepared samples alone, so that it is measured of "raw" alone
 
     @property
     def labelled(self) -> bool:

@@ -12,7 +12,7 @@ from nearfar.config import TrainConfig
 from nearfar.views import Preparation
 
 FORMAT = "nearfar encoder"
-MODALITIES = ("image", "image-text", "sound", "text")
+MODALITIES = ("image", "image-text", "series", "sound", "text")
 LARGEST_SIDE = 4096  # of an input image; more is a mistake, or a file that wants all the memory
 LARGEST_FILE = 16 << 20  # bytes of a card
 

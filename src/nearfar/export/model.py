@@ -19,7 +19,7 @@ from nearfar.data.cache import replacing
 from nearfar.data.sound_files import decode_sound
 from nearfar.data.sounds import OVER
 from nearfar.export.card import Card, make_card, preparation, read_card
-from nearfar.modalities import Sounds, modality_of
+from nearfar.modalities import Series, Sounds, modality_of
 from nearfar.nn.backbones import OWN, backbone
 from nearfar.nn.towers import TwoTowers
 
@@ -166,7 +166,8 @@ class SoundModel(Model):
         super().__init__(backbone, card)
         self.modality = Sounds(config).fed(float(card["mean"]), float(card["std"]))
         self.preparation = self.modality.preparation
-        self.hop = int(getattr(backbone, "hop", 1))  # steps of the prepared input to a frame
+        # Values of the wave to one of `frames`, whichever the encoder hears.
+        self.hop = int(getattr(backbone, "hop", 1)) * (1 if self.modality.wave else self.modality.mel.hop)
 
     def open(self, spec: str, *, split: str | None = None, labels: bool | None = None) -> Dataset:
         """The sounds of a name or path at the encoder's rate; the run's own data as the run read them."""
@@ -214,12 +215,47 @@ class SoundModel(Model):
         return self.preparation
 
 
+class SeriesModel(Model):
+    """A trained encoder of series with its preparation: series in, features out, or a row for every frame."""
+
+    def __init__(self, backbone: nn.Module, card: Card) -> None:
+        super().__init__(backbone, card)
+        config: TrainConfig = build(TrainConfig, card["config"], CARD)
+        self.modality, self.hop = Series(config), int(backbone.hop)  # type: ignore[arg-type]
+
+    def prepare(self, series: Tensor) -> Tensor:
+        """(B, C, T), NaN behind the end of a shorter series, to the encoder's input."""
+        return self.modality.preparation(series)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, C, T) prepared series to (B, F); `embed` takes them as they are."""
+        h: Tensor = self.backbone(x)
+        return h
+
+    @torch.no_grad()
+    def embed(self, series: Tensor) -> Tensor:
+        """(B, F) features of series as they are."""
+        return self(self.prepare(series))  # type: ignore[no-any-return]
+
+    def frames(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Prepared series to (B, L, D), a row every `hop` steps, and (B, L) booleans: False behind an end."""
+        found: tuple[Tensor, Tensor] = self.backbone.frames(x)  # type: ignore[operator]
+        return found
+
+    def open(self, spec: str | Path, *, split: str | None = None) -> Dataset:
+        """Series by name or path, of as many channels as the encoder takes."""
+        return self.modality.open(str(spec), split=split)
+
+    def _fed(self) -> object:
+        return self.modality.preparation
+
+
 def load(run: str | Path) -> Any:
     """The encoder of a finished run, or of an exported folder, in evaluation mode; nothing is unpickled.
 
     Returns:
-        An `Encoder` of images, which is a `ReadingEncoder` where it was trained with captions, a `SoundModel` or a
-        `TextModel`.
+        An `Encoder` of images, which is a `ReadingEncoder` where it was trained with captions, a `SeriesModel`, a
+        `SoundModel` or a `TextModel`.
     """
     folder = Path(run)
     if not (folder / MODEL).is_file() or not (folder / CARD).is_file():
@@ -239,8 +275,7 @@ def load_images(run: str | Path) -> Encoder:
     """The same where images are to be encoded."""
     model = load(run)
     if not isinstance(model, Encoder):
-        kind = "sounds" if isinstance(model, SoundModel) else "texts"
-        raise ValueError(f"{run} was trained on {kind}, expected an encoder of images")
+        raise ValueError(f"{run} was trained on {model.card['modality']}, expected an encoder of images")
     return model
 
 
@@ -259,6 +294,8 @@ def with_card(network: nn.Module, card: Card, folder: Path) -> Model:
     kind = card.get("modality", "image")
     if kind == "image":
         return Encoder(network, card)
+    if kind == "series":
+        return SeriesModel(network, card)
     if kind == "sound":
         return SoundModel(network, card, build(TrainConfig, card["config"], str(folder / CARD)))
     tokenizer = Tokenizer.load(folder, length=card["config"]["text"]["length"])

@@ -7,7 +7,6 @@ what is behind the end of one changes nothing of it.
 import difflib
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import pairwise
 from math import prod
 from typing import Literal, Protocol, runtime_checkable
 
@@ -109,23 +108,23 @@ class DilatedEncoder(nn.Module):
         channels: C of the input (B, C, T).
         width: features inside.
         depth: blocks, the i-th dilated by 2^i: frames see about 2^(depth + 2) steps.
-        features: of a frame.
+        features: of a frame, linear in those inside.
         pooling: of the frames to h.
 
     Reference: Yue et al. 2022, section 3.1, https://arxiv.org/abs/2106.10466, which pools by "max" and masks latents
-    where views are made here.
+    where views are made here, and ends in a block where there is a linear map here.
     """
 
     hop = 1
 
     def __init__(
-        self, channels: int = 1, *, width: int = 64, depth: int = 6, features: int = 128, pooling: Pooling = "both"
+        self, channels: int = 1, *, width: int = 64, depth: int = 6, features: int = 320, pooling: Pooling = "max"
     ) -> None:
         super().__init__()
         check_choice("pooling", pooling, ("mean", "max", "both"))
         self.inlet = nn.Conv1d(channels, width, 1)
-        widths = [*[width] * depth, features]
-        self.blocks = nn.ModuleList(_Block(i, o, dilation=2**n) for n, (i, o) in enumerate(pairwise(widths)))
+        self.blocks = nn.ModuleList(_Block(width, dilation=2**n) for n in range(depth))
+        self.outlet = nn.Conv1d(width, features, 1)
         self.pooling = pooling
         self.num_features = pooled_features(features, pooling)
 
@@ -135,6 +134,7 @@ class DilatedEncoder(nn.Module):
         x = self.inlet(x)
         for block in self.blocks:
             x = block(x, ends)
+        x = self.outlet(x)
         return x.transpose(1, 2), _present(x, ends)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -144,16 +144,15 @@ class DilatedEncoder(nn.Module):
 class _Block(nn.Module):
     """Twice activation and convolution, around them the way past."""
 
-    def __init__(self, width: int, out: int, *, dilation: int) -> None:
+    def __init__(self, width: int, *, dilation: int) -> None:
         super().__init__()
-        self.first = nn.Conv1d(width, out, 3, padding=dilation, dilation=dilation)
-        self.second = nn.Conv1d(out, out, 3, padding=dilation, dilation=dilation)
-        self.past: nn.Module = nn.Identity() if width == out else nn.Conv1d(width, out, 1)
+        self.first = nn.Conv1d(width, width, 3, padding=dilation, dilation=dilation)
+        self.second = nn.Conv1d(width, width, 3, padding=dilation, dilation=dilation)
 
     def forward(self, x: Tensor, ends: Tensor | None) -> Tensor:
-        y = self.first(_cut(F.gelu(x), ends))
-        y = self.past(x) + self.second(_cut(F.gelu(y), ends))
-        return _cut(y, ends)
+        y: Tensor = self.first(_cut(F.gelu(x), ends))
+        y = self.second(_cut(F.gelu(y), ends))
+        return x + y
 
 
 _small = partial(CPCEncoder, width=128, context=128)
@@ -164,8 +163,8 @@ PRESETS: dict[str, Callable[[int], nn.Module]] = {
     "cpc-8k-small": partial(_small, kernels=(10, 8, 4, 4, 3), strides=(5, 4, 2, 2, 1)),
     "cpc-series": partial(_small, kernels=(5, 4, 4), strides=(1, 2, 2)),  # a frame for every four steps of a series
     "cpc-series-fine": partial(_small, kernels=(5, 3, 3), strides=(1, 1, 1)),  # one for each step
-    "dilated": DilatedEncoder,  # series; 0.2 M
-    "dilated-small": partial(DilatedEncoder, width=32, depth=5, features=64),  # 0.05 M
+    "dilated": DilatedEncoder,  # series; 0.17 M
+    "dilated-small": partial(DilatedEncoder, width=32, depth=6, features=256),  # 0.05 M
 }
 
 

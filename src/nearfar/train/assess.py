@@ -17,6 +17,7 @@ from nearfar.evaluate.parts import BoxedParts, Parts, named, open_boxed_parts, o
 from nearfar.export.card import read_card
 from nearfar.export.model import CARD, SoundModel, TextModel, load
 from nearfar.export.towers import PREFIXES
+from nearfar.train.assess_samples import assess_samples
 from nearfar.train.assess_sounds import assess_sounds
 from nearfar.train.assess_texts import assess_texts
 from nearfar.train.encoders import open_encoder, untrained
@@ -116,6 +117,27 @@ def assess(
         keep(texts, folder, watch.tell)
         show(texts, folder)
         return texts, folder
+    if _kind(spec) == "series":
+        if against:
+            raise ValueError("--against is for encoders of images; evaluate each encoder of series by itself")
+        watch = _Watch(folder, console)
+        results = assess_samples(
+            load(spec).to(where),
+            spec,
+            data=data,
+            test=test,
+            protocols=protocols,
+            seed=seed,
+            seeds=seeds,
+            settings=settings,
+            sources=sources or ReadConfig(),
+            batch_size=batch_size,
+            console=console,
+            finished=watch.finished,
+        )
+        keep(results, folder, watch.tell)
+        show(results, folder)
+        return results, folder
     specs = _names(spec, against)
     encoders = {name: open_encoder(each, size=image_size, device=where) for name, each in specs.items()}
     first = next(iter(encoders.values()))
@@ -199,6 +221,12 @@ def _own_model(spec: str) -> TextModel | SoundModel | None:
     return model
 
 
+def _kind(spec: str) -> str:
+    """The kind of data that a run was trained on; of anything else images."""
+    card = Path(spec).expanduser() / CARD
+    return str(read_card(card).get("modality", "image")) if card.is_file() else "image"
+
+
 def _chosen(protocols: Sequence[str], data: str | None) -> tuple[list[str], bool]:
     """The protocols, and whether they are measured on boxes."""
     if list(protocols) == ["all"]:
@@ -206,7 +234,9 @@ def _chosen(protocols: Sequence[str], data: str | None) -> tuple[list[str], bool
         return [
             name
             for name, measure in PROTOCOLS.items()
-            if (measure.needs == "boxes") == boxed and not measure.reads and measure.needs != "words"
+            if (measure.needs == "boxes") == boxed
+            and not (measure.reads or measure.raw or measure.frames)
+            and measure.needs != "words"
         ], boxed
     unknown = [protocol for protocol in protocols if protocol not in PROTOCOLS]
     if unknown:
