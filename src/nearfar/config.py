@@ -135,7 +135,7 @@ _KIND_OF_METHOD = {
 }
 
 
-BUILT_IN_KINDS = {"melodies": "sound"}  # data made by code that any method may be trained on
+BUILT_IN_KINDS = {"melodies": "sound", "spoken": "sound"}  # data made by code that any method may be trained on
 _SERIES = re.compile(r"waves(:\d+)?|.*\.ts|.*_(train|test)\.(tsv|csv|npz)", re.IGNORECASE)
 
 

@@ -238,6 +238,22 @@ def test_melodies_are_kept_in_the_cache(cache: Path) -> None:
     assert torch.equal(a, b) and (cache / "melodies").is_dir()
 
 
+def test_spoken_words_depend_on_the_seed_alone(tmp_path: Path) -> None:
+    pytest.importorskip("espeakng_loader")
+    first, again = (open_sounds("spoken:20", rate=RATE, cache=tmp_path / name) for name in "ab")
+    assert len(first) == 20 and first.classes is not None and len(first.classes) == 20
+    assert torch.equal(first.fetch(torch.arange(20)), again.fetch(torch.arange(20)))
+    assert first.lengths.min() / RATE > 0.1 and first.lengths.max() / RATE < 1.5
+    test = open_sounds("spoken:20", rate=RATE, split="test", cache=tmp_path / "a")
+    assert len(test) == 4 and not np.array_equal(test.lengths, first.lengths[:4])
+
+
+def test_without_espeak_a_line_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ModuleNotFoundError, match=r"GPL-3.*pip install 'nearfar\[spoken\]'"):
+        open_sounds("spoken:20", rate=RATE, cache=tmp_path)
+
+
 def test_a_melody_has_the_contour_of_its_class() -> None:
     """The strongest pitch of each note, found from the values, rises and falls as the name of the class says."""
     data = melodies(40, seed=3)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from itertools import islice
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import torch
@@ -23,6 +24,7 @@ from nearfar.data.sources import Source, folder_source, from_samples, walk
 from nearfar.data.store import Wave, Waves
 
 OVER = -32_768  # no value of a sound: it says that the sound is over
+BUILT_IN = {"melodies": 4000, "spoken": 2000}  # and how many, where it is not said
 LOOKED_AT = 1000  # files of a folder, to see what it is a folder of
 
 
@@ -146,7 +148,8 @@ def open_sounds(
     may still be heard.
 
     Args:
-        spec: "melodies" or "melodies:4000"; a folder of .wav, .flac, .ogg or .mp3; or a table with a column of paths.
+        spec: "melodies" or "melodies:4000", or "spoken" (words by eSpeak NG, extra `spoken`, GPL-3); a
+            folder of .wav, .flac, .ogg or .mp3; or a table with a column of paths.
         rate: values a second of the result.
         longest: seconds of a sound at most; of a longer one the first.
         split: a sub-folder; of a table or a pattern as in `open_source` ("speaker!=theo,george"); None takes all.
@@ -160,20 +163,7 @@ def open_sounds(
     """
     most = None if longest is None else max(1, round(longest * rate))
     if (made := made_by_code(spec)) is not None:
-        from nearfar.data.melodies import RATE, melodies
-
-        if split not in (None, "train", "test"):
-            raise ValueError(f"melodies have the splits 'train' and 'test', not {split!r}")
-        if rate != RATE:
-            raise ValueError(f"the rate is {rate}, but melodies are made at {RATE}: set --sound.rate {RATE}")
-        test = split == "test"
-        return melodies(
-            max(made // 5, 1) if test else made,
-            seed=seed,
-            split="test" if test else "train",
-            longest=most,
-            cache=cache_folder(cache),
-        )
+        return _made(*made, rate, most, split, seed, cache_folder(cache))
     wanted = Wanted(path_column, label_column, group_column, None, split, labels, False, classes)
     source = SoundSource.of(_source(Path(spec).expanduser().absolute(), str(spec), wanted, pattern))
     reader()  # what is missing is said once, and not of each file
@@ -205,6 +195,25 @@ def open_sounds(
     )
 
 
+def _made(
+    name: str, count: int, rate: int, most: int | None, split: str | None, seed: int, cache: Path
+) -> SoundDataset:
+    """Built-in sounds; a fifth as many in the test split."""
+    from nearfar.data.melodies import RATE, melodies
+    from nearfar.data.spoken import spoken
+
+    if split not in (None, "train", "test"):
+        raise ValueError(f"{name} have the splits 'train' and 'test', not {split!r}")
+    if split == "test":
+        count = max(count // 5, 1)
+    part: Literal["train", "test"] = "test" if split == "test" else "train"
+    if name == "spoken":
+        return spoken(count, rate=rate, seed=seed, split=part, longest=most, cache=cache)
+    if rate != RATE:
+        raise ValueError(f"the rate is {rate}, but melodies are made at {RATE}: set --sound.rate {RATE}")
+    return melodies(count, seed=seed, split=part, longest=most, cache=cache)
+
+
 def _source(path: Path, spec: str, wanted: Wanted, pattern: str | None) -> Source:
     part = f" ({wanted.split})" if wanted.split else ""
     if path.is_dir() and pattern is not None:
@@ -220,7 +229,7 @@ def _source(path: Path, spec: str, wanted: Wanted, pattern: str | None) -> Sourc
             suffixes=SUFFIXES,
         )
     if not path.exists():
-        close = nearest(spec, ["melodies"]) or "; expected 'melodies', a folder or a table"
+        close = nearest(spec, list(BUILT_IN)) or "; expected 'melodies', 'spoken', a folder or a table"
         raise FileNotFoundError(f"{spec!r} is neither a file or folder nor the name of built-in sounds{close}")
     if path.suffix.lower() in SUFFIXES:
         raise ValueError(f"{spec!r} is one sound, expected a folder of sounds: give its folder")
@@ -271,10 +280,14 @@ def compiled(pattern: str) -> re.Pattern[str]:
     return re.compile(text + suffix)
 
 
-def made_by_code(spec: str | Path) -> int | None:
-    """How many melodies are meant, or None where something else is; a folder of that name wins."""
-    made = re.fullmatch(r"melodies(?::(\d+))?", str(spec))
-    return None if made is None or Path(spec).exists() else int(made[1] or 4000)
+def made_by_code(spec: str | Path) -> tuple[str, int] | None:
+    """Which built-in sounds are meant, and how many, or None where something else is; a folder of that name wins.
+
+    >>> made_by_code("melodies"), made_by_code("spoken:200"), made_by_code("recordings/")
+    (('melodies', 4000), ('spoken', 200), None)
+    """
+    made = re.fullmatch(r"(melodies|spoken)(?::(\d+))?", str(spec))
+    return None if made is None or Path(spec).exists() else (made[1], int(made[2] or BUILT_IN[made[1]]))
 
 
 def are_sounds(spec: str | Path) -> bool:
