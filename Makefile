@@ -31,10 +31,11 @@ format: $(VENV)/.dev  ## put the code into its format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(BENCH)/.done  ## losses, views and k-NN side by side with peers, into benchmarks/results
+bench: $(BENCH)/.done  ## losses, views, k-NN and log-mels side by side with peers, into benchmarks/results
 	$(BENCH)/bin/python benchmarks/losses.py
 	$(BENCH)/bin/python benchmarks/views.py
 	$(BENCH)/bin/python benchmarks/evaluate.py
+	$(BENCH)/bin/python benchmarks/audio.py
 
 clean:  ## remove the environments
 	rm -rf $(VENV) $(BENCH)

@@ -63,11 +63,12 @@ def test_what_is_meant_is_taken() -> None:
 @pytest.mark.parametrize("path", sorted(RECIPES.glob("*.yaml")), ids=lambda path: path.stem)
 def test_a_recipe_can_be_built(path: Path) -> None:
     config = TrainConfig.from_yaml(path)
-    assert path.stem == f"cifar10-{config.method}"
+    assert path.stem in (f"{config.data.partition('/')[0]}-{config.method}", f"ucr-{config.method}")
     assert build_method(config, samples=4096).encoder is not None
 
 
 def test_every_method_has_a_recipe() -> None:
-    assert {path.stem for path in RECIPES.glob("*.yaml")} == {
+    assert {path.stem for path in RECIPES.glob("cifar10-*.yaml")} == {
         f"cifar10-{method}" for method in METHODS if kind_of("", method, None) == "image"
     }
+    assert {path.stem for path in RECIPES.glob("ucr-*.yaml")} == {"ucr-cpc", "ucr-simclr"}

@@ -23,7 +23,7 @@ MAY_IMPORT = {
     "evaluate": {"losses", "nn", "data", "views", "config"},
     "report": {"evaluate", "data", "views"},
     "export": {"nn", "data", "views", "modalities", "config", "evaluate"},
-    "embeddings": {"losses", "data", "export"},
+    "embeddings": {"losses", "data", "export", "views"},
     "doctor": {"data", "embeddings"},
     "modalities": {"nn", "methods", "data", "views", "evaluate", "config"},
     "train": {

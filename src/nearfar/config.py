@@ -1,5 +1,6 @@
 """What a run is a function of: frozen dataclasses, as YAML in the run folder and as flags of the command."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from difflib import get_close_matches
@@ -21,12 +22,21 @@ class ReadConfig:
     text_column: str | None = None  # of a table of sentences
     partner_column: str | None = None  # of a table of sentences: what belongs to each, the other text of a pair
     negative_column: str | None = None  # of a table of sentences: what does not, the third text of a triple
+    pattern: str | None = None  # of the names of sound files, such as {label}_{speaker}_{take}: in braces, columns
+    held_out: str | None = None  # rows of a table or pattern for the test alone, such as speaker=theo,george
     stream: bool = False  # decode at every look instead of packing
     strict: bool = False  # stop at a broken file instead of skipping it
 
     def __post_init__(self) -> None:
         if self.size is not None and self.size < 1:
             raise ValueError(f"sources.size is {self.size}, expected at least 1 pixel")
+        if self.held_out is not None and not re.fullmatch(r"[^=!]+=.+", self.held_out):
+            raise ValueError(f"sources.held_out is {self.held_out!r}, expected COLUMN=VALUE or COLUMN=VALUE,VALUE")
+
+    @property
+    def kept(self) -> str | None:
+        """The split of the rows that are not held out."""
+        return None if self.held_out is None else self.held_out.replace("=", "!=", 1)
 
 
 @dataclass(frozen=True)
@@ -74,16 +84,75 @@ class TextConfig:
             raise ValueError(f"text.dropout is {self.dropout}, expected a part from 0 to below 1")
 
 
-_KIND_OF_METHOD = {"clip": "image-text", "siglip": "image-text", "lit": "image-text", "simcse": "text"}
+@dataclass(frozen=True)
+class SoundConfig:
+    """How sounds become waves and spectrograms; the defaults are BYOL-A's."""
+
+    rate: int = 16_000  # values a second, to which every file is brought
+    seconds: float = 0.95  # of a view; shorter sounds are put into silence
+    longest: float = 10.0  # seconds of a sound that are looked at; of a longer one the first
+    mels: int = 64  # bands of the spectrogram
+    window: float = 0.064  # seconds of a frame
+    hop: float = 0.01  # seconds from one frame to the next
+    low: float = 60.0  # Hz, the lowest of the bands
+    high: float | None = None  # Hz, the highest; None: 7,800 at 16 kHz, and in that proportion
+
+    def __post_init__(self) -> None:
+        for name in ("seconds", "longest", "window", "hop"):
+            if not 0 < getattr(self, name) < 3600:
+                raise ValueError(f"sound.{name} is {getattr(self, name)}, expected seconds above 0")
+        if not 100 <= self.rate <= 384_000:
+            raise ValueError(f"sound.rate is {self.rate}, expected values a second, such as 16000")
+        if self.seconds > self.longest:
+            raise ValueError(f"sound.seconds is {self.seconds}, more than sound.longest, {self.longest}")
+        if self.mels < 1:
+            raise ValueError(f"sound.mels is {self.mels}, expected at least 1")
+
+
+@dataclass(frozen=True)
+class SeriesConfig:
+    """How series are fed to their encoder."""
+
+    normalize: Literal["series", "data"] = "series"  # by each series' own mean and deviation, or the training data's
+    channels: int | None = None  # None: what the data have
+    mean: list[float] | None = None  # of each channel, for "data"; None: measured on the training data
+    std: list[float] | None = None  # the same of the deviation
+
+    def __post_init__(self) -> None:
+        if self.channels is not None and self.channels < 1:
+            raise ValueError(f"series.channels is {self.channels}, expected at least 1")
+        if (self.mean is None) != (self.std is None):
+            raise ValueError("of series.mean and series.std one is given, expected both or neither")
+        if self.std is not None and not all(0 < value < float("inf") for value in self.std):
+            raise ValueError(f"series.std is {self.std}, expected numbers above 0")
+
+
+_KIND_OF_METHOD = {
+    "byol_a": "sound",
+    "clip": "image-text",
+    "cpc": "series",
+    "lit": "image-text",
+    "siglip": "image-text",
+    "simcse": "text",
+}
+
+
+BUILT_IN_KINDS = {"melodies": "sound", "spoken": "sound"}  # data made by code that any method may be trained on
+_SERIES = re.compile(r"waves(:\d+)?|.*\.ts|.*_(train|test)\.(tsv|csv|npz)", re.IGNORECASE)
 
 
 def kind_of(data: str, method: str, modality: str | None) -> str:
-    """ "image", "image-text" or "text".
+    """ "image", "image-text", "series", "sound" or "text".
 
     >>> kind_of("photos/", "moco", None), kind_of("lines.txt", "simclr", None), kind_of("pairs.csv", "clip", None)
     ('image', 'text', 'image-text')
+    >>> kind_of("waves", "byol", None), kind_of("ECG200_TRAIN.tsv", "moco", None), kind_of("steps.npz", "cpc", None)
+    ('series', 'series', 'series')
     """
-    return modality or _KIND_OF_METHOD.get(method, "text" if data.endswith(".txt") else "image")
+    if modality is None and _SERIES.fullmatch(data):
+        return "series"
+    built_in = BUILT_IN_KINDS.get(data.partition(":")[0])
+    return modality or built_in or _KIND_OF_METHOD.get(method, "text" if data.endswith(".txt") else "image")
 
 
 @dataclass(frozen=True)
@@ -108,10 +177,14 @@ class TrainConfig:
     health_every: int = 100  # steps between looks at the health
     checkpoint_every: int = 500  # steps between checkpoints; one is written at the end of each epoch, too
     tensorboard: bool = False  # write its event files, too
-    modality: Literal["image", "image-text", "text"] | None = None  # kind of data; None: what the method is for
+    modality: Literal["image", "image-text", "series", "sound", "text"] | None = (
+        None  # kind of data; None: what the method is for
+    )
     sources: DataConfig = field(default_factory=DataConfig)  # where the samples come from
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)  # how the weights move
     text: TextConfig = field(default_factory=TextConfig)  # how texts become tokens and features
+    series: SeriesConfig = field(default_factory=SeriesConfig)  # how series are fed
+    sound: SoundConfig = field(default_factory=SoundConfig)  # how sounds become waves and spectrograms
 
     @property
     def kind(self) -> str:
@@ -170,6 +243,7 @@ class FinetuneConfig:
     """
 
     labels: list[float] = field(default_factory=lambda: [0.01, 0.1, 1.0])  # parts of each class to train on
+    per_class: list[int] = field(default_factory=list)  # or so many labels of each class, in place of parts
     frozen: bool = False  # train the linear layer alone
     epochs: int = 30  # at most, each of ten steps or more: few labels are gone through several times in one
     lr: float = 1e-3  # of the last layer
@@ -201,9 +275,37 @@ class DetectionConfig:
 
 
 @dataclass(frozen=True)
+class CTCConfig:
+    """Protocol ctc: words in a row, made of the words of the data, recognised by a head on the encoder's frames."""
+
+    units: Literal["words", "characters"] = "words"  # what is recognised: whole words, or letters of their names
+    sequences: int = 1000  # to train on
+    tests: int = 300  # to test on
+    fewest: int = 2  # words of a sequence
+    most: int = 5  # words of a sequence
+    silence: float = 0.2  # seconds between two words, at most
+    hidden: int = 128  # features of the recurrent layer, in each direction
+    epochs: int = 15  # all of them: nothing stops it early
+    lr: float = 3e-3  # of AdamW
+    batch_size: int = 32  # sequences to a step
+
+    def __post_init__(self) -> None:
+        for name in ("sequences", "tests", "fewest", "hidden", "epochs", "batch_size"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"ctc.{name} is {getattr(self, name)}, expected at least 1")
+        if self.most < self.fewest:
+            raise ValueError(f"ctc.most is {self.most}, less than ctc.fewest, {self.fewest}")
+        if not 0 <= self.silence < 60 or not 0 < self.lr < 1:
+            raise ValueError(f"ctc.silence is {self.silence} and ctc.lr {self.lr}, expected seconds and a small rate")
+
+
+@dataclass(frozen=True)
 class ProtocolConfig:
     """How the protocols measure; see `nearfar.evaluate.PROTOCOLS`."""
 
+    band: float = 1.0  # of dynamic time warping: how far from the diagonal, as a part of the longer series
+    cells: float = 5e9  # of dynamic time warping at most, about a minute's work; what needs more is not measured
+    frames: int = 8  # of each sample, evenly spaced, that the readout of frames looks at
     neighbours: list[int] = field(default_factory=lambda: [20, 1, 5, 200])  # k of k-NN; all metrics for the first
     temperature: float = 0.07  # divides the similarity of k-NN's votes
     search: Literal["tiles", "faiss"] = "tiles"  # how neighbours are found; both are exact
@@ -218,15 +320,25 @@ class ProtocolConfig:
     sgd: HeadConfig = field(default_factory=HeadConfig)  # of the protocol sgd
     finetune: FinetuneConfig = field(default_factory=FinetuneConfig)  # of the protocol finetune
     detection: DetectionConfig = field(default_factory=DetectionConfig)  # of the protocol detection
+    ctc: CTCConfig = field(default_factory=CTCConfig)  # of the protocol ctc
 
     def __post_init__(self) -> None:
         for name in ("neighbours", "cutoffs"):
             values = getattr(self, name)
             if not values or min(values) < 1:
                 raise ValueError(f"{name} is {values}, expected whole numbers of at least 1")
-        for name, least in (("queries", 1), ("pairs", 1), ("views", 2), ("viewed", 2), ("resamples", 20)):
+        for name, least in (
+            ("frames", 1),
+            ("queries", 1),
+            ("pairs", 1),
+            ("views", 2),
+            ("viewed", 2),
+            ("resamples", 20),
+        ):
             if getattr(self, name) < least:
                 raise ValueError(f"{name} is {getattr(self, name)}, expected at least {least}")
+        if not 0 <= self.band <= 1:
+            raise ValueError(f"band is {self.band}, expected a part from 0 to 1")
         if not 0 < self.temperature < float("inf"):
             raise ValueError(f"temperature is {self.temperature}, expected above 0, such as 0.07")
         if not 0 < self.validation < 1:
@@ -234,6 +346,8 @@ class ProtocolConfig:
         labels = self.finetune.labels
         if not labels or not all(0 < part <= 1 for part in labels):
             raise ValueError(f"finetune.labels is {labels}, expected parts above 0 and up to 1, such as 0.01 0.1 1")
+        if any(count < 1 for count in self.finetune.per_class):
+            raise ValueError(f"finetune.per_class is {self.finetune.per_class}, expected whole numbers of at least 1")
         if not 0 < self.finetune.layer_decay <= 1:
             raise ValueError(f"finetune.layer_decay is {self.finetune.layer_decay}, expected above 0 and up to 1")
         for group, settings in (("sgd", self.sgd), ("finetune", self.finetune)):
@@ -250,7 +364,13 @@ class ProtocolConfig:
 OF_KIND: dict[str, dict[str, Any]] = {
     "image": {},
     "image-text": {"optimizer": {"name": "adamw"}},
+    "series": {"backbone": "dilated-small", "batch_size": 64, "epochs": 50, "optimizer": {"name": "adamw", "lr": 4e-3}},
     "text": {"backbone": "text-tiny", "batch_size": 64, "optimizer": {"name": "adamw"}},
+    "sound": {"backbone": "audio-tiny", "batch_size": 64, "optimizer": {"name": "adamw"}},
+}
+OF_METHOD: dict[tuple[str, str], dict[str, Any]] = {
+    ("series", "cpc"): {"backbone": "cpc-series"},
+    ("sound", "cpc"): {"backbone": "cpc-16k-small"},
 }
 BUILT_IN: dict[tuple[str, str], dict[str, Any]] = {
     ("image", "glyphs"): {
@@ -261,6 +381,8 @@ BUILT_IN: dict[tuple[str, str], dict[str, Any]] = {
         "optimizer": {"name": "adamw", "lr": 8e-3},
         "options": {"temperature": 0.2, "layers": 1, "dim": 256},
     },
+    ("series", "waves"): {"epochs": 10, "options": {"temperature": 0.2}},
+    ("sound", "melodies"): {"sound": {"rate": 8000, "seconds": 1.0, "low": 100.0}},
     ("image-text", "glyphs"): {
         "backbone": "strokes",
         "batch_size": 64,
@@ -284,16 +406,32 @@ def completed(given: Mapping[str, Any]) -> dict[str, Any]:
     """
     data, method = str(given.get("data", TrainConfig.data)), str(given.get("method", TrainConfig.method))
     kind = kind_of(data, method, given.get("modality"))
-    own = {**OF_KIND.get(kind, {}), **BUILT_IN.get((kind, data.partition(":")[0]), {})}
+    if kind in ("image", "series") and given.get("modality") is None and _are_sounds(data):
+        kind = "sound"
+        given = {**given, "modality": kind}  # written down: the data may be gone when it is asked next
+    own = {
+        **OF_KIND.get(kind, {}),
+        **BUILT_IN.get((kind, data.partition(":")[0]), {}),
+        **OF_METHOD.get((kind, method), {}),
+    }
     if method != "simclr":
         own.pop("options", None)
     if "name" in (rates := given.get("optimizer") or {}) and rates["name"] != own.get("optimizer", {}).get("name"):
         own.pop("optimizer", None)
     merged = {**own, **{name: value for name, value in given.items() if value is not None}}
-    for name in ("optimizer", "options", "text"):
+    for name in ("optimizer", "options", "series", "sound", "text"):
         if isinstance(asked := merged.get(name), Mapping):
             merged[name] = {**own.get(name, {}), **asked}
     return merged
+
+
+def _are_sounds(data: str) -> bool:
+    """Whether the data are files of sounds; only where there are files to look at."""
+    if not Path(data).expanduser().exists():
+        return False
+    from nearfar.data.sounds import are_sounds
+
+    return are_sounds(data)
 
 
 def build(kind: type[Any], values: Mapping[str, Any], where: str) -> Any:

@@ -217,3 +217,16 @@ def test_comparison_claims_no_more_than_the_intervals_show() -> None:
     assert "not clearly different from the untrained encoder" in close[0]
     assert "worse than raw input" in close[0]
     assert "nothing beside it" in comparisons([row("trained", 0.4), row("raw", 0.4, "linear")])[0]
+
+
+def test_horizons_are_charts_of_their_own() -> None:
+    metrics = [
+        {"step": 1, "loss": 2.0, "horizons": [1.0, 2.0], "horizon_accuracy": [0.1, 0.1]},
+        {"step": 9, "loss": 1.0, "horizons": [1.0, 2.0], "horizon_accuracy": [0.9, 0.5], "horizon_bound": [2.0, 1.0],
+         "horizon_ceiling": [3.0, 3.0]},
+        {"step": 10, "loss": 1.0},
+    ]  # fmt: skip
+    _, accuracy, bound = curves(metrics)
+    assert accuracy.along == "frames ahead" and accuracy.lines[0].y == [0.9, 0.5]
+    assert [line.dashed for line in bound.lines] == [False, True] and bound.data()["along"] == "frames ahead"
+    assert len(curves([{"step": 1, "loss": 1.0, "horizons": [1.0], "horizon_accuracy": [None]}])) == 1

@@ -19,11 +19,14 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--batch-size", type=int, default=256, help="images in a forward pass (default: 256)")
     parser.add_argument("--chunk", type=int, default=16_384, help="rows held in memory at most (default: 16384)")
     parser.add_argument("--device", default="auto", help="where to compute (default: the accelerator, else cpu)")
+    parser.add_argument("--frames", action="store_true", help="a row for every frame in time: of runs on sequences")
     options = parser.parse_args(arguments)
 
     from nearfar.cli.encoder import encoder_of
     from nearfar.embeddings import embed
 
+    if options.frames:
+        return frames(options)
     done = embed(
         encoder_of(options.run),
         options.data,
@@ -41,4 +44,25 @@ def main(arguments: list[str]) -> int:
     if done.skipped:
         print(f"{len(done.skipped)} files could not be read and are left out: {done.path}.skipped.txt")
     print(f"{done.rows:,} vectors of {done.dim} numbers: {done.path}")
+    return 0
+
+
+def frames(options: argparse.Namespace) -> int:
+    from nearfar.cli.encoder import encoder_of
+    from nearfar.embeddings.frames import embed_frames
+    from nearfar.export import SeriesModel, SoundModel
+
+    model = encoder_of(options.run)
+    if not isinstance(model, SeriesModel | SoundModel) or not hasattr(model.backbone, "frames"):
+        raise ValueError(f"{options.run} has no frames, expected a run on series or sounds; leave --frames out")
+    data = model.open(options.data, split=options.split)
+    path, rows = embed_frames(
+        model,
+        data,
+        options.out,
+        dtype=options.dtype,
+        batch_size=min(options.batch_size, 64),
+        name=options.data,
+    )
+    print(f"{rows:,} frames of {len(data):,} samples: {path}")
     return 0

@@ -17,7 +17,8 @@ def main(arguments: list[str]) -> int:
     parser = ArgumentParser(
         prog="nearfar evaluate",
         description="Measure an encoder beside raw pixels and its untrained self. Protocols: knn, linear, sgd, "
-        "finetune, retrieval, verification, clustering, geometry, detection; or all that the data allow.",
+        "finetune, retrieval, verification, clustering, geometry, detection, ctc (words in a row, of sounds); or all "
+        "that the data allow.",
         exit_on_error=False,
         default_env=False,
     )

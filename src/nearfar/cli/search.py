@@ -1,4 +1,4 @@
-"""`nearfar search`: the images most like one, or like a text, from a file of embeddings."""
+"""`nearfar search`: the images most like one, or like a text, or the sounds most like one, in a file of embeddings."""
 
 import argparse
 import re
@@ -8,12 +8,14 @@ from pathlib import Path
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="nearfar search",
-        description="Find the images most like one, or that a text describes, and write a contact sheet of them.",
+        description="Find the images most like one, or that a text describes, or the sounds most like one, and write a "
+        "contact sheet of them.",
     )
     parser.add_argument("run", help="what made the embeddings: a run, timm:NAME or torchvision:NAME")
     parser.add_argument("embeddings", help="a file that nearfar embed wrote")
     sought = parser.add_mutually_exclusive_group(required=True)
     sought.add_argument("--image", help="what to look for")
+    sought.add_argument("--sound", help="what to look for; for a run that was trained on sounds")
     sought.add_argument("--text", help="what to look for, in words; for a run that was trained with captions")
     parser.add_argument("-k", type=int, default=20, help="how many (default: 20)")
     parser.add_argument("--index", choices=["exact", "ivf", "hnsw"], default="exact", help="ivf and hnsw need faiss")
@@ -23,7 +25,8 @@ def main(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     if options.k < 1:
         raise ValueError(f"-k is {options.k}, expected at least 1")
-    stem = Path(options.image).stem if options.text is None else "-".join(re.findall(r"\w+", options.text))[:60]
+    file_sought = options.image or options.sound
+    stem = Path(file_sought).stem if options.text is None else "-".join(re.findall(r"\w+", options.text))[:60]
     out = Path(options.out or f"{stem}-neighbours.png")
     if out.suffix.lower() != ".png":
         raise ValueError(f"the contact sheet is {str(out)!r}, expected a name that ends in .png")
@@ -37,13 +40,23 @@ def main(arguments: list[str]) -> int:
     from nearfar.embeddings.files import Embeddings
     from nearfar.embeddings.index import lookup
     from nearfar.embeddings.pictures import thumbnails
-    from nearfar.embeddings.query import embed_image, embed_text, picture_of
+    from nearfar.embeddings.query import embed_image, embed_sound, embed_text, picture_of
     from nearfar.embeddings.search import search
     from nearfar.embeddings.sheet import CELL, contact_sheet
+    from nearfar.embeddings.spectra import pictured, spectra
+    from nearfar.export import SeriesModel, SoundModel
 
     console = Console()
     encoder, file = encoder_of(options.run), Embeddings(options.embeddings)
-    if options.text is None:
+    if isinstance(encoder, SeriesModel):
+        raise ValueError(f"{options.run} was trained on series, expected an encoder of images or sounds to search with")
+    if isinstance(encoder, SoundModel) != (options.sound is not None):
+        kind, flag = ("sounds", "--sound") if isinstance(encoder, SoundModel) else ("images", "--image")
+        raise ValueError(f"{options.run} is an encoder of {kind}: give {flag}")
+    if isinstance(encoder, SoundModel):
+        sound = Path(options.sound)
+        query, picture = embed_sound(encoder, file, sound), pictured(encoder, sound, CELL)
+    elif options.text is None:
         query, picture = embed_image(encoder, file, Path(options.image)), picture_of(Path(options.image), CELL)
     else:
         query, picture = embed_text(encoder, file, options.text), np.full((CELL, CELL, 3), 255, np.uint8)
@@ -57,12 +70,12 @@ def main(arguments: list[str]) -> int:
     for similarity, row in found:
         table.add_row(f"{similarity:.4f}", escape(names[row]), *([escape(labels[row] or "")] if labels else []))
     console.print(table)
-    shown, missing = thumbnails(
-        [names[row] for _, row in found],
-        options.data or file.about.get("data"),
-        size=CELL,
-        split=file.about.get("split"),
-    )
+    where, split = options.data or file.about.get("data"), file.about.get("split")
+    wanted = [names[row] for _, row in found]
+    if isinstance(encoder, SoundModel):
+        shown, missing = spectra(encoder, wanted, where, size=CELL, split=split)
+    else:
+        shown, missing = thumbnails(wanted, where, size=CELL, split=split)
     for line in missing[:3]:
         console.print(f"[yellow]{escape(line)}[/]")
     if len(missing) == len(found):

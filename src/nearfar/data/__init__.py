@@ -16,13 +16,16 @@ from nearfar.data.groups import caption_ids, merged_ids, with_groups
 from nearfar.data.icons import HELD_OUT, icons_source
 from nearfar.data.loader import Batch, Loader
 from nearfar.data.pack import Packed, pack
+from nearfar.data.series import SeriesDataset, has_series_splits, open_series
 from nearfar.data.shards import is_shards
+from nearfar.data.sounds import SoundDataset, are_sounds, made_by_code, open_sounds
 from nearfar.data.sources import Source, open_source
 from nearfar.data.stream import StreamDataset
 from nearfar.data.tables import READERS, path_and_rows
 from nearfar.data.texts import TextDataset, open_texts
 from nearfar.data.tokens import Tokenizer
 from nearfar.data.torchvision_sets import NAMES, known_name, torchvision_source
+from nearfar.data.waves import waves
 
 __all__ = [
     "ArrayDataset",
@@ -32,12 +35,15 @@ __all__ = [
     "Loader",
     "Packed",
     "Scenes",
+    "SeriesDataset",
     "Skipped",
+    "SoundDataset",
     "Source",
     "StreamDataset",
     "Target",
     "TextDataset",
     "Tokenizer",
+    "are_sounds",
     "boxed_images",
     "caption_ids",
     "decoding_size",
@@ -46,15 +52,19 @@ __all__ = [
     "fingerprint",
     "glyph_scenes",
     "glyphs",
+    "has_series_splits",
     "has_splits",
     "icons_source",
     "is_files",
     "merged_ids",
     "open_data",
+    "open_series",
+    "open_sounds",
     "open_source",
     "open_texts",
     "pack",
     "torchvision_source",
+    "waves",
     "with_groups",
 ]
 
@@ -205,14 +215,17 @@ def find_source(
 
 
 def has_splits(spec: str | Path) -> bool:
-    """Whether a name, and no path, stands for data with splits "train" and "test" of their own.
+    """Whether a name stands for data with splits "train" and "test"; of paths, NAME_TRAIN beside NAME_TEST alone.
 
-    >>> [has_splits(spec) for spec in ("glyphs:500", "icons:phosphor", "cifar10", "photos/")]
-    [True, True, True, False]
+    >>> [has_splits(spec) for spec in ("glyphs:500", "icons:phosphor", "cifar10", "waves", "photos/")]
+    [True, True, True, True, False]
     """
     text = str(spec)
+    if has_series_splits(spec):
+        return True
     known = known_name(text) is not None and not Path(text).exists()
-    return _made_by_code(spec) is not None or _icons(spec) is not None or text.startswith("torchvision:") or known
+    drawn = _made_by_code(spec) is not None or made_by_code(spec) is not None
+    return drawn or _icons(spec) is not None or text.startswith("torchvision:") or known
 
 
 def is_files(spec: str | Path) -> bool:

@@ -7,10 +7,12 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+Kind = TypeVar("Kind", bound=np.generic)
 VARIABLE = "NEARFAR_CACHE"
 _MASK = os.umask(0)  # it can only be read by setting it
 os.umask(_MASK)
@@ -70,11 +72,11 @@ def locked(folder: Path) -> Iterator[None]:
         yield
 
 
-def cached_array(path: Path, make: Callable[[], NDArray[np.uint8]]) -> NDArray[np.uint8]:
+def cached_array(path: Path, make: Callable[[], NDArray[Kind]]) -> NDArray[Kind]:
     """The array stored at `path`.npy, mapped, where it is sound; else made, stored and returned."""
     stored, proof = path.with_name(f"{path.name}.npy"), path.with_name(f"{path.name}.crc32")
     try:
-        array: NDArray[np.uint8] = np.load(stored, mmap_mode="r", allow_pickle=False)
+        array: NDArray[Kind] = np.load(stored, mmap_mode="r", allow_pickle=False)
         if zlib.crc32(array.tobytes()) == int(proof.read_text()):
             return array
     except (OSError, ValueError, EOFError):

@@ -4,18 +4,22 @@ import copy
 import unicodedata
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
 from nearfar.data import tables
 from nearfar.data.columns import group_column
-from nearfar.data.dataset import ArrayDataset
 from nearfar.data.rows import Wanted
-from nearfar.data.stream import StreamDataset
 
-Grouped = TypeVar("Grouped", bound=ArrayDataset | StreamDataset)
+
+class _Named(Protocol):
+    names: Sequence[str]
+    groups: Tensor | None
+
+
+Grouped = TypeVar("Grouped", bound=_Named)
 
 
 def with_groups(data: Grouped, path: str | Path) -> Grouped:

@@ -25,7 +25,8 @@ class Wanted:
 
     Attributes:
         path, label, group, caption: names of columns.
-        split: rows whose column "split" says so; "vendor=noto" or "vendor!=noto" asks another column; None takes all.
+        split: rows whose column "split" says so; "vendor=noto", "vendor=noto,fluent" or "vendor!=noto" asks another
+            column; None takes all.
         labels, captions: whether to read them; None where they are there, True makes their absence an error.
         classes: names of the labels in the order to number them.
     """
@@ -178,10 +179,14 @@ def rows_of_split(columns: Columns, split: str | None, where: str) -> list[int]:
     parts = find_column(columns, "split", name if asked else None, SPLITS, where)
     if parts is None:
         raise ValueError(f"{where} has no column 'split' among {listed(columns)}, needed for split={split!r}")
-    keep = [i for i in every if (str(parts[i]) == value) == (equals == "=")]
+    stated = list(map(str, parts))
+    values = {value} if value in stated else set(value.split(","))  # "noto,fluent" are two, unless it is one
+    keep = [i for i in every if (stated[i] in values) == (equals == "=")]
+    if unknown := sorted(values - set(stated)):
+        known = listed({part: [] for part in stated})
+        raise ValueError(f"{where} has no row whose {name} is {unknown[0]!r}, but {known}")
     if not keep:
-        stated = listed({str(part): [] for part in parts})
-        raise ValueError(f"{where} has no row whose {name} is {'' if equals == '=' else 'not '}{value!r}, but {stated}")
+        raise ValueError(f"{where} has no row whose {name} is not {value!r}")
     return keep
 
 

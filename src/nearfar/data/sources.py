@@ -194,20 +194,30 @@ def from_samples(
 
 
 def folder_source(
-    folder: Path, *, labels: bool = False, classes: Sequence[str] | None = None, split: str | None = None
+    folder: Path,
+    *,
+    labels: bool = False,
+    classes: Sequence[str] | None = None,
+    split: str | None = None,
+    what: str = "image",
+    suffixes: frozenset[str] = SUFFIXES,
 ) -> Source:
-    """Every image below a folder, in sorted order; hidden files and folders are left alone."""
+    """Every image below a folder, in sorted order; hidden files and folders are left alone.
+
+    Args:
+        what: the samples are, if not images, and by which `suffixes` they are known.
+    """
     if split is not None:
         folder = _split_folder(folder, split)
-    paths = sorted(_walk(folder, set()), key=lambda path: path.relative_to(folder).parts)
+    paths = sorted(walk(folder, suffixes), key=lambda path: path.relative_to(folder).parts)
     if not paths:
-        raise ValueError(f"there is no image in {folder}, expected {', '.join(sorted(SUFFIXES))} at any depth")
+        raise ValueError(f"there is no {what} in {folder}, expected {', '.join(sorted(suffixes))} at any depth")
     names = [path.relative_to(folder).as_posix() for path in paths]
     numbers, found = None, None
     if labels:
         parents = [name.split("/")[0] if "/" in name else None for name in names]
         if not any(parents):
-            raise ValueError(f"{folder} has no sub-folders with images to take labels from; leave labels off")
+            raise ValueError(f"{folder} has no sub-folders with {what}s to take labels from; leave labels off")
         # A folder called "7" is a name, not the number 7: ["0", "2"] must not gain a class "1".
         numbers, found = label_column(parents, classes or sorted({parent for parent in parents if parent}))
     return Source(f"folder {folder}", names, paths, labels=numbers, classes=found)
@@ -221,7 +231,9 @@ def _split_folder(folder: Path, split: str) -> Path:
     raise ValueError(f"{folder} has no sub-folder for the split {split!r}{nearest(split, there)}")
 
 
-def _walk(folder: Path, seen: set[tuple[int, int]]) -> Iterator[Path]:
+def walk(folder: Path, suffixes: frozenset[str], seen: set[tuple[int, int]] | None = None) -> Iterator[Path]:
+    """The files below a folder whose names end so; hidden ones are left alone, and no folder is visited twice."""
+    seen = set() if seen is None else seen
     state = folder.stat()
     if (state.st_dev, state.st_ino) in seen:  # a link that leads back, or to what was visited
         return
@@ -230,6 +242,6 @@ def _walk(folder: Path, seen: set[tuple[int, int]]) -> Iterator[Path]:
         if entry.name.startswith("."):
             continue
         if entry.is_dir():
-            yield from _walk(Path(entry.path), seen)
-        elif Path(entry.name).suffix.lower() in SUFFIXES:
+            yield from walk(Path(entry.path), suffixes, seen)
+        elif Path(entry.name).suffix.lower() in suffixes:
             yield Path(entry.path)

@@ -9,8 +9,9 @@ from torch import Tensor
 
 from nearfar.data import decoding_size
 from nearfar.data.decode import decode, why
+from nearfar.data.sound_files import why as why_silent
 from nearfar.embeddings.files import Embeddings
-from nearfar.export.model import Encoder
+from nearfar.export.model import Encoder, SoundModel
 
 
 def embed_image(encoder: Encoder, file: Embeddings, image: Path) -> Tensor:
@@ -24,6 +25,21 @@ def embed_image(encoder: Encoder, file: Embeddings, image: Path) -> Tensor:
     side = size if isinstance(size, int) and 1 <= size <= 4096 else decoding_size(encoder.preparation.size)
     picture = torch.from_numpy(picture_of(image, side).copy())  # (S, S, 3)
     return encoder.embed(picture.permute(2, 0, 1)[None])
+
+
+def embed_sound(encoder: SoundModel, file: Embeddings, sound: Path) -> Tensor:
+    """(1, F): the sound file, heard by the encoder that made the embeddings.
+
+    Raises:
+        ValueError: where the sound cannot be read, or the file says that another encoder made it.
+    """
+    _check_maker(encoder.digest(), file)
+    try:
+        return encoder.embed_files([sound.expanduser()])
+    except ModuleNotFoundError:
+        raise
+    except Exception as error:  # soundfile raises of several kinds on broken files
+        raise ValueError(f"{sound} cannot be read as a sound: {why_silent(error)}") from None
 
 
 @torch.no_grad()

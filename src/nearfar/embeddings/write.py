@@ -19,7 +19,7 @@ from nearfar.data.cache import locked, replacing
 from nearfar.embeddings.files import check_kind, stated
 from nearfar.embeddings.parts import Parts, difference, parts_folder
 from nearfar.embeddings.progress import bar, say
-from nearfar.export.model import Encoder, load_images
+from nearfar.export.model import Encoder, Model, SeriesModel, SoundModel, load
 from nearfar.export.towers import PREFIXES, open_towers
 
 AHEAD = 2  # batches that may wait, read and prepared
@@ -37,7 +37,7 @@ class Embedded:
 
 
 def embed(
-    run: str | Path | Encoder,
+    run: str | Path | Encoder | SeriesModel | SoundModel,
     data: str | Path | Dataset,
     out: str | Path,
     *,
@@ -50,14 +50,15 @@ def embed(
     labels: bool | None = None,
     progress: bool = True,
 ) -> Embedded:
-    """Write the embedding of every image to a file: path, label, vector.
+    """Write the embedding of every image, or of every sound, to a file: path, label, vector.
 
     Finished chunks lie in a folder beside the output until the end. Killed and called again with the same arguments, it
     goes on after the last finished chunk.
 
     Args:
         run: a run folder, an exported folder, an image-text model as `open_towers` takes it, or an encoder.
-        data: as in `open_data`, or a data set; files are decoded as they are needed and stored nowhere.
+        data: as in `open_data`, or a data set; pictures are decoded as they are needed and stored nowhere. For an
+            encoder of sounds as in `open_sounds`, by way of the cache.
         out: .parquet, .npz, or .npy with paths and labels in NAME.npy.csv beside it. Embeddings of something else
             are replaced, and that is said; a file that `embed` did not write is refused.
         dtype: of the stored numbers.
@@ -76,7 +77,7 @@ def embed(
     for name, value in (("batch_size", batch_size), ("chunk", chunk), ("size", size)):
         if value is not None and value < 1:
             raise ValueError(f"{name} is {value}, expected at least 1")
-    encoder = run if isinstance(run, Encoder) else loaded(run)
+    encoder = run if isinstance(run, Model) else loaded(run)
     place = _device(device)
     spec = str(data) if isinstance(data, str | Path) else None
     images = opened(data, encoder, size, split, labels) if isinstance(data, str | Path) else data
@@ -114,20 +115,36 @@ def embed(
     return Embedded(path, rows, encoder.num_features, skipped, resumed)
 
 
-def loaded(run: str | Path) -> Encoder:
-    """An encoder of images: a run, or an image-text model as `open_towers` takes it."""
-    return open_towers(str(run)) if str(run).startswith(PREFIXES) else load_images(run)
+def loaded(run: str | Path) -> Encoder | SeriesModel | SoundModel:
+    """An encoder of images, sounds or series: a run, or an image-text model as `open_towers` takes it."""
+    if str(run).startswith(PREFIXES):
+        return open_towers(str(run))
+    model = load(run)
+    if not isinstance(model, Encoder | SeriesModel | SoundModel):
+        kind = model.card["modality"]
+        raise ValueError(f"{run} was trained on {kind}, expected an encoder of images, sounds or series")
+    return model
 
 
-def opened(spec: str | Path, encoder: Encoder, size: int | None, split: str | None, labels: bool | None) -> Dataset:
-    """The data, decoded when it is looked at where it is files."""
+def opened(
+    spec: str | Path,
+    encoder: Encoder | SeriesModel | SoundModel,
+    size: int | None,
+    split: str | None,
+    labels: bool | None,
+) -> Dataset:
+    """The data; pictures are decoded when they are looked at where they are files."""
+    if isinstance(encoder, SoundModel):
+        return encoder.open(str(spec), split=split, labels=labels)
+    if isinstance(encoder, SeriesModel):
+        return encoder.open(spec, split=split)
     files, image_size = is_files(spec), encoder.preparation.size
     return open_data(spec, size=size, image_size=image_size, split=split, labels=labels, stream=files)
 
 
 def _fill(
     parts: Parts,
-    encoder: Encoder,
+    encoder: Encoder | SeriesModel | SoundModel,
     images: Dataset,
     todo: dict[int, range],
     dtype: str,
@@ -164,7 +181,7 @@ def _fill(
 
 
 def _prepared(
-    encoder: Encoder,
+    encoder: Encoder | SeriesModel | SoundModel,
     images: Dataset,
     todo: dict[int, range],
     batch_size: int,

@@ -17,10 +17,10 @@ from nearfar.evaluate.embeddings import Encoder, Prepare
 from nearfar.evaluate.metrics import over_seeds
 from nearfar.evaluate.protocols import PROTOCOLS
 from nearfar.evaluate.results import Made, Results, Row, bounds
-from nearfar.evaluate.task import LabelledImages, Measure, Outcome, Part, Task
+from nearfar.evaluate.task import Augment, LabelledImages, Measure, Outcome, Part, Task
 from nearfar.losses.arguments import check_choice
 
-_BARS = ("sgd", "finetune", "detection")  # show a progress bar of their own
+_BARS = ("sgd", "finetune", "detection", "ctc")  # show a progress bar of their own
 
 
 def evaluate(
@@ -30,6 +30,7 @@ def evaluate(
     *,
     prepare: Prepare | Mapping[str, Prepare],
     raw: Prepare | None = None,
+    augment: Augment | None = None,
     protocols: Sequence[str] = ("knn", "linear"),
     seed: int,
     seeds: int = 1,
@@ -56,6 +57,7 @@ def evaluate(
         raw: the same for the baseline "raw", where `prepare` does more than resize and normalise: what pixels know
             before that. What they know after it is then measured by the name "prepared", by k-NN alone: on pixels the
             linear probe takes longest and finds least.
+        augment: how samples that are no images are varied, for protocols that train or look at several views.
         protocols: of `PROTOCOLS`.
         seed, seeds: the first seed and how many, for the protocols that depend on one.
         settings: of the protocols.
@@ -85,7 +87,7 @@ def evaluate(
         return Results([], notes)
     protocols, results = fitting, Results([], notes, {})
     everyone = _with_baselines(encoders, seed, notes, raw=not boxed)
-    if raw is not None and not boxed:
+    if raw is not None and not boxed and "raw" not in encoders:
         everyone["prepared"] = raw_pixels
     settings, origins = settings or ProtocolConfig(), origins or {}
     made = {
@@ -105,6 +107,7 @@ def evaluate(
             batch_size=batch_size,
             device=device,
             progress=progress,
+            augment=augment,
         )
         features = [] if boxed else [h for h in (task.train_features, task.test_features) if not h.is_sparse]
         broken = sum(int((~h.isfinite().all(1)).sum()) for h in features)
@@ -115,14 +118,18 @@ def evaluate(
             continue
         for protocol in protocols if name != "prepared" or raw is None else {"knn"} & set(protocols):
             measure = PROTOCOLS[protocol]
-            if measure.needs == "labels" and not labelled:
+            if measure.labelled and not labelled:
                 continue
             if (
                 measure.reads
-                and not measure.raw
+                and not measure.examples
                 and name in ("raw", "prepared")
                 and not hasattr(encoder, "embed_texts")
             ):
+                continue
+            if measure.frames and not hasattr(encoder, "frames"):
+                continue
+            if measure.raw and name != "raw":
                 continue
             if protocol not in getattr(encoder, "protocols", protocols):  # it says what it is worth measuring by
                 continue
@@ -212,10 +219,10 @@ def _parts(
 ) -> tuple[tuple[Part, Part] | None, bool, list[str]]:
     """The images that count, with labels as the training part numbers them; whether they have labels; notes."""
     notes: list[str] = []
-    unlabelled = [p for p in protocols if PROTOCOLS[p].needs != "labels"]
+    unlabelled = [p for p in protocols if not PROTOCOLS[p].labelled]
     for images, what in ((train, "training"), (test, split)):
         if images.labels is None or not bool((images.labels >= 0).any()):
-            lost = ", ".join(p for p in protocols if PROTOCOLS[p].needs == "labels")
+            lost = ", ".join(p for p in protocols if PROTOCOLS[p].labelled)
             notes = [f"the {what} part has no labels: {lost} could not be measured"] if lost else []
             if not unlabelled:
                 return None, False, notes
@@ -239,7 +246,7 @@ def _parts(
         return None, True, [f"no {split} image has a class that the training part has: nothing was measured"]
     names = train.classes or range(int(labels.max()) + 1)
     if len(present) < 2:
-        lost = ", ".join(p for p in protocols if PROTOCOLS[p].needs == "labels")
+        lost = ", ".join(p for p in protocols if PROTOCOLS[p].labelled)
         if lost:
             notes.append(f"one class ({names[int(present)]}); at least two are needed: {lost} could not be measured")
         return (_whole(train, "training"), _whole(test, split)) if unlabelled else None, False, notes

@@ -76,13 +76,13 @@ class Trained:
     validation: float | None  # best accuracy there; None where there was nothing to choose by
 
 
-def train_on_labels(task: Task, recipe: Recipe, *, labels: float, seed: int, words: str = "training") -> Trained:
+def train_on_labels(task: Task, recipe: Recipe, *, labels: float | int, seed: int, words: str = "training") -> Trained:
     """Train a copy of the encoder on a part of the labels of the training part; test rows are looked at once, last.
 
     Args:
         task: what is trained, and on what.
         recipe: how.
-        labels: part of each class whose labels are used, at least one of each.
+        labels: part of each class whose labels are used, at least one of each; a whole number is so many of each.
         seed: of the draw of labels, their split, the order and the views.
         words: beside the progress bar.
     """
@@ -113,19 +113,21 @@ def train_on_labels(task: Task, recipe: Recipe, *, labels: float, seed: int, wor
     return Trained(scores, len(chosen), epoch, best if len(held) else None)
 
 
-def draw_labels(labels: Tensor, part: float, *, seed: int) -> Tensor:
-    """(K,) row numbers: a part of each class, at least one row.
+def draw_labels(labels: Tensor, part: float | int, *, seed: int) -> Tensor:
+    """(K,) row numbers: a part of each class, at least one row; or, of a whole number, so many rows of each.
 
+    >>> draw_labels(torch.tensor([0] * 10 + [1] * 3), 5, seed=0).shape
+    torch.Size([8])
     >>> draw_labels(torch.tensor([0] * 10 + [1]), 0.2, seed=0).shape
     torch.Size([3])
     """
-    if not 0 < part <= 1:
-        raise ValueError(f"part is {part:g}, expected above 0 and up to 1")
+    if not 0 < part <= 1 and not (isinstance(part, int) and part > 1):
+        raise ValueError(f"part is {part:g}, expected above 0 and up to 1, or a whole number of rows")
     shuffled = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed))
     chosen = []
     for label in labels.unique():
         rows = shuffled[labels[shuffled] == label]
-        chosen.append(rows[: max(1, round(part * len(rows)))])
+        chosen.append(rows[: part if isinstance(part, int) else max(1, round(part * len(rows)))])
     return torch.cat(chosen).sort().values
 
 
@@ -227,8 +229,11 @@ class _Fitting:
     def _step(self, places: Tensor, number: int) -> None:
         images = self.task.train.fetch(places).to(self.model.head.weight.device)
         if self.recipe.augment:
-            view = crop_and_flip(images.shape[-1])
-            images = augment(images, view, view_generator(self.seed, number, 0))
+            generator = view_generator(self.seed, number, 0)
+            if self.task.augment is not None:
+                images = self.task.augment(images, generator)
+            else:
+                images = augment(images, crop_and_flip(images.shape[-1]), generator)
         x = self.task.prepare(images)
         with torch.set_grad_enabled(not self.recipe.frozen):
             h = self.model.encoder(x)

@@ -12,9 +12,12 @@ from nearfar.evaluate.augment import augment
 from nearfar.evaluate.classification import classification, probabilities
 from nearfar.evaluate.clustering import agreement, cluster_agreement
 from nearfar.evaluate.cross_modal import cross_modal
+from nearfar.evaluate.ctc import ctc
 from nearfar.evaluate.detection import detection
-from nearfar.evaluate.embeddings import embed
+from nearfar.evaluate.dtw import nearest_by_dtw
+from nearfar.evaluate.embeddings import embed, progress_bar
 from nearfar.evaluate.finetune import Recipe, train_on_labels
+from nearfar.evaluate.frames import frame_readout
 from nearfar.evaluate.geometry import (
     alignment,
     covariance_spectrum,
@@ -109,12 +112,12 @@ def finetune(task: Task, seed: int) -> Outcome:
         validation=max(0.2, task.settings.validation),  # of few labels, a tenth would choose nothing
     )
     metrics, curves = {}, {}
-    for part in sorted(settings.labels):
-        words = f"{task.name}: fine-tuning on {100 * part:g} % of the labels"
-        trained = train_on_labels(task, recipe, labels=part, seed=seed, words=words)
+    amounts: list[tuple[float | int, str]] = [(count, f"{count} a class") for count in sorted(settings.per_class)]
+    for part, words in amounts or [(part, f"{100 * part:g} % labels") for part in sorted(settings.labels)]:
+        trained = train_on_labels(task, recipe, labels=part, seed=seed, words=f"{task.name}: fine-tuning on {words}")
         outcome = _classified(task, trained.scores, seed)
-        metrics[f"accuracy, {100 * part:g} % labels"] = outcome.metrics["accuracy"]
-        metrics[f"balanced accuracy, {100 * part:g} % labels"] = outcome.metrics["balanced accuracy"]
+        metrics[f"accuracy, {words}"] = outcome.metrics["accuracy"]
+        metrics[f"balanced accuracy, {words}"] = outcome.metrics["balanced accuracy"]
         curves = outcome.curves  # of most labels
     return Outcome(metrics, curves)
 
@@ -215,12 +218,17 @@ def geometry(task: Task, seed: int) -> Outcome:
 
 def _view(task: Task, places: Tensor, seed: int, index: int) -> Tensor:
     """(K, F) features of one random view of each of these test images."""
-    view = simclr(task.test.fetch(places[:1]).shape[-1])[0]
     generator = view_generator(seed, 0, index)
+
+    def varied(images: Tensor) -> Tensor:
+        if task.augment is not None:
+            return task.augment(images, generator)
+        return augment(images, simclr(images.shape[-1])[0], generator)
+
     return embed(
         task.encoder,
         task.test.images,
-        prepare=lambda images: task.prepare(augment(images, view, generator)),
+        prepare=lambda images: task.prepare(varied(images)),
         batch_size=task.batch_size,
         device=task.device,
         rows=task.test.rows[places],
@@ -327,6 +335,31 @@ def _reading(task: Task) -> EmbedTexts:
     return embed_texts
 
 
+def dtw(task: Task, seed: int) -> Outcome:
+    """The nearest training series by dynamic time warping, and by Euclid, over the prepared series themselves."""
+    train, test = (_series(task, part) for part in (task.train, task.test))
+    band, longest = task.settings.band, max(train.shape[2], test.shape[2])
+    if (cells := len(train) * len(test) * longest**2 * min(1.0, 2 * band)) > task.settings.cells:
+        raise ValueError(
+            f"{len(train):,} × {len(test):,} series of {longest} steps are {cells:.1e} cells, more than "
+            f"{task.settings.cells:.1e}; raise --protocols.cells, or set a narrower --protocols.band"
+        )
+    words = f"{task.name}: dynamic time warping" if task.progress else False
+    with progress_bar(words, len(test)) as advance:
+        index = nearest_by_dtw(test, train, band=band, advance=advance)
+    plain = torch.cdist(task.test_features, task.train_features).argmin(1)
+    right = (train_labels := task.train.labels)[index] == task.test.labels
+    return Outcome({"accuracy": share(right), "accuracy, Euclidean": share(train_labels[plain] == task.test.labels)})
+
+
+def _series(task: Task, part: Part) -> Tensor:
+    """(N, C, T) prepared series."""
+    found = task.prepare(part.fetch(torch.arange(len(part))))
+    if found.ndim != 3:
+        raise ValueError(f"the {part.name} part is no series, which dynamic time warping compares")
+    return found
+
+
 def _classified(task: Task, scores: Tensor, seed: int) -> Outcome:
     found = classification(scores, task.test.labels, classes=task.classes, count=task.settings.resamples, seed=seed)
     found.curves["classes"] = np.array([str(name) for name in task.names])
@@ -344,9 +377,20 @@ PROTOCOLS: dict[str, Measure] = {
     "finetune": Measure(
         finetune,
         "fine-tuning on parts of the labels",
-        "accuracy, .* labels",
+        "accuracy, .* (labels|a class)",
         ("finetune", "validation", "resamples"),
         seeded=True,
+    ),
+    "dtw": Measure(
+        dtw, "nearest neighbour by dynamic time warping, of series", "accuracy", ("band", "cells"), raw=True
+    ),
+    "frames": Measure(
+        frame_readout,
+        "linear readout of single frames in time",
+        "accuracy, .*",
+        ("frames", "validation", "resamples"),
+        seeded=True,
+        frames=True,
     ),
     "retrieval": Measure(
         retrieve, "find the same class: mAP, recall@k, precision@k", "mAP", ("cutoffs", "queries", "resamples")
@@ -367,6 +411,14 @@ PROTOCOLS: dict[str, Measure] = {
     "detection": Measure(
         detection, "a detector on boxes: AP, AP50, AP75", "AP", ("detection", "resamples"), seeded=True, needs="boxes"
     ),
+    "ctc": Measure(
+        ctc,
+        "words in a row, by a CTC head on frames: word error rate",
+        "word error rate",
+        ("ctc", "resamples"),
+        seeded=True,
+        needs="words",
+    ),
     "zero_shot": Measure(
         zero_shot, "classification by the names of the classes", "accuracy", ("templates", "resamples"), reads=True
     ),
@@ -377,7 +429,7 @@ PROTOCOLS: dict[str, Measure] = {
         ("cutoffs", "resamples"),
         needs="images",
         reads=True,
-        raw=True,
+        examples=True,
     ),
     "similarity": Measure(
         similarity,

@@ -15,6 +15,8 @@ from nearfar.data.boxes import BoxedImages
 from nearfar.evaluate.embeddings import Encoder, Images, Prepare, embed
 from nearfar.evaluate.metrics import Estimate
 
+Augment = Callable[[Tensor, torch.Generator], Tensor]  # samples as they are fetched to others like them
+
 
 class LabelledImages(Images, Protocol):
     """Images of which some or all may have a label."""
@@ -69,6 +71,7 @@ class Task:
     batch_size: int = 256
     device: torch.device | str | None = None
     progress: bool = False
+    augment: Augment | None = None  # how samples are varied that are no images
 
     @property
     def names(self) -> list[str]:
@@ -122,9 +125,16 @@ class Measure:
     headline: str  # pattern of the metrics to read first
     settings: tuple[str, ...] = ()  # of `ProtocolConfig`, that the result depends on
     seeded: bool = False  # the result depends on the seed, so that several are worth their time
-    needs: Literal["labels", "boxes", "images"] = "labels"  # of the data; images alone are enough for the last
-    reads: bool = False  # for encoders of images and texts
-    raw: bool = False  # and yet for the raw baseline, too
+    needs: Literal["labels", "boxes", "images", "words"] = "labels"  # of the data; words are labelled sounds
+    reads: bool = False  # for encoders of images and texts alone
+    examples: bool = False  # or else by the training images that have a text
+    frames: bool = False  # for encoders that give frames in time alone
+    raw: bool = False  # looks at the prepared samples alone, so that it is measured of "raw" alone
+
+    @property
+    def labelled(self) -> bool:
+        """Whether labels are needed."""
+        return self.needs in ("labels", "words")
 
 
 def arrays(**tensors: Tensor) -> Curves:

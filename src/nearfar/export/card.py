@@ -12,7 +12,7 @@ from nearfar.config import TrainConfig
 from nearfar.views import Preparation
 
 FORMAT = "nearfar encoder"
-MODALITIES = ("image", "image-text", "text")
+MODALITIES = ("image", "image-text", "series", "sound", "text")
 LARGEST_SIDE = 4096  # of an input image; more is a mistake, or a file that wants all the memory
 LARGEST_FILE = 16 << 20  # bytes of a card
 
@@ -68,9 +68,18 @@ def read_card(path: Path) -> Card:
         raise ValueError(f"{path}: modality is {shown(kind)}, expected one of {', '.join(MODALITIES)}")
     if kind != "image" and not isinstance(card.get("config"), dict):
         raise ValueError(f"{path}: config is {shown(card.get('config'))}, expected keys and values")
-    if kind != "text":
+    if kind in ("image", "image-text"):
         check_preparation(card, path)
+    if kind == "sound":
+        check_loudness(card, path)
     return card
+
+
+def check_loudness(card: Card, path: Path) -> None:
+    """Whether what a card says of the mean and deviation of log-mels can be used."""
+    mean, std = card.get("mean"), card.get("std")
+    if not _finite(mean) or not _finite(std) or not isinstance(std, int | float) or std <= 0:
+        raise ValueError(f"{path}: mean and std are {shown(mean)} and {shown(std)}, expected numbers, the last above 0")
 
 
 def check_preparation(card: Card, path: Path) -> None:

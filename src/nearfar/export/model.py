@@ -13,15 +13,17 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from nearfar.config import TrainConfig, build
-from nearfar.data import Tokenizer
+from nearfar.config import DataConfig, TrainConfig, build
+from nearfar.data import Dataset, Tokenizer
 from nearfar.data.cache import replacing
+from nearfar.data.sound_files import decode_sound
+from nearfar.data.sounds import OVER
 from nearfar.export.card import Card, make_card, preparation, read_card
-from nearfar.modalities import modality_of
+from nearfar.modalities import Series, Sounds, modality_of
 from nearfar.nn.backbones import OWN, backbone
 from nearfar.nn.towers import TwoTowers
 
-Kind = Literal["image", "image-text", "text"]
+Kind = Literal["image", "image-text", "text", "sound", "series"]
 MODEL, CARD = "model.safetensors", "card.json"
 
 
@@ -154,6 +156,101 @@ class TextModel(Model):
         return self(tokens)  # type: ignore[no-any-return]
 
 
+class SoundModel(Model):
+    """A trained encoder of sounds with its preparation: waves in, features out.
+
+    Attributes:
+        modality: opens sounds as the run did.
+    """
+
+    def __init__(self, backbone: nn.Module, card: Card, config: TrainConfig) -> None:
+        super().__init__(backbone, card)
+        self.modality = Sounds(config).fed(float(card["mean"]), float(card["std"]))
+        self.preparation = self.modality.preparation
+        # Values of the wave to one of `frames`, whichever the encoder hears.
+        self.hop = int(getattr(backbone, "hop", 1)) * (1 if self.modality.wave else self.modality.mel.hop)
+
+    def open(self, spec: str, *, split: str | None = None, labels: bool | None = None) -> Dataset:
+        """The sounds of a name or path at the encoder's rate; the run's own data as the run read them."""
+        config = self.modality.config
+        sources = config.sources if spec == config.data else DataConfig()
+        config = replace(config, sources=replace(sources, labels=sources.labels if labels is None else labels))
+        return Sounds(config).fed(self.modality.mean, self.modality.std).open(spec, split=split)
+
+    @property
+    def rate(self) -> int:
+        """Values a second."""
+        return self.modality.config.sound.rate
+
+    def prepare(self, waves: Tensor) -> Tensor:
+        """(B, L) int16, -32768 behind the end of a sound, to the backbone's input."""
+        return self.preparation(waves)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Prepared input to (B, F); `embed` takes waves, `embed_files` files."""
+        h: Tensor = self.backbone(x)
+        return h
+
+    def frames(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Prepared input to (B, L, D) and (B, L) booleans, False behind the end; of encoders that have frames."""
+        found: tuple[Tensor, Tensor] = self.backbone.frames(x)  # type: ignore[operator]
+        return found
+
+    @torch.no_grad()
+    def embed(self, waves: Tensor) -> Tensor:
+        """(B, F) of (B, L) waves at `rate`, int16 as the data give them, or floating point in [-1, 1]."""
+        if waves.is_floating_point():
+            waves = (waves.clamp(-1, 1) * 32_767).round().to(torch.int16)
+        return self(self.prepare(waves))  # type: ignore[no-any-return]
+
+    def embed_files(self, paths: Sequence[str | Path]) -> Tensor:
+        """(B, F) of B sound files."""
+        most = round(self.modality.config.sound.longest * self.rate)
+        waves = [torch.from_numpy(decode_sound(Path(path), self.rate).values[:most]) for path in paths]
+        batch = torch.full((len(waves), max(map(len, waves))), OVER, dtype=torch.int16)
+        for row, wave in zip(batch, waves, strict=True):
+            row[: len(wave)] = wave
+        return self.embed(batch.to(next(self.parameters()).device))
+
+    def _fed(self) -> object:
+        return self.preparation
+
+
+class SeriesModel(Model):
+    """A trained encoder of series with its preparation: series in, features out, or a row for every frame."""
+
+    def __init__(self, backbone: nn.Module, card: Card) -> None:
+        super().__init__(backbone, card)
+        config: TrainConfig = build(TrainConfig, card["config"], CARD)
+        self.modality, self.hop = Series(config), int(backbone.hop)  # type: ignore[arg-type]
+
+    def prepare(self, series: Tensor) -> Tensor:
+        """(B, C, T), NaN behind the end of a shorter series, to the encoder's input."""
+        return self.modality.preparation(series)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, C, T) prepared series to (B, F); `embed` takes them as they are."""
+        h: Tensor = self.backbone(x)
+        return h
+
+    @torch.no_grad()
+    def embed(self, series: Tensor) -> Tensor:
+        """(B, F) features of series as they are."""
+        return self(self.prepare(series))  # type: ignore[no-any-return]
+
+    def frames(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Prepared series to (B, L, D), a row every `hop` steps, and (B, L) booleans: False behind an end."""
+        found: tuple[Tensor, Tensor] = self.backbone.frames(x)  # type: ignore[operator]
+        return found
+
+    def open(self, spec: str | Path, *, split: str | None = None) -> Dataset:
+        """Series by name or path, of as many channels as the encoder takes."""
+        return self.modality.open(str(spec), split=split)
+
+    def _fed(self) -> object:
+        return self.modality.preparation
+
+
 @overload
 def load(run: str | Path, modality: Literal["image"]) -> Encoder: ...
 @overload
@@ -161,19 +258,26 @@ def load(run: str | Path, modality: Literal["image-text"]) -> ReadingEncoder: ..
 @overload
 def load(run: str | Path, modality: Literal["text"]) -> TextModel: ...
 @overload
-def load(run: str | Path, modality: None = None) -> Encoder | TextModel: ...
+def load(run: str | Path, modality: Literal["sound"]) -> SoundModel: ...
+@overload
+def load(run: str | Path, modality: Literal["series"]) -> SeriesModel: ...
+@overload
+def load(run: str | Path, modality: None = None) -> Encoder | TextModel | SoundModel | SeriesModel: ...
 
 
-def load(run: str | Path, modality: Kind | None = None) -> Encoder | TextModel:
+def load(
+    run: str | Path, modality: Kind | None = None
+) -> Encoder | TextModel | SoundModel | SeriesModel:
     """The encoder of a finished run, or of an exported folder, in evaluation mode; nothing is unpickled.
 
     Args:
         run: the folder.
-        modality: what is expected of it: "image" (which one trained with captions is, too), "image-text" or "text"; a
-            type checker then knows what comes back, and another encoder is an error. None: whatever it is.
+        modality: what is expected of it: "image" (which one trained with captions is, too), "image-text", "text",
+            "sound" or "series"; a type checker then knows what comes back, and another encoder is an error. None: whatever it is.
 
     Returns:
-        An `Encoder` of images, which is a `ReadingEncoder` where it was trained with captions, or a `TextModel`.
+        An `Encoder` of images, which is a `ReadingEncoder` where it was trained with captions, a `SeriesModel`, a
+        `SoundModel` or a `TextModel`.
     """
     if modality is not None and modality not in _KINDS:
         raise ValueError(f"modality is {modality!r}, expected one of {', '.join(_KINDS)}, or None")
@@ -188,10 +292,12 @@ _KINDS: dict[str, tuple[type[Model], str]] = {  # with what each is called; the 
     "image": (Encoder, "an encoder of images"),
     "image-text": (ReadingEncoder, "an encoder of images and texts"),
     "text": (TextModel, "an encoder of texts"),
+    "sound": (SoundModel, "an encoder of sounds"),
+    "series": (SeriesModel, "an encoder of series"),
 }
 
 
-def _load(run: str | Path) -> Encoder | TextModel:
+def _load(run: str | Path) -> Encoder | TextModel | SoundModel | SeriesModel:
     folder = Path(run)
     if not (folder / MODEL).is_file() or not (folder / CARD).is_file():
         raise FileNotFoundError(f"{folder} holds no {MODEL} and {CARD}, expected the folder of a finished run")
@@ -226,6 +332,10 @@ def with_card(network: nn.Module, card: Card, folder: Path) -> Encoder | TextMod
     kind = card.get("modality", "image")
     if kind == "image":
         return Encoder(network, card)
+    if kind == "series":
+        return SeriesModel(network, card)
+    if kind == "sound":
+        return SoundModel(network, card, build(TrainConfig, card["config"], str(folder / CARD)))
     tokenizer = Tokenizer.load(folder, length=card["config"]["text"]["length"])
     if kind == "text":
         return TextModel(network, card, tokenizer)

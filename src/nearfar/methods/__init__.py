@@ -3,10 +3,11 @@
 from collections.abc import Callable
 
 from nearfar.methods.barlow_twins import BarlowTwins
-from nearfar.methods.byol import BYOL
+from nearfar.methods.byol import BYOL, byol_a
 from nearfar.methods.clip import CLIP, lit, siglip
+from nearfar.methods.cpc import CPC
 from nearfar.methods.instdisc import InstDisc
-from nearfar.methods.method import Batch, Encoded, Method, Step
+from nearfar.methods.method import Batch, Encoded, Horizon, Method, Step
 from nearfar.methods.moco import MoCo, moco_v1
 from nearfar.methods.moco_v3 import MoCoV3
 from nearfar.methods.nnclr import NNCLR
@@ -20,7 +21,9 @@ from nearfar.methods.vicreg import VICReg
 METHODS: dict[str, Callable[..., Method]] = {
     "barlow_twins": BarlowTwins,
     "byol": BYOL,
+    "byol_a": byol_a,
     "clip": CLIP,
+    "cpc": CPC,
     "instdisc": InstDisc,
     "lit": lit,
     "moco": MoCo,
@@ -58,12 +61,14 @@ VIEWS: dict[str, str] = {
 __all__ = [
     "BYOL",
     "CLIP",
+    "CPC",
     "METHODS",
     "NNCLR",
     "VIEWS",
     "BarlowTwins",
     "Batch",
     "Encoded",
+    "Horizon",
     "InstDisc",
     "Method",
     "MoCo",
@@ -74,6 +79,7 @@ __all__ = [
     "Step",
     "SupCon",
     "VICReg",
+    "byol_a",
     "lit",
     "moco_v1",
     "siglip",

@@ -60,3 +60,21 @@ class BYOL(Method):
 
     def _online(self) -> nn.Sequential:
         return nn.Sequential(self.encoder, self.projector)
+
+
+def byol_a(
+    encoder: nn.Module,
+    *,
+    features: int,
+    samples: int = 0,
+    momentum: float = 0.99,
+    dim: int = 256,
+    hidden: int = 4096,
+) -> BYOL:
+    """BYOL with the settings that BYOL for Audio has: a target that follows faster.
+
+    Deviation: the momentum rises to 1 as BYOL's does, where the authors hold it.
+
+    Reference: Niizumi et al. 2021, section IV-A, https://arxiv.org/abs/2103.06695
+    """
+    return BYOL(encoder, features=features, samples=samples, momentum=momentum, dim=dim, hidden=hidden)

@@ -20,6 +20,18 @@ class Batch:
 
 
 @dataclass(frozen=True)
+class Horizon:
+    """The contrastive task of one of several horizons, for the health report; nothing has a gradient but the loss."""
+
+    ahead: int  # frames
+    loss: Tensor  # () InfoNCE in nats
+    query: Tensor  # (R, D) predictions
+    key: Tensor  # (R, D) what came; the score is the inner product
+    ids: Tensor  # (R,) rows with equal ids are no negatives of each other
+    among: Tensor  # (R,) candidates are rows with the same number
+
+
+@dataclass(frozen=True)
 class Step:
     """The loss of one batch, and what the health report looks at."""
 
@@ -28,6 +40,7 @@ class Step:
     z2: Tensor  # (B, D)
     candidates: int = 0  # the N of log N: positive and negatives of a query; 0 where there are no negatives
     log: dict[str, Tensor] = field(default_factory=dict)  # further scalars
+    horizons: Sequence[Horizon] = ()  # of methods that predict several steps ahead; the loss is then their mean
 
 
 class Method(nn.Module):

@@ -6,9 +6,17 @@ from nearfar.config import TrainConfig
 from nearfar.modalities.images import Images
 from nearfar.modalities.modality import Modality
 from nearfar.modalities.pairs import Pairs
+from nearfar.modalities.series import Series
+from nearfar.modalities.sounds import Sounds
 from nearfar.modalities.texts import Texts
 
-MODALITIES: dict[str, Callable[[TrainConfig], Modality]] = {"image": Images, "image-text": Pairs, "text": Texts}
+MODALITIES: dict[str, Callable[[TrainConfig], Modality]] = {
+    "image": Images,
+    "image-text": Pairs,
+    "series": Series,
+    "sound": Sounds,
+    "text": Texts,
+}
 
 
 def modality_of(config: TrainConfig) -> Modality:
@@ -16,4 +24,9 @@ def modality_of(config: TrainConfig) -> Modality:
     return MODALITIES[config.kind](config)
 
 
-__all__ = ["MODALITIES", "Images", "Modality", "Pairs", "Texts", "modality_of"]
+def settled(config: TrainConfig) -> TrainConfig:
+    """The configuration with what only its data can say, so that the run folder is complete without them."""
+    return Series.settled(config) if config.kind == "series" else config
+
+
+__all__ = ["MODALITIES", "Images", "Modality", "Pairs", "Series", "Sounds", "Texts", "modality_of", "settled"]

@@ -40,7 +40,7 @@ class Images:
             spec,
             size=sources.size,
             image_size=self.config.image_size,
-            split=split if has_splits(spec) else None,
+            split=split if has_splits(spec) or "=" in (split or "") else None,
             labels=sources.labels,
             path_column=sources.path_column,
             label_column=sources.label_column,

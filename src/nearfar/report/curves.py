@@ -23,6 +23,7 @@ class Chart:
 
     title: str
     lines: list[Line]
+    along: str = "step"  # what x is
 
     def sentence(self) -> str:
         """The chart in words, for who does not see it."""
@@ -39,7 +40,7 @@ class Chart:
     def data(self) -> dict[str, Any]:
         """For the script of the page."""
         lines = [{"name": line.name, "x": line.x, "y": line.y, "dashed": line.dashed} for line in self.lines]
-        return {"title": self.title, "lines": lines}
+        return {"title": self.title, "lines": lines, "along": self.along}
 
 
 # title, and for each line: key in metrics.jsonl, name, whether it is a limit
@@ -66,7 +67,26 @@ def curves(metrics: list[dict[str, Any]]) -> list[Chart]:
         lines = [line for key, name, dashed in wanted if (line := _line(metrics, key, name, dashed))]
         if any(not line.dashed for line in lines):
             charts.append(Chart(title, lines))
-    return charts
+    return charts + _by_horizon(metrics)
+
+
+def _by_horizon(metrics: list[dict[str, Any]]) -> list[Chart]:
+    """How far ahead a method that predicts sees, at the last look."""
+    last = next((line for line in reversed(metrics) if isinstance(line.get("horizons"), list)), None)
+    if last is None:
+        return []
+
+    def line(key: str, name: str, dashed: bool = False) -> list[Line]:
+        values = last.get(key)
+        fits = isinstance(values, list) and len(values) == len(last["horizons"]) > 0
+        if not fits or not all(isinstance(value, int | float) for value in values + last["horizons"]):
+            return []
+        return [Line(name, [float(x) for x in last["horizons"]], [float(f"{y:.6g}") for y in values], dashed)]
+
+    accuracy = line("horizon_accuracy", "accuracy")
+    bound = line("horizon_bound", "bound log N - loss") + line("horizon_ceiling", "ceiling log N", dashed=True)
+    titles = {"Contrastive accuracy of each horizon": accuracy, "Mutual information of each horizon, at least": bound}
+    return [Chart(title, lines, "frames ahead") for title, lines in titles.items() if lines]
 
 
 def _line(metrics: list[dict[str, Any]], key: str, name: str, dashed: bool) -> Line | None:

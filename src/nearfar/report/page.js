@@ -19,7 +19,7 @@
       const layout = {
         margin: { l: 8, r: 8, t: 8, b: 8 }, showlegend: traces.length > 1, legend: { orientation: "h", y: 1.15 },
         paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: { color: colour("--ink"), size: 12 },
-        xaxis: Object.assign({ title: { text: "step" } }, axis), yaxis: Object.assign({}, axis), hovermode: "x unified",
+        xaxis: Object.assign({ title: { text: chart.along } }, axis), yaxis: Object.assign({}, axis), hovermode: "x unified",
         hoverlabel: { bgcolor: colour("--panel"), font: { color: colour("--ink") } },
       };
       const place = document.getElementById("chart-" + number);

@@ -15,8 +15,10 @@ from nearfar.evaluate.embeddings import Encoder as AnyEncoder
 from nearfar.evaluate.embeddings import Prepare
 from nearfar.evaluate.parts import BoxedParts, Parts, named, open_boxed_parts, open_parts
 from nearfar.export.card import read_card
-from nearfar.export.model import CARD, TextModel, load
+from nearfar.export.model import CARD, SoundModel, TextModel, load
 from nearfar.export.towers import PREFIXES
+from nearfar.train.assess_samples import assess_samples
+from nearfar.train.assess_sounds import assess_sounds
 from nearfar.train.assess_texts import assess_texts
 from nearfar.train.encoders import open_encoder, untrained
 from nearfar.train.kept import earlier, keep, results_folder, show
@@ -72,7 +74,29 @@ def assess(
     protocols, boxed = _chosen(protocols, data)
     folder = results_folder(spec, out)
     where = find_device(device)
-    if (model := _text_model(spec)) is not None:
+    model = _own_model(spec)
+    if isinstance(model, SoundModel):
+        if against:
+            raise ValueError("an encoder of sounds is measured beside log-mels and its untrained self: leave --against")
+        watch = _Watch(folder, console)
+        sounds = assess_sounds(
+            model.to(where),
+            spec,
+            data=data,
+            test=test,
+            protocols=protocols,
+            seed=seed,
+            seeds=seeds,
+            settings=settings,
+            sources=sources,
+            batch_size=batch_size,
+            console=console,
+            finished=watch.finished,
+        )
+        keep(sounds, folder, watch.tell)
+        show(sounds, folder)
+        return sounds, folder
+    if isinstance(model, TextModel):
         if data is None or against:
             raise ValueError("a text encoder is measured on --data of texts, beside tf-idf and its untrained self")
         watch = _Watch(folder, console)
@@ -93,6 +117,27 @@ def assess(
         keep(texts, folder, watch.tell)
         show(texts, folder)
         return texts, folder
+    if _kind(spec) == "series":
+        if against:
+            raise ValueError("--against is for encoders of images; evaluate each encoder of series by itself")
+        watch = _Watch(folder, console)
+        results = assess_samples(
+            load(spec).to(where),
+            spec,
+            data=data,
+            test=test,
+            protocols=protocols,
+            seed=seed,
+            seeds=seeds,
+            settings=settings,
+            sources=sources or ReadConfig(),
+            batch_size=batch_size,
+            console=console,
+            finished=watch.finished,
+        )
+        keep(results, folder, watch.tell)
+        show(results, folder)
+        return results, folder
     specs = _names(spec, against)
     encoders = {name: open_encoder(each, size=image_size, device=where) for name, each in specs.items()}
     first = next(iter(encoders.values()))
@@ -166,14 +211,20 @@ class _Watch:
         self.console.print(line, soft_wrap=True, markup=False, highlight=False)
 
 
-def _text_model(spec: str) -> TextModel | None:
-    """The encoder, where the name is that of a run on texts."""
+def _own_model(spec: str) -> TextModel | SoundModel | None:
+    """The encoder, where the name is that of a run on texts or sounds."""
     folder = Path(spec).expanduser()
-    if not (folder / CARD).is_file() or read_card(folder / CARD).get("modality") != "text":
+    if not (folder / CARD).is_file() or read_card(folder / CARD).get("modality") not in ("text", "sound"):
         return None
     model = load(folder)
-    assert isinstance(model, TextModel)
+    assert isinstance(model, TextModel | SoundModel)
     return model
+
+
+def _kind(spec: str) -> str:
+    """The kind of data that a run was trained on; of anything else images."""
+    card = Path(spec).expanduser() / CARD
+    return str(read_card(card).get("modality", "image")) if card.is_file() else "image"
 
 
 def _chosen(protocols: Sequence[str], data: str | None) -> tuple[list[str], bool]:
@@ -181,7 +232,11 @@ def _chosen(protocols: Sequence[str], data: str | None) -> tuple[list[str], bool
     if list(protocols) == ["all"]:
         boxed = data is not None and bool(find_boxes(data))
         return [
-            name for name, measure in PROTOCOLS.items() if (measure.needs == "boxes") == boxed and not measure.reads
+            name
+            for name, measure in PROTOCOLS.items()
+            if (measure.needs == "boxes") == boxed
+            and not (measure.reads or measure.raw or measure.frames)
+            and measure.needs != "words"
         ], boxed
     unknown = [protocol for protocol in protocols if protocol not in PROTOCOLS]
     if unknown:

@@ -1,6 +1,7 @@
 """Is the run well? What is measured, and what it means in plain words."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -10,10 +11,11 @@ from torch import Tensor
 from nearfar.evaluate.geometry import alignment, deviation, effective_rank, similarity_histograms, uniformity
 from nearfar.losses import top_k_similarity
 from nearfar.losses.arguments import unit
-from nearfar.methods.method import Step
+from nearfar.methods.method import Horizon, Step
 
 Level = Literal["good", "note", "warning", "error"]
 _ROWS = 1024  # of a batch that are looked at
+_QUERIES = 256  # of each horizon that are looked at
 _FEWEST = 8  # rows, of which the rank tells collapse from a small batch
 
 
@@ -47,7 +49,38 @@ def measure(step: Step) -> dict[str, float | list[float]]:
     if step.candidates > 1:
         ceiling = math.log(step.candidates)
         found |= {"bound": max(ceiling - loss, 0.0), "ceiling": ceiling, "perplexity": math.exp(min(loss, 50.0))}
+    if step.horizons:
+        found |= by_horizon(step.horizons)
     return found | {name: float(value) for name, value in step.log.items()}
+
+
+def by_horizon(horizons: Sequence[Horizon]) -> dict[str, float | list[float]]:
+    """Of each horizon how often its key is found, and the bound log N - L beside its ceiling; and their means."""
+    looked = [_found_ahead(horizon) for horizon in horizons]
+    accuracy, ceiling = [each for each, _ in looked], [each for _, each in looked]
+    losses = [float(horizon.loss) for horizon in horizons]
+    bound = [max(most - loss, 0.0) for most, loss in zip(ceiling, losses, strict=True)]
+    mean = {name: sum(x) / len(x) for name, x in (("accuracy", accuracy), ("bound", bound), ("ceiling", ceiling))}
+    return {
+        **mean,
+        "perplexity": math.exp(min(sum(losses) / len(losses), 50.0)),
+        "horizons": [float(horizon.ahead) for horizon in horizons],
+        "horizon_accuracy": accuracy,
+        "horizon_bound": bound,
+        "horizon_ceiling": ceiling,
+    }
+
+
+def _found_ahead(horizon: Horizon) -> tuple[float, float]:
+    """The part of some queries whose key is first among their candidates, and their mean log N."""
+    many = len(horizon.query)
+    rows = torch.linspace(0, many - 1, min(_QUERIES, many), device=horizon.query.device).long()  # (Q,)
+    scores = horizon.query[rows].float() @ horizon.key.float().T  # (Q, R)
+    own = rows.unsqueeze(1) == torch.arange(many, device=rows.device)
+    negative = (horizon.ids[rows].unsqueeze(1) != horizon.ids) & (horizon.among[rows].unsqueeze(1) == horizon.among)
+    best = scores.masked_fill(~negative, -torch.inf).amax(1)
+    first = scores[own] > best  # a tie is not found
+    return float(first.float().mean()), float((1 + negative.sum(1)).float().log().mean())
 
 
 def twins_found(z1: Tensor, z2: Tensor) -> float:

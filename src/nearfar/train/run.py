@@ -28,7 +28,7 @@ from nearfar.evaluate.parts import named
 from nearfar.export.card import read_card
 from nearfar.export.model import CARD, save_model, with_card
 from nearfar.methods import METHODS, Method
-from nearfar.modalities import Images, modality_of
+from nearfar.modalities import Images, modality_of, settled
 from nearfar.report import write_report
 from nearfar.report.figures import FIGURES, draw_curves
 from nearfar.train import checkpoint
@@ -56,6 +56,7 @@ class Run:
     """
 
     def __init__(self, config: TrainConfig, folder: Path, *, resume: bool, console: Console) -> None:
+        config = settled(config)
         self.config, self.folder, self.console = config, folder, console
         self.device = find_device(config.device)
         check_possible(config, self.device)
@@ -80,8 +81,10 @@ class Run:
     def _open(self) -> tuple[Dataset, Dataset | None, Dataset | None]:
         """Training samples, the validation samples held out of them, and the test samples."""
         config, sources = self.config, self.config.sources
-        everything = self.modality.open(config.data, groups=sources.groups)
+        everything = self.modality.open(config.data, split=sources.kept, groups=sources.groups)
         test = self.modality.open(sources.test, split="test") if sources.test else None
+        if sources.held_out is not None:
+            test = self.modality.open(config.data, split=sources.held_out)
         if sources.test is None and has_splits(config.data):
             test = self.modality.open(config.data, split="test")
         held = min(_VALIDATION, int(sources.validation * len(everything)))

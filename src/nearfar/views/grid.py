@@ -9,11 +9,14 @@ from torch import Tensor
 
 from nearfar.views.arguments import check_images, check_size
 from nearfar.views.image import ImageView
+from nearfar.views.logmel import LogMel
 from nearfar.views.prepare import resize_eval
 from nearfar.views.presets import make_views
+from nearfar.views.sound import SoundPreparation, SoundView, make_sound_views
 
 MARGIN = 2  # pixels between the pictures
 ROWS = 12
+CELL = 96  # pixels of a side
 
 
 def view_grid(
@@ -23,7 +26,7 @@ def view_grid(
     *,
     seed: int = 0,
     step: int = 0,
-    cell: int = 96,
+    cell: int = CELL,
 ) -> Path:
     """Write a PNG with a row for each image: the original, then each of its views.
 
@@ -50,8 +53,41 @@ def view_grid(
         mean, std = (made.new_tensor(values).view(3, 1, 1) for values in scale)
         columns.append(_pictures(made * std + mean, max(1, cell * view.size // largest)))
 
+    return _sheet(columns, cell, path)
+
+
+def sound_grid(
+    waves: Tensor, views: Sequence[SoundView], path: str | Path, *, mel: LogMel, seed: int = 0, step: int = 0
+) -> Path:
+    """Write a PNG with a row for each sound: its spectrogram, then those of its views, time to the right.
+
+    Args:
+        waves: (B, L) int16, -32768 behind the end; at most the first 12 are shown.
+        views: the recipes; of views that are waves the spectrogram is shown.
+        mel: how waves become spectrograms.
+        seed, step: whose views are shown, as in `make_sound_views`.
+    """
+    if len(waves) == 0 or len(views) == 0:
+        raise ValueError(f"{len(waves)} sounds and {len(views)} views, expected at least one of each")
+    waves = waves[:ROWS]
+    plain = SoundPreparation(views[0].values, mel, whole=False)(waves)
+    made = (x[:, 0] for x in make_sound_views(waves, views, seed=seed, step=step))
+    spectra = [plain[:, 0], *(mel(x) if x.ndim == 2 else x for x in made)]
+    return _sheet([spectrum_pictures(x, CELL) for x in spectra], CELL, path)
+
+
+def spectrum_pictures(x: Tensor, side: int) -> list[Image.Image]:
+    """(B, mels, T) spectrograms as B pictures, low bands at the bottom, each from its least to its greatest value."""
+    x = torch.nan_to_num(x, nan=float(x.nan_to_num(nan=torch.inf).min()))
+    low, high = x.amin((1, 2), keepdim=True), x.amax((1, 2), keepdim=True)
+    gray = ((x - low) / (high - low).clamp(min=1e-6)).flip(1)[:, None].expand(-1, 3, -1, -1)
+    return _pictures(gray, side)
+
+
+def _sheet(columns: Sequence[Sequence[Image.Image]], cell: int, path: str | Path) -> Path:
+    """Columns of pictures, in the middle of their cells, as a PNG."""
     pitch = cell + MARGIN
-    sheet = Image.new("RGB", (len(columns) * pitch + MARGIN, len(images) * pitch + MARGIN), "white")
+    sheet = Image.new("RGB", (len(columns) * pitch + MARGIN, len(columns[0]) * pitch + MARGIN), "white")
     for x, column in enumerate(columns):
         for y, picture in enumerate(column):
             offset = MARGIN + (cell - picture.width) // 2

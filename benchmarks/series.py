@@ -1,0 +1,122 @@
+"""The UCR archive's official splits: the nearest neighbour by a trained encoder, by DTW and by Euclid.
+
+    .venv/bin/python benchmarks/series.py --data ucr_a [--only ECG200] [--method simclr] [--steps 150] [--out FILE]
+
+`--data` holds NAME_TRAIN.tsv and NAME_TEST.tsv. `recipes/ucr-METHOD.yaml` is trained on the training series of each
+set without their labels, with the same settings and the same number of steps for all sets. Then each test series takes
+the label of its nearest training series: by cosine of the embeddings, trained and untrained, by exact DTW without a
+band and by Euclid, both over the series as the archive gives them. Settings were chosen by leave-one-out on training
+series (ECG200, MedicalImages, SwedishLeaf, SyntheticControl); test series serve for nothing but the numbers shown.
+"""
+
+import argparse
+import json
+import math
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from rich.console import Console
+from torch import Tensor
+
+from machine import describe
+from nearfar.config import TrainConfig
+from nearfar.data import SeriesDataset, open_series
+from nearfar.evaluate.dtw import nearest_by_dtw
+from nearfar.evaluate.embeddings import embed
+from nearfar.losses.arguments import unit
+from nearfar.train.run import Run, build_method
+
+ROOT = Path(__file__).parent.parent
+COLUMNS = {"trained": "encoder", "untrained": "untrained", "dtw": "DTW", "euclid": "Euclid"}
+
+
+def accuracy(nearest: Tensor, train: SeriesDataset, test: SeriesDataset) -> float:
+    """By name, since either part numbers its own classes."""
+    assert train.labels is not None and test.labels is not None and train.classes and test.classes
+    named = [train.classes[int(train.labels[row])] for row in nearest]
+    right = [name == test.classes[int(label)] for name, label in zip(named, test.labels, strict=True)]
+    return sum(right) / len(right)
+
+
+def neighbours(encoder: torch.nn.Module, run: Run, train: SeriesDataset, test: SeriesDataset) -> Tensor:
+    h1, h2 = (unit(embed(encoder, part, prepare=run.modality.preparation, batch_size=64)) for part in (test, train))
+    return (h1 @ h2.T).argmax(1)
+
+
+def measure(path: Path, config: TrainConfig, steps: int, known: dict[str, float]) -> dict[str, float]:
+    train, test = open_series(path), open_series(path, split="test")
+    start = time.process_time()
+    found = dict(known)
+    if "dtw" not in found:
+        found["euclid"] = accuracy(torch.cdist(test.values.flatten(1), train.values.flatten(1)).argmin(1), train, test)
+        found["dtw"] = accuracy(nearest_by_dtw(test.values, train.values), train, test)
+        found["dtw_seconds"] = time.process_time() - start
+    config = replace(
+        config,
+        data=str(path),
+        batch_size=min(config.batch_size, len(train)),
+        epochs=math.ceil(steps / max(1, len(train) // config.batch_size)),
+        sources=replace(config.sources, validation=0.0),
+        checkpoint_every=10**6,
+        health_every=10**6,
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        run = Run(config, Path(folder), resume=False, console=Console(quiet=True))
+        fresh = build_method(run.config, len(train), untrained=True).encoder
+        found["untrained"] = accuracy(neighbours(fresh, run, train, test), train, test)
+        start = time.process_time()
+        run._fit()
+        found["seconds"] = time.process_time() - start
+        found["trained"] = accuracy(neighbours(run.method.encoder, run, train, test), train, test)
+    return found | {"train": len(train), "test": len(test), "length": train.size, "classes": len(train.classes or ())}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--only", nargs="+", help="names of sets")
+    parser.add_argument("--method", default="simclr", choices=["simclr", "cpc"])
+    parser.add_argument("--steps", type=int, default=150)
+    parser.add_argument("--known", type=Path, help="JSON of an earlier run, whose numbers of DTW and Euclid are taken")
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "series.md")
+    options = parser.parse_args()
+
+    config = TrainConfig.from_yaml(ROOT / "recipes" / f"ucr-{options.method}.yaml")
+    files = sorted(options.data.glob("*_TRAIN.tsv"), key=lambda file: file.stat().st_size)
+    before = json.loads(options.known.read_text()) if options.known else {}
+    found: dict[str, dict[str, float]] = {}
+    for file in files:
+        name = file.stem.removesuffix("_TRAIN")
+        if options.only is None or name in options.only:
+            known = {k: v for k, v in before.get(name, {}).items() if k in ("dtw", "euclid", "dtw_seconds")}
+            found[name] = measure(file, config, options.steps, known)
+            options.out.with_suffix(".json").write_text(json.dumps(found, indent=1), encoding="utf-8")
+            print(name, {k: round(v, 3) for k, v in found[name].items()}, flush=True)
+    lines = []
+    for name, row in sorted(found.items()):
+        shape = f"{row['train']:.0f} + {row['test']:.0f}, {row['classes']:.0f} classes, {row['length']:.0f} steps"
+        cells = [f"{row[column]:.1%}" for column in COLUMNS]
+        lines.append(f"| {name} ({shape}) | {' | '.join(cells)} | {row['seconds']:.0f} | {row['dtw_seconds']:.0f} |")
+    means = [f"**{sum(row[column] for row in found.values()) / len(found):.1%}**" for column in COLUMNS]
+    text = f"""# Series: nearest neighbours on {len(found)} sets of the UCR archive
+
+{describe()}.
+`python benchmarks/series.py --data {options.data.name} --method {options.method} --steps {options.steps}`; seconds
+are of CPU time, for training and for DTW.
+
+| set | {" | ".join(COLUMNS.values())} | training, s | DTW, s |
+|{"---|" * (len(COLUMNS) + 3)}
+{chr(10).join(lines)}
+| mean | {" | ".join(means)} | | |
+
+{__doc__.strip().split(chr(10) * 2)[2]}
+"""
+    options.out.write_text(text, encoding="utf-8")
+    print(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,97 @@
+"""Any sound file as numbers at one rate and in one channel, or a line that says why not."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nearfar.data.resample import resample
+from nearfar.data.store import Wave
+
+SUFFIXES = frozenset({".wav", ".flac", ".ogg", ".oga", ".opus", ".mp3", ".aif", ".aiff"})
+VERSION = 1  # part of every cache key; raise it when the same file comes out with other values
+LOUDEST = 32_767  # the lowest number of int16 is not used: it says that a sound is over
+SILENCE = 1e-4  # a sound that never gets louder, 80 dB below the loudest, is silent
+FULL, RUN = 0.9999, 4  # so many values in a row at the top or the bottom are cut off
+LONGEST = 3600 * 48_000  # values of a file, in all its channels: more is a mistake, or an attack
+CHANNELS = 64
+
+
+def decode_sound(path: Path, rate: int) -> Wave:
+    """The file as (T,) int16: the mean of its channels, at `rate`.
+
+    Raises:
+        ModuleNotFoundError: where soundfile is not installed.
+        OSError, ValueError and what soundfile raises: `why` turns it into a line.
+    """
+    soundfile = reader()
+    if path.stat().st_size == 0:
+        raise ValueError("the file is empty")
+    _check_whole(path)
+    with soundfile.SoundFile(str(path)) as file:
+        stated = file.frames
+        if file.channels > CHANNELS or stated * file.channels > LONGEST:
+            raise ValueError(f"{stated:,} values in {file.channels} channels are more than the limit")
+        x = file.read(dtype="float32", always_2d=True)  # (T, channels)
+        found = int(file.samplerate)
+    if not len(x):
+        raise ValueError("it has no values: its length is 0")
+    if 0 < stated < 1 << 62 and len(x) < stated:
+        raise ValueError(f"it is cut off: {len(x):,} of {stated:,} values are there")
+    if not np.isfinite(x).all():
+        raise ValueError("it has values that are not finite")
+    clipped = bool(is_clipped(x))
+    mono = x[:, 0] if x.shape[1] == 1 else x.mean(1)
+    if float(np.abs(mono).max()) < SILENCE:
+        raise ValueError("it is silent")
+    mono = resample(mono, found, rate)
+    return Wave(np.clip(np.round(mono * LOUDEST), -LOUDEST, LOUDEST).astype(np.int16), clipped)
+
+
+def is_clipped(x: NDArray[np.float32]) -> np.bool_:
+    """Whether (T, channels) stays at the top or the bottom for several values in a row.
+
+    >>> is_clipped(np.array([[0.0], [1.0], [1.0], [1.0], [1.0]], np.float32)), is_clipped(np.ones((3, 1), np.float32))
+    (np.True_, np.False_)
+    """
+    full = np.abs(x) >= FULL
+    together = full[: len(full) - RUN + 1].copy()
+    for step in range(1, RUN):
+        together &= full[step : len(full) - RUN + 1 + step]
+    return np.any(together)
+
+
+def _check_whole(path: Path) -> None:
+    """A RIFF file says how long it is; libsndfile reads what is there of a shorter one and says nothing."""
+    with path.open("rb") as file:
+        head = file.read(8)
+    if head[:4] == b"RIFF" and len(head) == 8:
+        stated = int.from_bytes(head[4:], "little")
+        # Writers that do not know the length beforehand leave 0 or the greatest number.
+        if stated not in (0, 0xFFFFFFFF) and stated + 8 > path.stat().st_size + 1:
+            raise ValueError(f"it is cut off: {path.stat().st_size:,} of {stated + 8:,} bytes are there")
+
+
+def reader() -> Any:
+    """The package soundfile, or a line that says how to get it."""
+    try:
+        import soundfile
+    except (ImportError, OSError):  # OSError: the package without its library
+        raise ModuleNotFoundError(
+            "reading sounds needs the package soundfile, which is not installed: pip install 'nearfar[audio]'"
+        ) from None
+    return soundfile
+
+
+def why(error: Exception) -> str:
+    """The reason a sound could not be read, in a line."""
+    if isinstance(error, FileNotFoundError):
+        return "file not found"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    if type(error).__module__.startswith("soundfile"):
+        said = str(getattr(error, "error_string", "")) or str(error).rpartition(": ")[2]
+        return f"not a sound, or of an unknown kind ({' '.join(said.split()).rstrip('.')})"
+    text = " ".join(str(error).split())
+    return text if isinstance(error, OSError | ValueError) else f"{type(error).__name__}: {text}"

@@ -1,0 +1,249 @@
+"""Decoded samples in a folder of the cache: their values, and a journal of which of them are whole."""
+
+import json
+import os
+import shutil
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from threading import Lock
+from typing import Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+from numpy.lib.format import open_memmap
+from numpy.typing import NDArray
+
+from nearfar.data.cache import VARIABLE, replacing
+from nearfar.data.sources import KEY
+
+TODO, DONE, BROKEN = 0, 1, 2
+CHECKED_BYTES = 64 << 20  # of a finished pack, read again at each start to see that it is sound
+_JOURNAL = [("state", "u1"), ("sum", "<u4"), ("key", f"V{KEY}")]
+
+
+class Store:
+    """A folder with values, a journal of which rows are whole, and the reasons of those that never will be."""
+
+    ROW: ClassVar[np.dtype[np.void]] = np.dtype(_JOURNAL)  # the journal's line for each sample
+
+    def __init__(self, folder: Path, size: int, rows: NDArray[np.void]) -> None:
+        self.folder, self.size, self.rows = folder, size, rows
+        self.reasons: dict[int, str] = {}
+
+    @classmethod
+    def opened(cls, folder: Path, keys: NDArray[np.void], size: int) -> Self:
+        """What is there and sound, else an empty one."""
+        try:
+            rows = np.load(folder / "rows.npy", allow_pickle=False)
+            if rows.dtype != cls.ROW or len(rows) != len(keys):
+                raise ValueError("not what was written")
+            store = cls(folder, size, rows)
+            store._open()
+            reasons = json.loads((folder / "broken.json").read_text())
+            # Written before the journal: a kill between the two leaves reasons the journal does not know of.
+            store.reasons = {int(i): str(reason) for i, reason in reasons.items() if rows["state"][int(i)] == BROKEN}
+            store._check()
+        except (OSError, ValueError, AttributeError, EOFError, IndexError):
+            rows = np.zeros(len(keys), cls.ROW)
+            rows["key"] = keys
+            store = cls(folder, size, rows)
+            store._make()
+        return store
+
+    def _open(self) -> None:
+        """The values that are there; ValueError or OSError where they are not what was written."""
+        raise NotImplementedError
+
+    def _make(self) -> None:
+        """Room for values, empty."""
+        raise NotImplementedError
+
+    def put(self, row: int, sample: Any) -> int:
+        """Write a sample, and return its sum; from any thread."""
+        raise NotImplementedError
+
+    def get(self, row: int) -> NDArray[Any]:
+        """The values of a sample."""
+        raise NotImplementedError
+
+    def _take(self, mine: int, other: Self, theirs: int) -> None:
+        """Copy a sample from another store."""
+        raise NotImplementedError
+
+    def _flush(self) -> None:
+        raise NotImplementedError
+
+    def _check(self) -> None:
+        """Compare samples with their sums; those that differ are to be done again."""
+        done = np.flatnonzero(self.rows["state"] == DONE)
+        budget = max(CHECKED_BYTES // max(self._bytes(done), 1), 1)
+        whole = len(done) == np.count_nonzero(self.rows["state"] != BROKEN)
+        some = done[np.linspace(0, len(done) - 1, budget, dtype=int)] if whole and len(done) > budget else done
+        if not all(map(self._sound, some.tolist())):
+            bad = [row for row in done.tolist() if not self._sound(row)]
+            self.rows["state"][bad] = TODO
+
+    def _bytes(self, rows: NDArray[np.int64]) -> int:
+        """Of one sample, about."""
+        raise NotImplementedError
+
+    def _sound(self, row: int) -> bool:
+        return bool(zlib.crc32(self.get(row).tobytes()) == self.rows["sum"][row])
+
+    def note(self, done: Sequence[tuple[int, int]], broken: dict[int, str]) -> None:
+        for row, checksum in done:
+            self.rows["sum"][row] = checksum
+            self.rows["state"][row] = DONE
+        self.rows["state"][list(broken)] = BROKEN
+        self.reasons |= broken
+
+    def save(self) -> None:
+        """Values before the journal that vouches for them."""
+        self._flush()
+        with replacing(self.folder / "broken.json") as fresh:
+            fresh.write_text(json.dumps(self.reasons))
+        with replacing(self.folder / "rows.npy") as fresh:
+            np.save(fresh, self.rows)
+
+    def take_from_others(self, todo: NDArray[np.int64]) -> None:
+        """Copy from earlier packs of the same source what has not changed since."""
+        wanted = {bytes(self.rows["key"][row]): int(row) for row in todo}
+        for place in _siblings(self.folder):
+            try:
+                rows = np.load(place / "rows.npy", allow_pickle=False)
+                other = type(self)(place, self.size, rows)
+                if rows.dtype != self.ROW:
+                    continue
+                other._open()
+            except (OSError, ValueError):
+                continue
+            for theirs in np.flatnonzero(rows["state"] == DONE):
+                mine = wanted.get(bytes(rows["key"][theirs]))
+                if mine is not None and self.rows["state"][mine] == TODO:
+                    self._take(mine, other, int(theirs))
+                    self.rows["sum"][mine] = rows["sum"][theirs]
+                    self.rows["state"][mine] = DONE if self._sound(mine) else TODO
+
+
+class Squares(Store):
+    """Images, all of one size, in `images.npy`: (N, size, size, 3) uint8."""
+
+    images: NDArray[np.uint8]
+
+    @property
+    def words(self) -> str:
+        return f"packing at {self.size} px"
+
+    @property
+    def _shape(self) -> tuple[int, ...]:
+        return len(self.rows), self.size, self.size, 3
+
+    def _open(self) -> None:
+        self.images = open_memmap(self.folder / "images.npy", mode="r+")
+        if self.images.shape != self._shape or self.images.dtype != np.uint8:
+            raise ValueError("not what was written")
+
+    def _make(self) -> None:
+        _check_space(self.folder, int(np.prod(self._shape)))
+        path = self.folder / "images.npy"
+        path.unlink(missing_ok=True)  # another run may still have the old file mapped
+        self.images = open_memmap(path, mode="w+", dtype=np.uint8, shape=self._shape)
+
+    def put(self, row: int, sample: NDArray[np.uint8]) -> int:
+        self.images[row] = sample
+        return zlib.crc32(sample.tobytes())
+
+    def get(self, row: int) -> NDArray[np.uint8]:
+        found: NDArray[np.uint8] = self.images[row]
+        return found
+
+    def _take(self, mine: int, other: Self, theirs: int) -> None:
+        self.images[mine] = other.images[theirs]
+
+    def _flush(self) -> None:
+        assert isinstance(self.images, np.memmap)
+        self.images.flush()
+
+    def _bytes(self, rows: NDArray[np.int64]) -> int:
+        return 3 * self.size**2
+
+
+class Wave(NamedTuple):
+    """A sound as it is stored."""
+
+    values: NDArray[np.int16]  # (T,) at the store's rate
+    clipped: bool = False  # the file's values were cut off at the top, which cannot be seen after resampling
+
+
+class Waves(Store):
+    """Sounds of any length at one rate, one after the other in `sounds.i16`, little-endian.
+
+    The journal says where each begins and ends. What lies after the last that is whole is written over.
+    """
+
+    ROW = np.dtype([*_JOURNAL, ("at", "<i8"), ("length", "<i8"), ("clipped", "?")])
+
+    def __init__(self, folder: Path, size: int, rows: NDArray[np.void]) -> None:
+        super().__init__(folder, size, rows)
+        self._lock = Lock()
+        self._end = 0
+
+    @property
+    def words(self) -> str:
+        return f"packing at {self.size:,} Hz"
+
+    @property
+    def path(self) -> Path:
+        return self.folder / "sounds.i16"
+
+    def _open(self) -> None:
+        done = self.rows[self.rows["state"] == DONE]
+        self._end = int((done["at"] + done["length"]).max(initial=0))
+        if self.path.stat().st_size < 2 * self._end:
+            raise ValueError("not what was written")
+        self._file = self.path.open("r+b")
+
+    def _make(self) -> None:
+        self.path.unlink(missing_ok=True)  # another run may still have the old file mapped
+        self._file = self.path.open("w+b")
+
+    def put(self, row: int, sample: Wave) -> int:
+        content = sample.values.astype("<i2").tobytes()
+        with self._lock:
+            self.rows["at"][row], self.rows["length"][row] = self._end, len(sample.values)
+            self.rows["clipped"][row] = sample.clipped
+            self._file.seek(2 * self._end)
+            self._file.write(content)
+            self._end += len(sample.values)
+        return zlib.crc32(content)
+
+    def get(self, row: int) -> NDArray[np.int16]:
+        with self._lock:
+            self._file.seek(2 * int(self.rows["at"][row]))
+            return np.frombuffer(self._file.read(2 * int(self.rows["length"][row])), "<i2").astype(np.int16)
+
+    def _take(self, mine: int, other: Self, theirs: int) -> None:
+        self.put(mine, Wave(other.get(theirs), bool(other.rows["clipped"][theirs])))
+
+    def _flush(self) -> None:
+        with self._lock:
+            self._file.flush()
+            os.fsync(self._file.fileno())
+
+    def _bytes(self, rows: NDArray[np.int64]) -> int:
+        return 2 * int(self.rows["length"][rows].mean()) if len(rows) else 1
+
+
+def _siblings(folder: Path) -> Iterator[Path]:
+    """Latest first."""
+    others = [(path.stat().st_mtime, path.parent) for path in folder.parent.glob("*/rows.npy")]
+    yield from (other for _, other in sorted(others, reverse=True) if other != folder)
+
+
+def _check_space(folder: Path, needed: int) -> None:
+    free = shutil.disk_usage(folder).free
+    if needed > free:
+        raise OSError(
+            f"the pack needs {needed / 1e9:.1f} GB in {folder}, {free / 1e9:.1f} GB are free; "
+            f"make room, lower the size, stream the data or set {VARIABLE} to another folder"
+        )

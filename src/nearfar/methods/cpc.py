@@ -1,0 +1,127 @@
+"""CPC: from what a sequence was until now, tell what comes in k steps from what does not."""
+
+from dataclasses import replace
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from nearfar.losses import info_nce
+from nearfar.losses.arguments import accumulable, check_at_least, check_choice
+from nearfar.methods.method import Batch, Encoded, Horizon, Method, Step
+from nearfar.views.presets import view_generator
+
+_ROWS = 1024  # of the nearest horizon, that the health report looks at
+
+
+class CPC(Method):
+    """One matrix W_k for each horizon; InfoNCE of `z_{t+k}ᵀ W_k c_t` over the latents of the batch.
+
+    The batch's first view is one sequence (B, C, T); what is behind the end of a shorter one takes no part.
+
+    Args:
+        encoder: with `latents(x)`, `contexts(z)`, `width` and `context_features`, as `nearfar.nn.sequence.CPCEncoder`.
+        horizons: K, frames ahead; the paper's 12 of speech. Those that the sequences are too short for are left out.
+        negatives: where the other candidates of a horizon come from: "both" the other sequences and the same one at
+            other times, "batch": other sequences alone, or "sequence": the same one alone. Two sequences of one id
+            are no negatives of each other; of "both", those then have no negatives of their own either.
+        positions: times of each sequence to predict from, drawn anew at each step; 0: all. They bound the time of a
+            step, which grows with the square of the frames in the batch.
+        seed: of the positions.
+
+    The loss is the mean over horizons; log N - L of each is beside its ceiling log N in the health report. Candidates
+    of the same sequence are no independent draws: with them the bound is that of a harder task.
+
+    Reference: van den Oord et al. 2018, eqs. 3 and 4, https://arxiv.org/abs/1807.03748; negatives: its table 2
+    """
+
+    steps: Tensor  # () seeds the positions
+
+    def __init__(
+        self,
+        encoder: nn.Module,
+        *,
+        features: int,
+        samples: int = 0,
+        horizons: int = 12,
+        negatives: Literal["both", "batch", "sequence"] = "both",
+        positions: int = 0,
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        check_choice("negatives", negatives, ("both", "batch", "sequence"))
+        check_at_least("horizons", horizons, 1)
+        check_at_least("positions", positions, 0)
+        if not hasattr(encoder, "latents") or not hasattr(encoder, "contexts"):
+            raise ValueError(
+                f"cpc needs an encoder with latents(x) and contexts(z), and {type(encoder).__name__} has none; "
+                "set --backbone cpc-series for series, or cpc-16k for sound"
+            )
+        self.encoder = encoder
+        self.width, self.horizons = int(encoder.width), horizons  # type: ignore[arg-type]
+        self.predictors = nn.Linear(int(encoder.context_features), horizons * self.width, bias=False)  # type: ignore[arg-type]
+        self.negatives, self.positions, self.seed = negatives, positions, seed
+        self.register_buffer("steps", torch.tensor(0))
+
+    def encode(self, batch: Batch) -> Encoded:
+        z, present = self.encoder.latents(batch.views[0])  # type: ignore[operator]
+        return {"z": z, "c": self.encoder.contexts(z), "present": present, "ids": batch.ids}  # type: ignore[operator]
+
+    def contrast(self, encoded: Encoded) -> Step:
+        z, c, ids = accumulable(encoded["z"]), encoded["c"], encoded["ids"]
+        chosen = self._chosen(encoded["present"])  # (B, L)
+        found = []
+        for k in range(1, min(self.horizons, z.shape[1] - 1) + 1):
+            there = chosen[:, :-k] & encoded["present"][:, k:]  # (B, L - k): predicts a frame that is one
+            if bool(there.any()):
+                w = self.predictors.weight[(k - 1) * self.width : k * self.width]  # (width, context)
+                prediction = accumulable(F.linear(c[:, :-k][there], w))  # (R, width)
+                found.append(self._horizon(k, prediction, z[:, k:][there], there.nonzero()[:, 0], ids))
+        if not found:
+            raise ValueError(f"sequences have {z.shape[1]} frames, expected at least 2: what comes is one frame ahead")
+        loss = torch.stack([horizon.loss for horizon in found]).mean()
+        spread = torch.linspace(0, len(found[0].query) - 1, min(_ROWS, len(found[0].query))).long()
+        return Step(
+            loss,
+            found[0].query[spread],
+            found[0].key[spread],
+            horizons=tuple(replace(horizon, loss=horizon.loss.detach()) for horizon in found),
+        )
+
+    def after_step(self, progress: float) -> None:
+        self.steps += 1
+
+    def _chosen(self, present: Tensor) -> Tensor:
+        """(B, L), the times to predict from: those of frames, or of each sequence a few, drawn for this step."""
+        if not self.positions:
+            return present
+        generator = view_generator(self.seed, int(self.steps), 0)
+        chance = torch.rand(present.shape, generator=generator).to(present.device)
+        chance = chance.masked_fill(~F.pad(present[:, 1:], (0, 1)), -1.0)  # the last frame predicts nothing
+        lowest = chance.topk(min(self.positions, chance.shape[1]), dim=1).values[:, -1:]
+        return (chance >= lowest) & (chance >= 0)
+
+    def _horizon(self, k: int, prediction: Tensor, target: Tensor, sequence: Tensor, ids: Tensor) -> Horizon:
+        """The task of one horizon: (R, width) predictions and what came, of the sequences (R,)."""
+        if self.negatives == "sequence":
+            loss = _within(prediction, target, sequence)
+            row_ids, among = torch.arange(len(sequence), device=sequence.device), sequence
+        else:
+            _, group, count = ids.unique(return_inverse=True, return_counts=True)
+            row_ids, among = group[sequence], torch.zeros_like(sequence)
+            if self.negatives == "both":  # but what shares its id with another sequence: each row for itself
+                own = len(ids) + torch.arange(len(sequence), device=sequence.device)
+                row_ids = torch.where((count[group] > 1)[sequence], row_ids, own)
+            loss = info_nce(prediction, target, temperature=1.0, similarity="dot", ids=row_ids)
+        return Horizon(k, loss, prediction.detach(), target.detach(), row_ids, among)
+
+
+def _within(prediction: Tensor, target: Tensor, sequence: Tensor) -> Tensor:
+    """InfoNCE of rows among those of their own sequence: one block of similarities for each, and nothing between."""
+    count = sequence.bincount()
+    count = count[count > 0]  # (S,)
+    place = torch.arange(int(count.max()), device=sequence.device) < count.unsqueeze(1)  # (S, n)
+    p, t = (x.new_zeros(*place.shape, x.shape[1]).masked_scatter(place.unsqueeze(2), x) for x in (prediction, target))
+    scores = (p @ t.transpose(1, 2)).masked_fill(~place.unsqueeze(1), -torch.inf)  # (S, n, n)
+    return F.cross_entropy(scores[place], place.nonzero()[:, 1])

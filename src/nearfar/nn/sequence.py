@@ -1,0 +1,235 @@
+"""Encoders of sequences by name: raw sound and series of any number of channels, to frames and to one vector.
+
+A sequence is one tensor (B, C, T). It ends where only NaN follows: sequences of unequal length lie in one batch, and
+what is behind the end of one changes nothing of it.
+"""
+
+import difflib
+from collections.abc import Callable, Sequence
+from functools import partial
+from math import prod
+from typing import Literal, Protocol, runtime_checkable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from nearfar.losses.arguments import check_choice
+
+Pooling = Literal["mean", "max", "both"]
+
+
+@runtime_checkable
+class FrameEncoder(Protocol):
+    """What an encoder of sequences offers beside its one vector h (B, num_features)."""
+
+    num_features: int
+    hop: int  # steps of the input to a frame
+
+    def frames(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """(B, C, T) to frames (B, L, D) with L = T // hop, and (B, L) booleans: False behind the end."""
+        ...
+
+
+class CPCEncoder(nn.Module):
+    """CPC's strided convolutions `g_enc` and, over their latents, the recurrent `g_ar`.
+
+    Deviation from the paper: each latent is normalised over its features before the ReLU, as in Rivière et al. 2020;
+    raw sound then trains whatever its loudness, and no statistic is shared between samples or time steps.
+
+    Args:
+        channels: C of the input (B, C, T).
+        kernels, strides: of the convolutions. Frames are `hop`, the product of the strides, steps apart.
+        width: features of a latent z.
+        context: features of a context c, which sees the frames up to its own.
+        pooling: of the contexts to h: "mean", "max", or "both", one after the other.
+
+    Reference: van den Oord et al. 2018, section 3.1, https://arxiv.org/abs/1807.03748; the normalisation: Rivière et
+    al. 2020, https://arxiv.org/abs/2002.02848
+    """
+
+    def __init__(
+        self,
+        channels: int = 1,
+        *,
+        kernels: Sequence[int] = (10, 8, 4, 4, 4),
+        strides: Sequence[int] = (5, 4, 2, 2, 2),
+        width: int = 512,
+        context: int = 256,
+        pooling: Pooling = "mean",
+    ) -> None:
+        super().__init__()
+        if len(kernels) != len(strides) or any(k < s or s < 1 for k, s in zip(kernels, strides, strict=False)):
+            raise ValueError(
+                f"kernels {tuple(kernels)} and strides {tuple(strides)}, expected no kernel below its stride"
+            )
+        check_choice("pooling", pooling, ("mean", "max", "both"))
+        widths = [channels, *[width] * len(kernels)]
+        self.convolutions = nn.ModuleList(
+            nn.Conv1d(i, o, k, stride=s) for i, o, k, s in zip(widths, widths[1:], kernels, strides, strict=False)
+        )
+        self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in kernels)
+        self.recurrent = nn.GRU(width, context, batch_first=True)
+        self.hop, self.width, self.pooling = prod(strides), width, pooling
+        self.context_features = context
+        self.num_features = pooled_features(context, pooling)
+
+    def latents(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """(B, C, T) to z (B, L, width), and (B, L) booleans: False behind the end of a sequence."""
+        x, ends = _begun(x, self.hop)
+        for convolution, norm in zip(self.convolutions, self.norms, strict=True):
+            assert isinstance(convolution, nn.Conv1d)
+            stride = convolution.stride[0]
+            spare = convolution.kernel_size[0] - stride
+            x = convolution(F.pad(x, (spare // 2, spare - spare // 2)))  # (B, width, T // stride)
+            x = F.relu(norm(x.transpose(1, 2))).transpose(1, 2)
+            ends = None if ends is None else (ends // stride).clamp(min=1)
+            x = _cut(x, ends)
+        return x.transpose(1, 2), _present(x, ends)
+
+    def contexts(self, z: Tensor) -> Tensor:
+        """Latents (B, L, width) to c (B, L, context): each of what came until then, and nothing later."""
+        c: Tensor = self.recurrent(z)[0]
+        return c
+
+    def frames(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The contexts (B, L, context), and which of them are of the sequence."""
+        z, present = self.latents(x)
+        return self.contexts(z), present
+
+    def forward(self, x: Tensor) -> Tensor:
+        return pool(*self.frames(x), self.pooling)
+
+
+class DilatedEncoder(nn.Module):
+    """Residual blocks of dilated convolutions without striding, after TS2Vec, at the size of a CPU.
+
+    Args:
+        channels: C of the input (B, C, T).
+        width: features inside.
+        depth: blocks, the i-th dilated by 2^i: frames see about 2^(depth + 2) steps.
+        features: of a frame, linear in those inside.
+        pooling: of the frames to h.
+
+    Reference: Yue et al. 2022, section 3.1, https://arxiv.org/abs/2106.10466, which pools by "max" and masks latents
+    where views are made here, and ends in a block where there is a linear map here.
+    """
+
+    hop = 1
+
+    def __init__(
+        self, channels: int = 1, *, width: int = 64, depth: int = 6, features: int = 320, pooling: Pooling = "max"
+    ) -> None:
+        super().__init__()
+        check_choice("pooling", pooling, ("mean", "max", "both"))
+        self.inlet = nn.Conv1d(channels, width, 1)
+        self.blocks = nn.ModuleList(_Block(width, dilation=2**n) for n in range(depth))
+        self.outlet = nn.Conv1d(width, features, 1)
+        self.pooling = pooling
+        self.num_features = pooled_features(features, pooling)
+
+    def frames(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """(B, C, T) to (B, T, features), and (B, T) booleans: False behind the end of a sequence."""
+        x, ends = _begun(x, self.hop)
+        x = self.inlet(x)
+        for block in self.blocks:
+            x = block(x, ends)
+        x = self.outlet(x)
+        return x.transpose(1, 2), _present(x, ends)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return pool(*self.frames(x), self.pooling)
+
+
+class _Block(nn.Module):
+    """Twice activation and convolution, around them the way past."""
+
+    def __init__(self, width: int, *, dilation: int) -> None:
+        super().__init__()
+        self.first = nn.Conv1d(width, width, 3, padding=dilation, dilation=dilation)
+        self.second = nn.Conv1d(width, width, 3, padding=dilation, dilation=dilation)
+
+    def forward(self, x: Tensor, ends: Tensor | None) -> Tensor:
+        y: Tensor = self.first(_cut(F.gelu(x), ends))
+        y = self.second(_cut(F.gelu(y), ends))
+        return x + y
+
+
+_small = partial(CPCEncoder, width=128, context=128)
+PRESETS: dict[str, Callable[[int], nn.Module]] = {
+    "cpc-16k": CPCEncoder,  # the paper's: a frame every 10 ms of sound at 16 kHz; 5.8 M parameters
+    "cpc-8k": partial(CPCEncoder, kernels=(10, 8, 4, 4, 3), strides=(5, 4, 2, 2, 1)),  # 10 ms at 8 kHz; 5.6 M
+    "cpc-16k-small": _small,  # for a CPU; 0.4 M
+    "cpc-8k-small": partial(_small, kernels=(10, 8, 4, 4, 3), strides=(5, 4, 2, 2, 1)),
+    "cpc-series": partial(_small, kernels=(5, 4, 4), strides=(1, 2, 2)),  # a frame for every four steps of a series
+    "cpc-series-fine": partial(_small, kernels=(5, 3, 3), strides=(1, 1, 1)),  # one for each step
+    "dilated": DilatedEncoder,  # series; 0.17 M
+    "dilated-small": partial(DilatedEncoder, width=32, depth=6, features=256),  # 0.05 M
+}
+
+
+def sequence_encoder(name: str, *, channels: int = 1) -> nn.Module:
+    """An encoder of sequences (B, channels, T) to h (B, F), with F in `num_features`, and with `frames`.
+
+    Args:
+        name: of `PRESETS`.
+
+    >>> encoder = sequence_encoder("cpc-16k-small")
+    >>> sound = torch.randn(2, 1, 20480)
+    >>> encoder(sound).shape, encoder.frames(sound)[0].shape
+    (torch.Size([2, 128]), torch.Size([2, 128, 128]))
+    """
+    if name not in PRESETS:
+        near = difflib.get_close_matches(name, PRESETS, n=1, cutoff=0.0)[0]
+        raise ValueError(
+            f"there is no encoder of sequences {name!r}; the nearest known is {near!r}, all are {', '.join(PRESETS)}"
+        )
+    return PRESETS[name](channels)
+
+
+def pool(frames: Tensor, present: Tensor, pooling: Pooling) -> Tensor:
+    """(B, L, D) to (B, D), or (B, 2 D) for "both": mean or largest over the frames that are present."""
+    there = present.unsqueeze(-1)
+    mean = (frames * there).sum(1) / there.sum(1)
+    if pooling == "mean":
+        return mean
+    largest = frames.masked_fill(~there, -torch.inf).amax(1)
+    return largest if pooling == "max" else torch.cat([mean, largest], 1)
+
+
+def pooled_features(features: int, pooling: Pooling) -> int:
+    return 2 * features if pooling == "both" else features
+
+
+def sequence_lengths(x: Tensor) -> Tensor:
+    """(B, C, T) to (B,): the steps of each sequence up to the last that has a value.
+
+    >>> sequence_lengths(torch.tensor([[[1.0, 2.0, 3.0]], [[1.0, torch.nan, torch.nan]]]))
+    tensor([3, 1])
+    """
+    steps = torch.arange(1, x.shape[-1] + 1, device=x.device)
+    return (steps * ~x.isnan().all(1)).amax(1)
+
+
+def _begun(x: Tensor, hop: int) -> tuple[Tensor, Tensor | None]:
+    """The sequences with 0 for what is missing, and (B,) their ends; None where all have the full length."""
+    if x.ndim != 3 or not x.is_floating_point():
+        raise ValueError(f"sequences are {x.dtype} of shape {tuple(x.shape)}, expected floating point (B, C, T)")
+    if x.shape[-1] < hop:
+        raise ValueError(f"sequences have {x.shape[-1]} steps, expected at least {hop}: the encoder's steps to a frame")
+    missing = x.isnan()
+    if not bool(missing.any()):
+        return x, None
+    return x.masked_fill(missing, 0.0), sequence_lengths(x)
+
+
+def _present(x: Tensor, ends: Tensor | None) -> Tensor:
+    """(B, L), of (B, D, L)."""
+    if ends is None:
+        return x.new_ones(len(x), x.shape[-1], dtype=torch.bool)
+    return torch.arange(x.shape[-1], device=x.device) < ends.unsqueeze(1).clamp(min=1)
+
+
+def _cut(x: Tensor, ends: Tensor | None) -> Tensor:
+    """(B, D, L) with zeros behind the ends, as a convolution sees them behind a sequence of full length."""
+    return x if ends is None else x * _present(x, ends).unsqueeze(1)

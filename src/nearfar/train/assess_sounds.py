@@ -1,0 +1,109 @@
+"""The evaluation of an encoder of sounds by name."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import torch
+from rich.console import Console
+from torch import Tensor
+
+from nearfar.config import DataConfig, ProtocolConfig, ReadConfig
+from nearfar.data import has_splits
+from nearfar.evaluate import Results, calibrated, evaluate
+from nearfar.evaluate.linear import stratified_split
+from nearfar.evaluate.parts import HELD_OUT, TEST_FOLDERS, Parts, named
+from nearfar.export.model import SoundModel
+from nearfar.modalities.sounds import Sounds
+from nearfar.train.encoders import untrained
+from nearfar.views.sound import jittered
+
+
+def assess_sounds(
+    model: SoundModel,
+    spec: str,
+    *,
+    data: str | None,
+    test: str | None,
+    protocols: Sequence[str],
+    seed: int,
+    seeds: int,
+    settings: ProtocolConfig,
+    sources: ReadConfig | None,
+    batch_size: int,
+    console: Console,
+    finished: Callable[[str, Results], None],
+) -> Results:
+    """Measure an encoder of sounds beside log-mels and its untrained self; arguments as `assess` has them."""
+    config = model.modality.config
+    own = data is None
+    if data is None:
+        data, test = config.data, test or config.sources.test
+    if sources is None or (own and sources == ReadConfig()):
+        sources = config.sources if own else ReadConfig()
+    modality = Sounds(replace(config, sources=_complete(sources, data))).fed(model.modality.mean, model.modality.std)
+    parts = open_sound_parts(modality, data, test, seed=seed)
+    encoders: dict[str, Callable[[Tensor], Tensor]] = {"trained": model}
+    fresh = untrained(spec, device=next(model.parameters()).device)
+    if fresh is not None:
+        encoders["untrained"] = calibrated(fresh, parts.train, model.prepare)
+    encoders["raw"] = modality.baseline(parts.train)
+    return evaluate(
+        encoders,
+        parts.train,
+        parts.test,
+        prepare=model.prepare,
+        raw=modality.raw,
+        augment=jittered,
+        protocols=protocols,
+        seed=seed,
+        seeds=seeds,
+        settings=settings,
+        data=named(data, test),
+        split=parts.split,
+        batch_size=batch_size,
+        progress=console.is_terminal,
+        known=parts.notes,
+        origins={"trained": spec, "untrained": f"{spec}, as it was first drawn", "raw": "log-mels over time"},
+        finished=finished,
+    )
+
+
+def _complete(sources: ReadConfig, data: str) -> DataConfig:
+    """With the sub-folders of a folder as labels, where nothing else says what they are."""
+    found = sources if isinstance(sources, DataConfig) else DataConfig(**asdict(sources))
+    folder = Path(data).expanduser()
+    if found.labels is None and found.pattern is None and folder.is_dir():
+        inner = next((folder / split for split in ("train", *TEST_FOLDERS) if (folder / split).is_dir()), folder)
+        found = replace(found, labels=any(entry.is_dir() for entry in inner.iterdir()))
+    return found
+
+
+def open_sound_parts(modality: Sounds, data: str, test: str | None, *, seed: int) -> Parts:
+    """Training part, test part, the name of the latter, notes.
+
+    Built-in data, a folder with train/ and test/ and data of which some are held out (`sources.held_out`) have parts of
+    their own; of anything else a fifth of each class is held out, drawn by the seed.
+    """
+    sources, folder = modality.config.sources, Path(data).expanduser()
+    own: tuple[str, str] | None = None
+    if sources.held_out is not None:
+        assert sources.kept is not None
+        own = sources.kept, sources.held_out
+    elif has_splits(data):
+        own = "train", "test"
+    elif (folder / "train").is_dir():
+        own = next((("train", name) for name in TEST_FOLDERS if (folder / name).is_dir()), None)
+    train = modality.open(data, split=own and own[0])
+    if test is not None:
+        tested = modality.open(test, split="test", classes=train.classes)
+        return Parts(train, tested, "test", [])
+    if own is not None:
+        split = "test" if sources.held_out is not None else own[1]
+        return Parts(train, modality.open(data, split=own[1], classes=train.classes), split, [])
+    labels = train.labels if train.labels is not None else torch.zeros(len(train), dtype=torch.long)
+    rest, held = stratified_split(labels, share=HELD_OUT, seed=seed)
+    if len(held) == 0:
+        raise ValueError(f"{data} has {len(train)} sounds, too few to hold some out; give others as test")
+    note = f"{data} has no split of its own: {len(held)} sounds, a fifth of each class, were held out by seed {seed}"
+    return Parts(train.subset(rest), train.subset(held), "held-out", [note])

@@ -1,0 +1,260 @@
+"""A random view of a batch of sounds, as a wave or as a log-mel spectrogram; presets by paper; and without chance."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from nearfar.views.arguments import check_probability, check_range
+from nearfar.views.logmel import LogMel
+from nearfar.views.presets import view_generator
+from nearfar.views.spectrogram import draw_boxes, log_mixup_exp, mask, resize_crop
+from nearfar.views.wave import add_noise, change_gain, cut, floats_of
+
+LEAST_DEVIATION = 1e-5
+Drawn = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class SoundView:
+    """What a view does, in this order; the defaults change nothing but the length.
+
+    Attributes:
+        values: of the crop. A shorter sound is put anywhere into so many, with silence around it.
+        mel: makes the spectrogram; None: the view is the wave.
+        mean, std: of the log-mels of the data, by which they are normalised.
+        speed: from and to; faster is higher.
+        gain: dB, from and to.
+        noise: dB that the sound is above white noise, from and to; in `noisy` of the views.
+        mixup: most of another sound of the batch in the background.
+        resize: heights and lengths of the box that is resized to the whole, from and to; None: no box.
+        bands, frames: most of them that are masked, by one stripe each.
+        renormalize: all views of the batch together to mean 0 and deviation 1.
+    """
+
+    values: int
+    mel: LogMel | None = None
+    mean: float = 0.0
+    std: float = 1.0
+    speed: tuple[float, float] = (1.0, 1.0)
+    gain: tuple[float, float] = (0.0, 0.0)
+    noise: tuple[float, float] = (10.0, 40.0)
+    noisy: float = 0.0
+    mixup: float = 0.0
+    resize: tuple[float, float] | None = None
+    bands: int = 0
+    frames: int = 0
+    renormalize: bool = False
+
+    def __post_init__(self) -> None:
+        if self.values < 1:
+            raise ValueError(f"values is {self.values}, expected at least 1")
+        check_range("speed", self.speed)
+        check_probability("noisy", self.noisy)
+        if not 0 <= self.mixup < 1:
+            raise ValueError(f"mixup is {self.mixup}, expected from 0 to below 1")
+        if self.resize is not None:
+            check_range("resize", self.resize)
+        for name in ("gain", "noise"):
+            low, high = getattr(self, name)
+            if low > high:
+                raise ValueError(f"{name} is {(low, high)}, expected (low, high)")
+        if self.mel is None and (self.mixup or self.resize or self.bands or self.frames or self.renormalize):
+            raise ValueError("mixup, resize, bands, frames and renormalize are of spectrograms, but mel is None")
+
+    def draw(self, count: int, generator: torch.Generator) -> Drawn:
+        """All that is chance in B views, whatever the sounds; always in the same order, used or not."""
+        u = torch.rand(9, count, generator=generator, dtype=torch.float64)
+        drawn: Drawn = {
+            "place": u[0],
+            "speed": self.speed[0] + (self.speed[1] - self.speed[0]) * u[1],
+            "gain": self.gain[0] + (self.gain[1] - self.gain[0]) * u[2],
+            "noise": self.noise[0] + (self.noise[1] - self.noise[0]) * u[3],
+            "noisy": u[4] < self.noisy,
+            "ratio": self.mixup * u[5],
+            "other": (torch.arange(count) + 1 + (u[6] * (count - 1)).long()) % max(count, 1),  # never the sound itself
+            "stripes": u[7:],
+            "stripe places": torch.rand(2, count, generator=generator, dtype=torch.float64),
+        }
+        if self.noisy:
+            drawn["white"] = torch.randn(count, self.values, generator=generator)
+        if self.mel is not None and self.resize is not None:
+            drawn["boxes"] = draw_boxes(
+                count, self.mel.mels, self.mel.frames(self.values), generator, scale=self.resize
+            )
+        return drawn
+
+    @torch.no_grad()
+    def apply(self, waves: Tensor, drawn: Drawn) -> Tensor:
+        """(B, L) int16 to (B, 1, mels, frames), or to (B, 1, values) where the view is the wave."""
+        x, lengths = floats_of(waves)
+        moved = self.speed != (1.0, 1.0)
+        speed = drawn["speed"].to(x.device) if moved else None
+        heard = lengths.double() / speed if speed is not None else lengths.double()
+        free = (heard - self.values).to(torch.float64)  # below 0 where the sound is shorter
+        start = (drawn["place"].to(x.device) * (free.abs() + 1)).long() * free.sign().long()
+        if speed is not None:
+            start = (start * speed).long()
+        x = cut(x, start, self.values, speed)
+        if self.gain != (0.0, 0.0):
+            x = change_gain(x, drawn["gain"])
+        if self.noisy:
+            x = torch.where(drawn["noisy"].to(x.device)[:, None], add_noise(x, drawn["white"], drawn["noise"]), x)
+        if self.mel is None:
+            return x[:, None]
+        return self._of_spectrogram((self.mel(x) - self.mean) / self.std, drawn)[:, None]
+
+    def _of_spectrogram(self, x: Tensor, drawn: Drawn) -> Tensor:
+        if self.mixup:
+            x = log_mixup_exp(x, x[drawn["other"].to(x.device)], drawn["ratio"])
+        if self.resize is not None:
+            x = resize_crop(x, drawn["boxes"])
+        for number, (dim, most) in enumerate(((1, self.bands), (2, self.frames))):
+            if most:
+                extent = (drawn["stripes"][number] * (most + 1)).long().clamp(max=x.shape[dim])
+                begin = (drawn["stripe places"][number] * (x.shape[dim] - extent + 1)).long()
+                x = mask(x, begin, extent, dim=dim)
+        if self.renormalize:
+            x = (x - x.mean()) / (x.std() + LEAST_DEVIATION)
+        return x
+
+
+def byol_a(values: int, mel: LogMel, *, mean: float = 0.0, std: float = 1.0) -> tuple[SoundView, ...]:
+    """BYOL-A's two equal views: another sound in the background, and a box of the spectrogram resized.
+
+    Deviation: the other sound is one of the same batch, where the authors keep the last 2,048 inputs; so a view depends
+    on (seed, step) and on nothing before, and a run can be resumed.
+
+    Reference: Niizumi et al. 2021, https://arxiv.org/abs/2103.06695
+    """
+    view = SoundView(values, mel, mean, std, mixup=0.4, resize=(0.6, 1.5), renormalize=True)
+    return view, view
+
+
+def simclr(values: int, mel: LogMel, *, mean: float = 0.0, std: float = 1.0) -> tuple[SoundView, ...]:
+    """Two equal views for methods with negatives: crop, speed, gain, noise, a box resized, stripes masked.
+
+    In the spirit of SimCLR's strong views; the choice is that of CLAR, with SpecAugment's stripes and BYOL-A's box.
+
+    References: Al-Tahan and Mohsenzadeh 2021 (CLAR), https://arxiv.org/abs/2010.09542; Park et al. 2019,
+    https://arxiv.org/abs/1904.08779
+    """
+    view = SoundView(
+        values,
+        mel,
+        mean,
+        std,
+        speed=(0.9, 1.1),
+        gain=(-6.0, 6.0),
+        noise=(10.0, 40.0),
+        noisy=0.5,
+        resize=(0.6, 1.5),
+        bands=mel.mels // 8,
+        frames=mel.frames(values) // 8,
+    )
+    return view, view
+
+
+def cola(values: int, mel: LogMel, *, mean: float = 0.0, std: float = 1.0) -> tuple[SoundView, ...]:
+    """Two crops of the sound, and nothing else: for recordings that are much longer than the crop.
+
+    Reference: Saeed et al. 2021 (COLA), https://arxiv.org/abs/2010.10915
+    """
+    view = SoundView(values, mel, mean, std)
+    return view, view
+
+
+def cpc(values: int, mel: LogMel | None = None, *, mean: float = 0.0, std: float = 1.0) -> tuple[SoundView, ...]:
+    """One crop of the wave: CPC's other view is what comes next.
+
+    Reference: van den Oord et al. 2018, section 3.1, https://arxiv.org/abs/1807.03748
+    """
+    return (SoundView(values),)
+
+
+SOUND_PRESETS: dict[str, Callable[..., tuple[SoundView, ...]]] = {
+    "byol_a": byol_a,
+    "cola": cola,
+    "cpc": cpc,
+    "simclr": simclr,
+}
+
+
+def make_sound_views(waves: Tensor, views: Sequence[SoundView], *, seed: int, step: int) -> list[Tensor]:
+    """The views of one training step: the same seed and step always give the same, on every device.
+
+    Args:
+        waves: (B, L) int16, -32768 behind the end of a sound.
+    """
+    return [
+        view.apply(waves, view.draw(len(waves), view_generator(seed, step, index))) for index, view in enumerate(views)
+    ]
+
+
+@dataclass(frozen=True)
+class SoundPreparation:
+    """What an encoder's sounds go through outside of training, where nothing is left to chance.
+
+    A sound shorter than a view is in the middle of silence; a longer one stays whole, with NaN behind its end, or is
+    cut to the middle for encoders that take one length alone.
+
+    Attributes:
+        values: of a view.
+        mel, mean, std: as in `SoundView`.
+        whole: longer sounds stay whole.
+    """
+
+    values: int
+    mel: LogMel | None = None
+    mean: float = 0.0
+    std: float = 1.0
+    whole: bool = True
+
+    @torch.no_grad()
+    def __call__(self, waves: Tensor) -> Tensor:
+        """(B, L) int16 to (B, 1, mels, frames) or (B, 1, values), NaN behind the end."""
+        x, lengths = floats_of(waves)
+        free = lengths - self.values
+        ends = lengths.clamp(min=self.values) if self.whole else lengths.new_full(lengths.shape, self.values)
+        start = torch.where(free < 0, free, torch.zeros_like(free) if self.whole else free).div(
+            2, rounding_mode="floor"
+        )
+        x = cut(x, start, int(ends.max()))
+        if self.mel is None:
+            return _over(x, ends)[:, None]
+        frames = 1 + ends // self.mel.hop
+        return _over((self.mel(x) - self.mean) / self.std, frames)[:, None]
+
+    def card(self) -> dict[str, Any]:
+        """How to feed the encoder, for the card beside its weights."""
+        return {"mean": self.mean, "std": self.std, "preprocessing": self.words()}
+
+    def words(self) -> str:
+        """For who writes it in another language."""
+        if self.mel is None:
+            return f"one channel in [-1, 1]; sounds of fewer than {self.values} values in the middle of zeros"
+        mel = self.mel
+        return (
+            f"one channel at {mel.rate} Hz in [-1, 1]; sounds of fewer than {self.values} values in the middle of "
+            f"zeros; log(librosa.feature.melspectrogram(n_fft={mel.window}, hop_length={mel.hop}, n_mels={mel.mels}, "
+            f"fmin={mel.low:g}, fmax={mel.high:g}) + {mel.floor:g}); minus mean, divided by std"
+        )
+
+
+def _over(x: Tensor, ends: Tensor) -> Tensor:
+    """(B, ..., T) with NaN from each one's end on."""
+    behind = torch.arange(x.shape[-1], device=x.device) >= ends[:, None]  # (B, T)
+    return x.masked_fill_(behind.view(len(x), *[1] * (x.ndim - 2), -1), torch.nan) if bool(behind.any()) else x
+
+
+@torch.no_grad()
+def jittered(waves: Tensor, generator: torch.Generator, *, lead: int = 800, decibels: float = 6.0) -> Tensor:
+    """(B, L) int16 to (B, L + lead) int16: a little later, a little louder or softer, for training on labels."""
+    later = torch.randint(lead + 1, (len(waves),), generator=generator)
+    gain = decibels * (2 * torch.rand(len(waves), generator=generator, dtype=torch.float64) - 1)
+    x, lengths = floats_of(waves)
+    x = change_gain(cut(x, -later, waves.shape[1] + lead), gain).clamp_(-1, 1)
+    behind = torch.arange(x.shape[1], device=x.device) >= (lengths + later.to(x.device))[:, None]
+    return (x * 32_767).round_().to(torch.int16).masked_fill_(behind, -32_768)

@@ -1,0 +1,69 @@
+"""What is done to sounds before they become spectrograms: whole batches, each sound by its own numbers."""
+
+import torch
+from torch import Tensor
+
+OVER = -32_768  # of int16: behind the end of a sound
+SCALE = 32_767
+
+
+def floats_of(waves: Tensor) -> tuple[Tensor, Tensor]:
+    """(B, L) int16 as the data give them, to float32 in [-1, 1] with 0 behind the end, and (B,) lengths.
+
+    >>> floats_of(torch.tensor([[32767, -32767], [0, -32768]], dtype=torch.int16))
+    (tensor([[ 1., -1.],
+            [ 0.,  0.]]), tensor([2, 1]))
+    """
+    if waves.ndim != 2 or waves.dtype != torch.int16:
+        raise ValueError(f"sounds are {waves.dtype} of shape {tuple(waves.shape)}, expected int16 of shape (B, L)")
+    over = waves == OVER
+    return waves.to(torch.float32).masked_fill_(over, 0.0).div_(SCALE), (~over).sum(1)
+
+
+def cut(x: Tensor, start: Tensor, values: int, speed: Tensor | None = None) -> Tensor:
+    """From each sound so many values, from its own place on and at its own speed; zeros where there is no sound.
+
+    A faster sound is higher, too, as a tape is. Values between two are those of the cubic through four (Catmull and
+    Rom); what a higher sound has above half the rate is folded back, so that speeds are to be near 1.
+
+    Args:
+        x: (B, L), zeros behind the end.
+        start: (B,) integers; below 0, zeros come first.
+        values: of the result.
+        speed: (B,) floating point; None is 1 for all.
+
+    Returns:
+        (B, values).
+    """
+    steps = torch.arange(values, device=x.device)
+    if speed is None:
+        return _at(x, start.to(x.device)[:, None] + steps)
+    place = start.to(x.device, torch.float64)[:, None] + steps * speed.to(x.device, torch.float64)[:, None]
+    whole = place.floor()
+    t = (place - whole).to(x.dtype)  # (B, values) in [0, 1)
+    before, first, second, after = (_at(x, whole.long() + k) for k in (-1, 0, 1, 2))
+    slope, other = (second - before) / 2, (after - first) / 2
+    rise = second - first
+    return first + t * (slope + t * ((3 * rise - 2 * slope - other) + t * (slope + other - 2 * rise)))
+
+
+def _at(x: Tensor, index: Tensor) -> Tensor:
+    """(B, n) values at these places, 0 outside."""
+    inside = (index >= 0) & (index < x.shape[1])
+    return x.gather(1, index.clamp(0, max(x.shape[1] - 1, 0))) * inside
+
+
+def change_gain(x: Tensor, decibels: Tensor) -> Tensor:
+    """(B, T) louder by (B,) dB.
+
+    >>> change_gain(torch.ones(1, 1), torch.tensor([20.0]))
+    tensor([[10.]])
+    """
+    return x * (10 ** (decibels.to(x.device, torch.float64) / 20)).to(x.dtype)[:, None]
+
+
+def add_noise(x: Tensor, noise: Tensor, decibels: Tensor) -> Tensor:
+    """(B, T) with noise (B, T) of unit power, whose power is (B,) dB below that of each sound."""
+    power = x.square().mean(1)
+    loud = (power / 10 ** (decibels.to(x.device, x.dtype) / 10)).sqrt()
+    return x + noise.to(x.device, x.dtype) * loud[:, None]
