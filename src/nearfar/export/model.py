@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from nearfar.config import TrainConfig, build
-from nearfar.data import Dataset, Tokenizer
+from nearfar.data import Dataset, Tokenizer, has_series_splits
 from nearfar.data.cache import replacing
 from nearfar.export.card import Card, make_card, preparation, read_card
 from nearfar.modalities import Series, modality_of
@@ -182,6 +182,8 @@ class SeriesModel(Model):
 
     def open(self, spec: str | Path, *, split: str | None = None) -> Dataset:
         """Series by name or path, of as many channels as the encoder takes."""
+        if split is not None and not has_series_splits(spec):
+            raise ValueError(f"{spec} has no splits, so there is no {split!r}; expected NAME_TRAIN beside NAME_TEST")
         return self.modality.open(str(spec), split=split)
 
     def _fed(self) -> object:
