@@ -74,34 +74,14 @@ def measure(path: Path, config: TrainConfig, steps: int, known: dict[str, float]
     return found | {"train": len(train), "test": len(test), "length": train.size, "classes": len(train.classes or ())}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--only", nargs="+", help="names of sets")
-    parser.add_argument("--method", default="simclr", choices=["simclr", "cpc"])
-    parser.add_argument("--steps", type=int, default=150)
-    parser.add_argument("--known", type=Path, help="JSON of an earlier run, whose numbers of DTW and Euclid are taken")
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "series.md")
-    options = parser.parse_args()
-
-    config = TrainConfig.from_yaml(ROOT / "recipes" / f"ucr-{options.method}.yaml")
-    files = sorted(options.data.glob("*_TRAIN.tsv"), key=lambda file: file.stat().st_size)
-    before = json.loads(options.known.read_text()) if options.known else {}
-    found: dict[str, dict[str, float]] = {}
-    for file in files:
-        name = file.stem.removesuffix("_TRAIN")
-        if options.only is None or name in options.only:
-            known = {k: v for k, v in before.get(name, {}).items() if k in ("dtw", "euclid", "dtw_seconds")}
-            found[name] = measure(file, config, options.steps, known)
-            options.out.with_suffix(".json").write_text(json.dumps(found, indent=1), encoding="utf-8")
-            print(name, {k: round(v, 3) for k, v in found[name].items()}, flush=True)
+def written(found: dict[str, dict[str, float]], options: argparse.Namespace) -> str:
     lines = []
     for name, row in sorted(found.items()):
         shape = f"{row['train']:.0f} + {row['test']:.0f}, {row['classes']:.0f} classes, {row['length']:.0f} steps"
         cells = [f"{row[column]:.1%}" for column in COLUMNS]
         lines.append(f"| {name} ({shape}) | {' | '.join(cells)} | {row['seconds']:.0f} | {row['dtw_seconds']:.0f} |")
     means = [f"**{sum(row[column] for row in found.values()) / len(found):.1%}**" for column in COLUMNS]
-    text = f"""# Series: nearest neighbours on {len(found)} sets of the UCR archive
+    return f"""# Series: nearest neighbours on {len(found)} sets of the UCR archive
 
 {describe()}.
 `python benchmarks/series.py --data {options.data.name} --method {options.method} --steps {options.steps}`; seconds
@@ -114,6 +94,30 @@ are of CPU time, for training and for DTW.
 
 {__doc__.strip().split(chr(10) * 2)[2]}
 """
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--only", nargs="+", help="names of sets")
+    parser.add_argument("--method", default="simclr", choices=["simclr", "cpc"])
+    parser.add_argument("--steps", type=int, default=150)
+    parser.add_argument("--known", type=Path, help="JSON of an earlier run, whose numbers of DTW and Euclid are taken")
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "series.md")
+    options = parser.parse_args()
+
+    config = TrainConfig.from_yaml(ROOT / "recipes" / f"ucr-{options.method}.yaml")
+    files = sorted(options.data.glob("*_TRAIN.tsv"), key=lambda file: file.stat().st_size)
+    found: dict[str, dict[str, float]] = {}
+    for file in files:
+        name = file.stem.removesuffix("_TRAIN")
+        if options.only is None or name in options.only:
+            before = json.loads(options.known.read_text()) if options.known else {}
+            known = {k: v for k, v in before.get(name, {}).items() if k in ("dtw", "euclid", "dtw_seconds")}
+            found[name] = measure(file, config, options.steps, known)
+            options.out.with_suffix(".json").write_text(json.dumps(found, indent=1), encoding="utf-8")
+            print(name, {k: round(v, 3) for k, v in found[name].items()}, flush=True)
+    text = written(found, options)
     options.out.write_text(text, encoding="utf-8")
     print(text)
 

@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from nearfar.config import DataConfig, TrainConfig, build
-from nearfar.data import Dataset, Tokenizer
+from nearfar.data import Dataset, Tokenizer, has_series_splits
 from nearfar.data.cache import replacing
 from nearfar.data.sound_files import decode_sound
 from nearfar.data.sounds import OVER
@@ -245,6 +245,8 @@ class SeriesModel(Model):
 
     def open(self, spec: str | Path, *, split: str | None = None) -> Dataset:
         """Series by name or path, of as many channels as the encoder takes."""
+        if split is not None and not has_series_splits(spec):
+            raise ValueError(f"{spec} has no splits, so there is no {split!r}; expected NAME_TRAIN beside NAME_TEST")
         return self.modality.open(str(spec), split=split)
 
     def _fed(self) -> object:
@@ -273,7 +275,8 @@ def load(
     Args:
         run: the folder.
         modality: what is expected of it: "image" (which one trained with captions is, too), "image-text", "text",
-            "sound" or "series"; a type checker then knows what comes back, and another encoder is an error. None: whatever it is.
+            "sound" or "series"; a type checker then knows what comes back, and another encoder is an error. None:
+            whatever it is.
 
     Returns:
         An `Encoder` of images, which is a `ReadingEncoder` where it was trained with captions, a `SeriesModel`, a
