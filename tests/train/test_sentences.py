@@ -138,6 +138,19 @@ def test_scored_pairs_are_trained_on_as_sentences(tmp_path: Path) -> None:
     assert torch.equal(ids[:40], ids[40:]) and len(ids.unique()) == 40
 
 
+def test_scored_pairs_are_what_a_run_is_measured_by(tmp_path: Path) -> None:
+    rows: list[dict[str, object]] = [
+        {"s1": a, "s2": f"{b} {a[: n // 2]}", "score": n % 6} for n, (a, b) in enumerate(translations()[:60])
+    ]
+    file = table(tmp_path / "t.csv", rows)
+    config = configured(file, sources={"test": str(file)}, epochs=1)
+    results = Run(config, tmp_path / "run", resume=False, console=QUIET).go()
+    assert results is not None
+    assert {(row.encoder, row.protocol) for row in results.rows} == {
+        (encoder, "similarity") for encoder in ("trained", "untrained", "raw")
+    }
+
+
 def test_masked_words_take_the_tokens_of_a_given_tokenizer(tmp_path: Path) -> None:
     """The padding of RoBERTa is not 0: its ids are exchanged, and so are those that masking must know."""
     names = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]

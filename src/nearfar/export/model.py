@@ -253,6 +253,9 @@ class SeriesModel(Model):
         return self.modality.preparation
 
 
+Loaded = Encoder | TextModel | SoundModel | SeriesModel
+
+
 @overload
 def load(run: str | Path, modality: Literal["image"]) -> Encoder: ...
 @overload
@@ -264,12 +267,10 @@ def load(run: str | Path, modality: Literal["sound"]) -> SoundModel: ...
 @overload
 def load(run: str | Path, modality: Literal["series"]) -> SeriesModel: ...
 @overload
-def load(run: str | Path, modality: None = None) -> Encoder | TextModel | SoundModel | SeriesModel: ...
+def load(run: str | Path, modality: None = None) -> Loaded: ...
 
 
-def load(
-    run: str | Path, modality: Kind | None = None
-) -> Encoder | TextModel | SoundModel | SeriesModel:
+def load(run: str | Path, modality: Kind | None = None) -> Loaded:
     """The encoder of a finished run, or of an exported folder, in evaluation mode; nothing is unpickled.
 
     Args:
@@ -300,7 +301,7 @@ _KINDS: dict[str, tuple[type[Model], str]] = {  # with what each is called; the 
 }
 
 
-def _load(run: str | Path) -> Encoder | TextModel | SoundModel | SeriesModel:
+def _load(run: str | Path) -> Loaded:
     folder = Path(run)
     if not (folder / MODEL).is_file() or not (folder / CARD).is_file():
         raise FileNotFoundError(f"{folder} holds no {MODEL} and {CARD}, expected the folder of a finished run")
@@ -330,7 +331,7 @@ def rebuilt(card: Card, folder: Path) -> nn.Module:
     return modality_of(config).encoder(untrained=True)
 
 
-def with_card(network: nn.Module, card: Card, folder: Path) -> Encoder | TextModel:
+def with_card(network: nn.Module, card: Card, folder: Path) -> Loaded:
     """A network as a user meets it."""
     kind = card.get("modality", "image")
     if kind == "image":

@@ -68,6 +68,9 @@ class Series:
             raise ValueError("there are no pretrained weights of series; leave --pretrained and --weights out")
         return sequence_encoder(self.config.backbone, channels=self.config.series.channels or 1)
 
+    def options(self) -> dict[str, Any]:
+        return {}
+
     def views(self, samples: Tensor, source: Dataset, index: Tensor, *, seed: int, step: int) -> list[Tensor]:
         return make_series_views(self.preparation(samples), self.recipes, seed=seed, step=step)
 
@@ -78,7 +81,7 @@ class Series:
     def ids(self, source: Dataset) -> Tensor:
         return source.groups if source.groups is not None else torch.arange(len(source))
 
-    def baseline(self, train: Dataset) -> Callable[[Tensor], Tensor]:
+    def baseline(self, train: Dataset, test: Dataset) -> Callable[[Tensor], Tensor]:
         return Values(train.size)
 
     def card(self) -> dict[str, Any]:

@@ -107,6 +107,9 @@ class Sounds:
             weights=None if untrained else config.weights,
         )
 
+    def options(self) -> dict[str, Any]:
+        return {}
+
     def views(self, samples: Tensor, source: Dataset, index: Tensor, *, seed: int, step: int) -> list[Tensor]:
         return make_sound_views(samples, self.recipes, seed=seed, step=step)
 
@@ -117,7 +120,7 @@ class Sounds:
     def ids(self, source: Dataset) -> Tensor:
         return source.groups if source.groups is not None else torch.arange(len(source))
 
-    def baseline(self, train: Dataset) -> Callable[[Tensor], Tensor]:
+    def baseline(self, train: Dataset, test: Dataset) -> Callable[[Tensor], Tensor]:
         return OverTime()
 
     def card(self) -> dict[str, Any]:

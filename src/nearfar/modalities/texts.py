@@ -97,10 +97,10 @@ class Texts:
     """Sentences, one to a line or from a table."""
 
     raw = None
-    protocols = ("knn", "linear")
 
     def __init__(self, config: TrainConfig) -> None:
         self.config, self.preparation = config, as_they_are
+        self.protocols: Sequence[str] = ("knn", "linear")
         self.judged = False  # whether there are pairs whose score or label says how far they belong together
         self.tokenizer = None if config.text.tokenizer is None else load_tokenizer(config)
 
@@ -113,8 +113,11 @@ class Texts:
             negative_column=sources.negative_column,
             label_column=sources.label_column,
             group_column=sources.group_column,
-            split=split,
+            split=split if Path(spec).expanduser().is_dir() else None,  # a file is given whole
         )
+        if split == "test" and texts.scores is not None:  # how far do the embeddings agree with people?
+            self.protocols = ("similarity", *(("knn", "linear") if texts.labels is not None else ()))
+            return Tokens(texts, self.learned_from(texts.texts).encode(texts.texts).to(torch.int32))
         self.judged = texts.partners is not None and not texts.paired
         if self.judged:
             texts = texts.sentences()

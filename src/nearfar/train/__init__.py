@@ -11,13 +11,13 @@ from rich.console import Console
 from nearfar import _torchvision  # noqa: F401  before lightning, which imports torchvision
 from nearfar.config import DataConfig, OptimizerConfig, TrainConfig, build, completed
 from nearfar.evaluate import Results
-from nearfar.export.model import Encoder, TextModel, load
+from nearfar.export.model import Loaded, load
 from nearfar.train.run import Run
 
 __all__ = ["DataConfig", "Encoder", "OptimizerConfig", "Results", "Run", "TrainConfig", "load", "run", "train"]
 
 
-def train(data: str | Path = "glyphs", *, out: str | Path | None = None, **settings: Any) -> Encoder | TextModel:
+def train(data: str | Path = "glyphs", *, out: str | Path | None = None, **settings: Any) -> Loaded:
     """Pretrain an encoder: train, evaluate, report, as `nearfar train` does.
 
     Args:
@@ -59,7 +59,7 @@ def resumed(folder: Path, *, epochs: int | None = None, console: Console | None 
 class _Callable(ModuleType):
     """So that `nearfar.train(...)` trains, though `nearfar.train` is also the room where that is written."""
 
-    def __call__(self, *arguments: Any, **settings: Any) -> Encoder | TextModel:
+    def __call__(self, *arguments: Any, **settings: Any) -> Loaded:
         return train(*arguments, **settings)
 
 

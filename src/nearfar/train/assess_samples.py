@@ -44,7 +44,7 @@ def assess_samples(
     if data == config.data and split == "held-out":
         notes.append("the encoder was trained on these samples, without their labels")
     encoders: dict[str, Callable[[Tensor], Tensor]] = {"trained": model.eval()}
-    if (baseline := modality.baseline(train)) is not None:
+    if (baseline := modality.baseline(train, tested)) is not None:
         encoders["raw"] = baseline
     if (fresh := untrained(spec, device=next(model.parameters()).device)) is not None:
         encoders["untrained"] = calibrated(fresh, train, modality.preparation)

@@ -47,7 +47,7 @@ def assess_sounds(
     fresh = untrained(spec, device=next(model.parameters()).device)
     if fresh is not None:
         encoders["untrained"] = calibrated(fresh, parts.train, model.prepare)
-    encoders["raw"] = modality.baseline(parts.train)
+    encoders["raw"] = modality.baseline(parts.train, parts.test)
     return evaluate(
         encoders,
         parts.train,
