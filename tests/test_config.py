@@ -63,7 +63,7 @@ def test_what_is_meant_is_taken() -> None:
 @pytest.mark.parametrize("path", sorted(RECIPES.glob("*.yaml")), ids=lambda path: path.stem)
 def test_a_recipe_can_be_built(path: Path) -> None:
     config = TrainConfig.from_yaml(path)
-    assert path.stem in (f"{config.data.partition('/')[0]}-{config.method}", f"ucr-{config.method}")
+    assert path.stem in (f"{re.split('[:/]', config.data)[0]}-{config.method}", f"ucr-{config.method}")
     assert build_method(config, samples=4096).encoder is not None
 
 

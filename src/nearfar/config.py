@@ -141,6 +141,9 @@ BUILT_IN_KINDS = {"melodies": "sound", "spoken": "sound"}  # data made by code t
 _SERIES = re.compile(r"waves(:\d+)?|.*\.ts|.*_(train|test)\.(tsv|csv|npz)", re.IGNORECASE)
 
 
+Kind = Literal["image", "image-text", "series", "sound", "text"]
+
+
 def kind_of(data: str, method: str, modality: str | None) -> str:
     """ "image", "image-text", "series", "sound" or "text".
 
@@ -177,9 +180,7 @@ class TrainConfig:
     health_every: int = 100  # steps between looks at the health
     checkpoint_every: int = 500  # steps between checkpoints; one is written at the end of each epoch, too
     tensorboard: bool = False  # write its event files, too
-    modality: Literal["image", "image-text", "series", "sound", "text"] | None = (
-        None  # kind of data; None: what the method is for
-    )
+    modality: Kind | None = None  # kind of data; None: what the method is for
     sources: DataConfig = field(default_factory=DataConfig)  # where the samples come from
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)  # how the weights move
     text: TextConfig = field(default_factory=TextConfig)  # how texts become tokens and features
@@ -361,6 +362,7 @@ class ProtocolConfig:
 # What a run starts from where nothing else is asked for: of every kind of data, and on built-in data of that kind.
 # `options` are for SimCLR alone; those of glyphs, the batch and the views were chosen on fonts held out of the training
 # fonts.
+TRANSFORMERS = "transformers:"  # before a folder or a name of the Hugging Face hub
 OF_KIND: dict[str, dict[str, Any]] = {
     "image": {},
     "image-text": {"optimizer": {"name": "adamw"}},
@@ -419,6 +421,7 @@ def completed(given: Mapping[str, Any]) -> dict[str, Any]:
     if "name" in (rates := given.get("optimizer") or {}) and rates["name"] != own.get("optimizer", {}).get("name"):
         own.pop("optimizer", None)
     merged = {**own, **{name: value for name, value in given.items() if value is not None}}
+    _complete_text(kind, given, merged)
     for name in ("optimizer", "options", "series", "sound", "text"):
         if isinstance(asked := merged.get(name), Mapping):
             merged[name] = {**own.get(name, {}), **asked}
@@ -432,6 +435,23 @@ def _are_sounds(data: str) -> bool:
     from nearfar.data.sounds import are_sounds
 
     return are_sounds(data)
+
+
+def _complete_text(kind: str, given: Mapping[str, Any], merged: dict[str, Any]) -> None:
+    """A sentence's encoder may be named as an image's text encoder is; a model of transformers reads its own tokens."""
+    text = dict(given.get("text") or {})
+    if kind == "text" and text.get("encoder") and not given.get("backbone"):
+        merged["backbone"] = text["encoder"]
+    part = (merged, "backbone") if kind == "text" else (text, "encoder")
+    name = str(part[0].get(part[1]) or "")
+    if kind not in ("text", "image-text") or not name.startswith(TRANSFORMERS):
+        return
+    source = name.removeprefix(TRANSFORMERS)
+    if Path(source).expanduser().is_dir():  # found from elsewhere, too
+        source = str(Path(source).expanduser().absolute())
+        part[0][part[1]] = TRANSFORMERS + source
+    text.setdefault("tokenizer", source)
+    merged["text"] = text
 
 
 def build(kind: type[Any], values: Mapping[str, Any], where: str) -> Any:

@@ -150,5 +150,5 @@ def test_load_says_what_it_found_where_another_kind_was_expected(tmp_path: Path)
         nearfar.load(texts, "image")
     with pytest.raises(ValueError, match="is an encoder of images and texts, expected an encoder of texts"):
         nearfar.load(pairs, "text")
-    with pytest.raises(ValueError, match="modality is 'sound', expected one of"):
-        nearfar.load(texts, "sound")  # type: ignore[call-overload]
+    with pytest.raises(ValueError, match="modality is 'smell', expected one of"):
+        nearfar.load(texts, "smell")  # type: ignore[call-overload]

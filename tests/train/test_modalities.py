@@ -5,12 +5,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from PIL import Image
 
 import nearfar
 from nearfar.config import TextConfig, TrainConfig, build, completed
 from nearfar.export import ReadingEncoder, TextModel, export
 from nearfar.modalities import Pairs, Texts, modality_of
-from nearfar.train.run import Run
+from nearfar.train.advice import advise
+from nearfar.train.run import Run, build_method
 from tests.train.runs import QUIET, stop_after, weights
 
 SMALL = {"encoder": "text-micro", "vocabulary": 300, "length": 16, "dim": 16}
@@ -117,3 +119,37 @@ def test_a_caption_is_drawn_by_seed_and_step() -> None:
     index = torch.arange(8)
     first, again = (pairs.views(data.fetch(index), data, index, seed=1, step=2)[1] for _ in range(2))
     assert torch.equal(first, again) and first.shape[0] == 8
+
+
+def test_chains_of_captions_do_not_make_all_images_one(tmp_path: Path) -> None:
+    colours, shapes = ("red", "green", "blue"), ("circle", "square", "cross")
+    lines = ["path,caption"]
+    for number, (colour, shape) in enumerate([(c, s) for c in colours for s in shapes] * 3):
+        Image.new("RGB", (8, 8), colour).save(tmp_path / f"{number}.png")
+        lines += [f"{number}.png,{text}" for text in (f"a {colour} {shape}", f"something {colour}", f"a {shape}")]
+    (tmp_path / "t.csv").write_text("\n".join(lines))
+    pairs = Pairs(of_pairs(data=str(tmp_path / "t.csv")))
+    ids = pairs.ids(pairs.open(pairs.config.data))
+    assert len(ids.unique()) == 9 and torch.equal(ids[:9], ids[9:18])
+
+
+def test_a_model_of_transformers_reads_its_own_tokens(tmp_path: Path) -> None:
+    folder = tmp_path / "bert"
+    folder.mkdir()
+    name = f"transformers:{folder}"
+    sentences = completed({"data": "lines.txt", "method": "simcse", "backbone": name})
+    assert sentences["text"]["tokenizer"] == str(folder)
+    pairs = completed({"data": "pairs.csv", "method": "clip", "text": {"encoder": name, "length": 9}})
+    assert pairs["text"] == {"encoder": name, "length": 9, "tokenizer": str(folder)}
+    given = completed({"data": "lines.txt", "method": "simcse", "backbone": name, "text": {"tokenizer": "other"}})
+    assert given["text"]["tokenizer"] == "other"
+    assert (
+        completed({"data": "a.txt", "method": "simcse", "text": {"encoder": "text-micro"}})["backbone"] == "text-micro"
+    )
+
+
+def test_too_few_negatives_are_told() -> None:
+    config, method = TrainConfig(), build_method(TrainConfig(backbone="micro"), 100)
+    for ids, told in ((torch.arange(100), False), (torch.arange(100) // 10, False), (torch.arange(100) // 50, True)):
+        said = advise(config, method, samples=100, total=1000, ids=ids)
+        assert any(verdict.name == "negatives" for verdict in said) == told

@@ -13,6 +13,7 @@ from nearfar.evaluate.task import Curves, Outcome, arrays
 BINS = 15  # of the calibration error, as Guo et al. 2017 have it
 Curve = Callable[..., tuple[Tensor, Tensor, Tensor]]  # of torchmetrics: scores and truth to x, y and thresholds
 _GRID = 201  # points at which curves are kept
+_CONFUSED = 2000  # classes of a confusion matrix at most: beyond, nobody could look at it
 _RARE = 0.1  # share of the rarest class below which ROC is read with care
 
 
@@ -64,12 +65,13 @@ def classification(scores: Tensor, labels: Tensor, *, classes: int, count: int, 
     for name, value in values.items():
         metrics[name] = with_interval(float(value), torch.cat(draws[name]), len(labels))
     curves = arrays(
-        confusion=tm.multiclass_confusion_matrix(predicted, labels, classes),
         precision=precision,
         recall=recall,
         f1=f1,
         support=labels.bincount(minlength=classes),
     )
+    if classes <= _CONFUSED:
+        curves |= arrays(confusion=tm.multiclass_confusion_matrix(predicted, labels, classes))
     if len(present) > 1:
         curves |= _curves(scores, labels, present, tm.binary_roc, tm.binary_precision_recall_curve)
     return Outcome(metrics, curves | _reliability(scores, labels), [*imbalance(labels), *lonely(labels)])
@@ -105,11 +107,10 @@ def weighted_metrics(scores: Tensor, labels: Tensor, weights: Tensor) -> dict[st
     Returns:
         (R,) by metric.
     """
-    classes, predicted = scores.shape[1], scores.argmax(1)
-    present = labels.unique()
-    cells = torch.zeros(len(weights), classes * classes).index_add_(1, labels * classes + predicted, weights)
-    confusion = cells.view(-1, classes, classes)  # (R, truth, prediction)
-    right, truth, guess = confusion.diagonal(dim1=1, dim2=2), confusion.sum(2), confusion.sum(1)  # (R, C)
+    predicted, present = scores.argmax(1), labels.unique()
+    none = torch.zeros(len(weights), scores.shape[1])
+    truth, guess = (none.index_add(1, of, weights) for of in (labels, predicted))  # (R, C)
+    right = none.index_add(1, labels, weights * (labels == predicted))
     seen = (truth + guess > 0).float()
     found = {
         "balanced accuracy": (right / truth.clamp_min(1))[:, present].mean(1),

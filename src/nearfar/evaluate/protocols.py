@@ -35,11 +35,12 @@ from nearfar.evaluate.similarity import correlation, pair_cosines
 from nearfar.evaluate.task import Measure, Outcome, Part, Task, arrays
 from nearfar.evaluate.tfidf import sparse_nearest
 from nearfar.evaluate.verification import FALSE_RATES, Roc, draw_pairs, pair_similarity, roc
-from nearfar.evaluate.zero_shot import EmbedTexts, class_weights, templates_from
+from nearfar.evaluate.zero_shot import EmbedTexts, class_weights, read_templates, templates_from
 from nearfar.evaluate.zero_shot import zero_shot as by_names
 from nearfar.losses.arguments import unit
 from nearfar.views.presets import simclr, view_generator
 
+_FEWEST = 3  # training samples of a class, on average, for a linear probe
 _PAIR_RESAMPLES = 100  # each sorts all pairs
 
 _LOGIT_SCALE = 100.0  # of an encoder that does not say; calibration depends on it, accuracy does not
@@ -70,6 +71,11 @@ def knn(task: Task, seed: int) -> Outcome:
 
 def linear(task: Task, seed: int) -> Outcome:
     """Full-batch logistic regression on frozen features, its strength chosen on a part of the training rows."""
+    if len(task.train) < _FEWEST * task.classes:
+        raise ValueError(
+            f"{len(task.train):,} training samples of {task.classes:,} classes are too few to fit and choose a "
+            f"classifier on, expected {_FEWEST} of each at least"
+        )
     probe = linear_probe(
         task.train_features,
         task.train.labels,
@@ -253,8 +259,11 @@ def zero_shot(task: Task, seed: int) -> Outcome:
         count=task.settings.resamples,
         seed=seed,
     )
-    if isinstance(templates, tuple):
-        outcome.notes.append(f"the sentences are {len(templates)} of the training captions, such as {templates[0]!r}")
+    used = read_templates(templates)
+    whose = " of the training captions" if isinstance(templates, tuple) else ""
+    outcome.notes.append(
+        f"zero-shot: {len(used)} sentences{whose}, such as {used[0]!r}; chance is {1 / len(names):.1%}"
+    )
     return outcome
 
 
@@ -286,7 +295,7 @@ def captions(task: Task, seed: int) -> Outcome:
         count=task.settings.resamples,
         seed=seed,
     )
-    outcome.notes.extend(notes)
+    outcome.notes.extend([*notes, f"captions: by chance recall@1 is {1 / len(texts):.2%}, from text {1 / len(of):.2%}"])
     return outcome
 
 

@@ -19,6 +19,9 @@ WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
 LARGEST_FILE = 1 << 20  # bytes of a file of settings
 
 
+_TOKENIZERS = ("tokenizer.json", "vocab.json", "vocab.txt", "spiece.model")
+
+
 def open_huggingface(where: str, *, untrained: bool = False) -> Foreign:
     """The model in a folder with config.json, model.safetensors and the tokenizer's files."""
     folder = Path(where).expanduser()
@@ -75,6 +78,8 @@ def _network(transformers: Any, folder: Path, kind: str, untrained: bool) -> Any
 
 
 def _tokenizer(transformers: Any, folder: Path) -> Any:
+    if not any((folder / name).is_file() for name in _TOKENIZERS):
+        raise ValueError(f"{folder} has no tokenizer, expected {' or '.join(_TOKENIZERS)} beside the weights")
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except Exception as error:

@@ -129,9 +129,15 @@ class ReadingEncoder(Encoder):
     @torch.no_grad()
     def embed_texts(self, texts: Sequence[str]) -> Tensor:
         """(B, F) of B texts; their cosine with `embed` of images says how well they fit."""
-        tokens = self.tokenizer.encode(list(texts)).to(next(self.backbone.parameters()).device)
+        tokens = self.tokenizer.encode(_several(texts)).to(next(self.backbone.parameters()).device)
         z: Tensor = self.backbone.second(tokens)  # type: ignore[operator]
         return z
+
+
+def _several(texts: Sequence[str]) -> list[str]:
+    if isinstance(texts, str):
+        raise TypeError(f"texts is one text, {texts[:40]!r}, expected a list of them")
+    return list(texts)
 
 
 class TextModel(Model):
@@ -152,7 +158,7 @@ class TextModel(Model):
     @torch.no_grad()
     def embed_texts(self, texts: Sequence[str]) -> Tensor:
         """(B, F) of B sentences."""
-        tokens = self.tokenizer.encode(list(texts)).to(next(self.backbone.parameters()).device)
+        tokens = self.tokenizer.encode(_several(texts)).to(next(self.backbone.parameters()).device)
         return self(tokens)  # type: ignore[no-any-return]
 
 

@@ -97,7 +97,7 @@ def readme(card: Card) -> str:
     table = ["| protocol | metric | value | data | n |", "|---|---|---|---|---|", *rows] if rows else ["Not evaluated."]
     preparation = card.get("preprocessing", "")
     fed = f"sentences; {preparation}" if texts else f"{card['image_size']} × {card['image_size']}; {preparation}"
-    use = "embed_texts(sentences)  # B sentences" if texts else "embed(images)  # (B, 3, H, W) uint8"
+    use = "embed_texts(sentences)  # B of them" if texts else "embed(images)  # (B, 3, H, W) uint8"
     temperature = "" if card.get("temperature") is None else f", temperature {card['temperature']:g}"
     return "\n".join(
         [
@@ -125,7 +125,8 @@ def _shown(metric: dict[str, Any]) -> str:
     """The value as the terminal shows it: shares in percent, the rest as it is."""
     from nearfar.evaluate.results import PLAIN, percent
 
-    return f"{metric['value']:.2f}" if metric["metric"] in PLAIN else percent(metric["value"])
+    decimals = PLAIN.get(str(metric["metric"]).partition(",")[0])
+    return percent(metric["value"]) if decimals is None else f"{metric['value']:.{decimals}f}"
 
 
 def _config(encoder: Model, card: Card) -> dict[str, Any]:

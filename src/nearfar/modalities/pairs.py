@@ -11,11 +11,12 @@ from nearfar.config import TrainConfig
 from nearfar.data import Dataset, Tokenizer, caption_ids, merged_ids
 from nearfar.data.dataset import Captions, Skipped
 from nearfar.modalities.images import Images
-from nearfar.modalities.texts import load_tokenizer, make_text_encoder
+from nearfar.modalities.texts import cut, load_tokenizer, make_text_encoder
 from nearfar.nn.towers import TwoTowers
 from nearfar.views import make_views
 from nearfar.views.presets import view_generator
 
+_CHAINED = 0.05  # part of all images that equal captions may join
 _CAPTION = 1  # number of the view that is a caption
 
 
@@ -96,12 +97,19 @@ class Pairs(Images):
         return [*images, source.draw(index.cpu(), view_generator(seed, step, _CAPTION)).to(samples.device)]
 
     def ids(self, source: Dataset) -> Tensor:
-        """Equal for images of one group, and for images of which any captions say the same."""
+        """Equal for images of one group, and for images of which any captions say the same.
+
+        Being equal holds along chains: "a red circle" and "a circle", "a circle" and "a blue one". Where these join a
+        good part of all images, so that hardly a negative is left, images are equal if their captions are all the same.
+        """
         assert isinstance(source, Captioned)
         owner = torch.arange(len(source)).repeat_interleave(source.counts)  # (C,)
         texts = [text for captions in source.captions for text in captions]
-        merged = merged_ids(super().ids(source)[owner], caption_ids(texts))
-        return merged[source.counts.cumsum(0) - source.counts]
+        first = source.counts.cumsum(0) - source.counts
+        merged = merged_ids(super().ids(source)[owner], caption_ids(texts))[first]
+        if int(merged.bincount().max()) <= _CHAINED * len(source):
+            return merged
+        return merged_ids(super().ids(source), caption_ids(["\n".join(sorted(said)) for said in source.captions]))
 
     def card(self) -> dict[str, Any]:
         return {**super().card(), "modality": "image-text"}
@@ -109,4 +117,9 @@ class Pairs(Images):
     def show(self, source: Dataset, folder: Path) -> str:
         assert self.tokenizer is not None
         file = self.tokenizer.save(folder)
-        return f"{super().show(source, folder)}; {self.tokenizer.vocabulary:,} tokens in {file}"
+        assert isinstance(source, Captioned)
+        line = f"{super().show(source, folder)}; {self.tokenizer.vocabulary:,} tokens in {file}"
+        line += cut(source.tokens, self.config.text.length)
+        if self.config.method == "lit" and not self.config.pretrained and self.config.weights is None:
+            line += "; the locked image tower is untrained: give it --pretrained true, or --weights of an image run"
+        return line

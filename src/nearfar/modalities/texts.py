@@ -177,7 +177,18 @@ class Texts:
         )[len(source.others(torch.arange(1)))]
         if self.judged:
             views += "; pairs with a score or a label may be no positives: each text is a sentence of its own"
-        return f"tokens: {self.tokenizer.vocabulary:,} in {file}; {views}"
+        return f"tokens: {self.tokenizer.vocabulary:,} in {file}; {views}{cut(source.tokens, self.config.text.length)}"
+
+
+def cut(tokens: Tensor, length: int) -> str:
+    """Words about the texts that may have lost their end, if there are any.
+
+    >>> cut(torch.tensor([[1, 5, 2], [1, 2, 0]]), 3)
+    '; 1 of 2 texts fill the 3 tokens of --text.length and may be cut off there'
+    """
+    full = int((tokens[:, -1] != 0).sum()) if tokens.shape[1] == length else 0
+    words = f"; {full:,} of {len(tokens):,} texts fill the {length} tokens of --text.length and may be cut off there"
+    return words if full else ""
 
 
 def load_tokenizer(config: TrainConfig) -> Tokenizer:

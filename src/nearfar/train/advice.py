@@ -6,6 +6,8 @@ photographs some of them cannot work, and that is known before the run.
 
 import math
 
+from torch import Tensor
+
 from nearfar.config import TrainConfig
 from nearfar.methods import BYOL, NNCLR, InstDisc, Method, MoCo, MoCoV3
 from nearfar.train.health import Verdict
@@ -13,15 +15,19 @@ from nearfar.train.health import Verdict
 _STEPS = 200  # fewer optimiser steps teach next to nothing
 _ENOUGH = 1000  # so many are advised instead, and the rest of the advice is for them
 _LEFT = 0.05  # part of a momentum network that may still be its untrained start at the end of the run
+_EQUAL = 0.2  # part of all pairs of samples that may be no negatives
 _HEADS = 20  # heads so many times larger than the encoder are most of the time and memory
 
 
-def advise(config: TrainConfig, method: Method, *, samples: int, total: int) -> list[Verdict]:
+def advise(
+    config: TrainConfig, method: Method, *, samples: int, total: int, ids: Tensor | None = None
+) -> list[Verdict]:
     """What does not fit, in plain words, with what to set.
 
     Args:
         samples: of the training part.
         total: optimiser steps of the whole run.
+        ids: (N,) equal where samples are no negatives of each other.
     """
     short = _few_steps(config, samples, total)
     total = total if short is None else _ENOUGH
@@ -31,8 +37,22 @@ def advise(config: TrainConfig, method: Method, *, samples: int, total: int) -> 
         _queue(method, config, samples, total),
         _bank(method, config, samples, total),
         _heads(method),
+        None if ids is None else _negatives(ids),
     )
     return [verdict for verdict in said if verdict is not None]
+
+
+def _negatives(ids: Tensor) -> Verdict | None:
+    often = ids.unique(return_counts=True)[1].double()
+    equal = float((often * (often - 1)).sum()) / max(1, len(ids) * (len(ids) - 1))
+    if equal <= _EQUAL:
+        return None
+    return Verdict(
+        "warning",
+        "negatives",
+        f"{equal:.0%} of all pairs of samples are no negatives of each other, since their group, caption or text is "
+        "the same: little is left to learn from; look for captions that fit everything, or for too large groups",
+    )
 
 
 def _few_steps(config: TrainConfig, samples: int, total: int) -> Verdict | None:

@@ -299,5 +299,6 @@ def _open(
     )
     if config is not None and config["data"] == data and parts.split == "held-out":
         how = "with" if config["method"] in SUPERVISED else "without"
-        parts.notes.append(f"the encoder was trained on these images, {how} their labels")
+        told = " and with their captions" if config.get("method") in ("clip", "siglip", "lit") else ""
+        parts.notes.append(f"the encoder was trained on these images, {how} their labels{told}")
     return named(data, test), parts

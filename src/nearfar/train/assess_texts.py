@@ -1,6 +1,7 @@
 """The evaluation of a text encoder by name: sentences with labels, or pairs of them with scores."""
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -91,7 +92,18 @@ def open_text_parts(
                 train = opened(data, "train")
                 return train, opened(data, split, train.classes), split, []
         raise ValueError(f"{data} has no file test, val or validation beside train; give one with --test")
+    for split in TEST_FOLDERS:
+        with suppress(ValueError):  # where the table has no such split
+            train = opened(data, "train")
+            return train, opened(data, split, train.classes), split, []
     everything = opened(data, None)
+    if everything.scores is not None and everything.labels is None:
+        return (
+            everything,
+            everything,
+            "all",
+            [f"nothing is fitted: all {len(everything):,} pairs of {data} are compared"],
+        )
     labels = everything.labels if everything.labels is not None else torch.zeros(len(everything), dtype=torch.long)
     rest, held = stratified_split(labels, share=HELD_OUT, seed=seed)
     note = f"{data} has no split of its own: {len(held)} sentences, a fifth of each class, were held out by seed {seed}"

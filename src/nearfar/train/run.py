@@ -160,7 +160,7 @@ class Run:
         if self.state is not None:
             watch.resume(self.state, module)
         else:
-            for verdict in advise(self.config, self.method, samples=len(self.train), total=self.total):
+            for verdict in advise(self.config, self.method, samples=len(self.train), total=self.total, ids=module.ids):
                 watch.say(verdict, 0)
         if self.config.channels_last:
             self.method.encoder.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
