@@ -149,8 +149,11 @@ def _measured(measure: Measure, task: Task, seeds: Sequence[int]) -> Outcome:
     for seed in seeds:
         try:
             outcomes.append(measure.run(task, seed))
-        except ValueError as error:
-            failed.append(f"{task.name}: {f'seed {seed}: ' if len(seeds) > 1 else ''}{error}")
+        except (ValueError, MemoryError, RuntimeError) as error:
+            if isinstance(error, RuntimeError) and "memory" not in str(error):
+                raise
+            reason = error if isinstance(error, ValueError) else "there is not memory enough for it"
+            failed.append(f"{task.name}: {f'seed {seed}: ' if len(seeds) > 1 else ''}{reason}")
     if not outcomes:
         return Outcome({}, {}, failed[:1])
     first = outcomes[0]

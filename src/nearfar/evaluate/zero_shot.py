@@ -18,7 +18,8 @@ EmbedTexts = Callable[[list[str]], Tensor]  # B texts to (B, D)
 # Of general use; for data of one kind, sentences as its captions have them are better.
 TEMPLATES = ("a photo of a {}.", "a picture of a {}.", "an image of a {}.", "a {}.", "{}")
 SLOT = "{}"  # where the name goes
-MOST_TEMPLATES = 256  # that are taken from captions
+MOST_TEMPLATES = 256  # that are taken from captions,
+MOST_SENTENCES = 1 << 15  # if they do not make more with the names than this
 LARGEST_FILE = 1 << 20  # bytes of a file of templates
 
 
@@ -60,7 +61,8 @@ def templates_from(captions: Iterable[str], classes: Sequence[str]) -> tuple[str
     for caption in captions:
         if words is not None and SLOT not in caption and (match := words.search(caption)):
             found[f"{caption[: match.start()]}{SLOT}{caption[match.end() :]}"] += 1
-    return tuple(template for template, _ in found.most_common(MOST_TEMPLATES))
+    most = min(MOST_TEMPLATES, max(1, MOST_SENTENCES // max(1, len(classes))))
+    return tuple(template for template, _ in found.most_common(most))
 
 
 def prompts(classes: Sequence[str], templates: str | Path | Sequence[str] | None = None) -> list[list[str]]:
