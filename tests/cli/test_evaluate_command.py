@@ -120,7 +120,7 @@ def test_a_file_for_the_folder_is_refused_before_the_work(
     assert f"{out} is a file, expected a folder" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("error", [RuntimeError("out of memory"), KeyboardInterrupt()])
+@pytest.mark.parametrize("error", [RuntimeError("the device is gone"), KeyboardInterrupt()])
 def test_what_is_finished_is_kept_whatever_happens_next(
     error: BaseException, run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -136,6 +136,18 @@ def test_what_is_finished_is_kept_whatever_happens_next(
     kept = Results.load(run / "evaluation.json")
     assert kept.rows[0].data == "elsewhere" and kept.value("trained", "knn") is not None
     assert list((run / "evaluation").rglob("knn-trained.png"))
+
+
+def test_what_finds_no_memory_is_told_and_costs_nothing_else(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stop(task: Task, seed: int) -> Outcome:
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 58659975200 bytes")
+
+    monkeypatch.setitem(PROTOCOLS, "clustering", Measure(stop, "", ""))
+    assert main(["evaluate", str(run), "--data", "glyphs:60", "--protocol", "clustering", "knn"]) == 0
+    assert "clustering: trained: there is not memory enough for it" in " ".join(capsys.readouterr().out.split())
+    assert Results.load(run / "evaluation.json").value("trained", "knn") is not None
 
 
 def test_other_test_data_are_named_and_replace_nothing(run: Path, tmp_path: Path) -> None:
