@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from nearfar.data import caption_ids, merged_ids
 from nearfar.methods import CLIP, Batch, lit, siglip
 from nearfar.nn import TextEncoder, TwoTowers
+from nearfar.nn.audio import audio_encoder
 from tests import references
 from tests.losses.agreement import rows
 
@@ -235,6 +236,30 @@ def test_images_learn_their_captions() -> None:
     method.eval()
     which = torch.arange(8).repeat(8)
     z = F.normalize(method.embed(pictures(which))) @ F.normalize(method.encoder.second(captions)).T
+    assert (z.argmax(1) == which).float().mean() > 0.9
+
+
+def test_sounds_learn_their_captions() -> None:
+    """Audio-text is the same class with another first tower: four bands of noise, and what each is called."""
+    torch.manual_seed(0)
+    captions = torch.tensor([[1, 4 + band, 2, 0] for band in range(4)])
+    texts = TextEncoder(8, 4, width=16, layers=1, heads=2)
+    method = CLIP(TwoTowers(audio_encoder("audio-micro", mels=16), texts, dim=16), logit_scale=10.0)
+
+    def sounds(which: Tensor) -> Tensor:
+        spectrogram = 0.5 * torch.randn(len(which), 1, 16, 24)
+        return spectrogram + 3 * (torch.arange(16) // 4 == which[:, None]).float()[:, None, :, None]
+
+    optimiser = torch.optim.Adam(method.parameters(), lr=1e-2)
+    for _ in range(40):
+        which = torch.randint(4, (16,))
+        loss = method(Batch([sounds(which), captions[which]], which, which)).loss
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+    method.eval()
+    which = torch.arange(4).repeat(8)
+    z = F.normalize(method.embed(sounds(which))) @ F.normalize(method.encoder.second(captions)).T
     assert (z.argmax(1) == which).float().mean() > 0.9
 
 
