@@ -11,7 +11,6 @@ from nearfar.data.series_files import filled
 from nearfar.data.waves import SHAPES, shape
 
 NAN = float("nan")
-UCR = Path("/tmp/nfdata/ucr_a")
 
 
 def write(path: Path, text: str) -> Path:
@@ -183,9 +182,3 @@ def test_every_shape_is_another_and_stays_in_bounds() -> None:
     assert np.abs(drawn).max() <= 1.25
     apart = ((drawn[:, None] - drawn[None]) ** 2).mean(2) + np.eye(len(SHAPES))
     assert apart.min() > 0.01
-
-
-@pytest.mark.skipif(not UCR.is_dir(), reason=f"the UCR series are not in {UCR}")
-def test_the_archive_itself() -> None:
-    train, test = open_series(UCR / "ECG200_TRAIN.tsv"), open_series(UCR / "ECG200_TRAIN.tsv", split="test")
-    assert len(train) == len(test) == 100 and train.size == 96 and train.classes == test.classes and not train.skipped

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import zlib
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from threading import Lock
@@ -21,7 +22,7 @@ CHECKED_BYTES = 64 << 20  # of a finished pack, read again at each start to see 
 _JOURNAL = [("state", "u1"), ("sum", "<u4"), ("key", f"V{KEY}")]
 
 
-class Store:
+class Store(ABC):
     """A folder with values, a journal of which rows are whole, and the reasons of those that never will be."""
 
     ROW: ClassVar[np.dtype[np.void]] = np.dtype(_JOURNAL)  # the journal's line for each sample
@@ -50,28 +51,28 @@ class Store:
             store._make()
         return store
 
+    @abstractmethod
     def _open(self) -> None:
         """The values that are there; ValueError or OSError where they are not what was written."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _make(self) -> None:
         """Room for values, empty."""
-        raise NotImplementedError
 
+    @abstractmethod
     def put(self, row: int, sample: Any) -> int:
         """Write a sample, and return its sum; from any thread."""
-        raise NotImplementedError
 
+    @abstractmethod
     def get(self, row: int) -> NDArray[Any]:
         """The values of a sample."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _take(self, mine: int, other: Self, theirs: int) -> None:
         """Copy a sample from another store."""
-        raise NotImplementedError
 
-    def _flush(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _flush(self) -> None: ...
 
     def _check(self) -> None:
         """Compare samples with their sums; those that differ are to be done again."""
@@ -83,9 +84,9 @@ class Store:
             bad = [row for row in done.tolist() if not self._sound(row)]
             self.rows["state"][bad] = TODO
 
+    @abstractmethod
     def _bytes(self, rows: NDArray[np.int64]) -> int:
         """Of one sample, about."""
-        raise NotImplementedError
 
     def _sound(self, row: int) -> bool:
         return bool(zlib.crc32(self.get(row).tobytes()) == self.rows["sum"][row])

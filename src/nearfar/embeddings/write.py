@@ -89,9 +89,7 @@ def embed(
         "data": _absolute(spec),
         "split": split,
         "names": _digest(images.names),
-        "labels": None
-        if images.labels is None
-        else _digest([*(images.classes or []), images.labels.numpy().tobytes().hex()]),
+        "labels": _digest_of_labels(images),
         "size": images.size,
         "dtype": dtype,
         "chunk": chunk,

@@ -98,7 +98,8 @@ def crop_resize(images: Tensor, boxes: Tensor, size: int, flip: Tensor | None = 
         raise ValueError(f"flip has shape {tuple(flip.shape)}, expected ({len(images)},): one for each image")
     out = torch.empty(len(images), 3, size, size, device=images.device)
     crops, scratch = Crops.of(images, boxes, size, flip), scratch_for(images)
-    for first, last, source in sources(images, size, scratch):
+    for first, source in sources(images, size, scratch):
+        last = first + len(source)
         crops.cut(source, first, last, out=out[first:last], scratch=scratch)
     return out
 
@@ -118,14 +119,14 @@ def chunks(images: Tensor, values: int, most: int) -> list[tuple[int, int]]:
     return list(itertools.pairwise(ends))
 
 
-def sources(images: Tensor, size: int, scratch: Scratch) -> Iterator[tuple[int, int, Tensor]]:
-    """A few images at a time, as (first, last, floats): made float32 once, for all crops of up to `size` pixels."""
+def sources(images: Tensor, size: int, scratch: Scratch) -> Iterator[tuple[int, Tensor]]:
+    """A few images at a time, as (the first's number, floats): made float32 once, for crops of up to `size` pixels."""
     for first, last in chunks(images, 3 * max(images.shape[2] * images.shape[3], size**2), SOURCE_VALUES):
         source = images[first:last]
         if source.dtype != torch.float32:
             kept = scratch.take("source", tuple(source.shape), _FLOAT.to(images.device))
             source = kept.copy_(source)
-        yield first, last, source
+        yield first, source
 
 
 @dataclass(frozen=True)

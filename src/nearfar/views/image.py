@@ -264,7 +264,7 @@ def apply_views(images: Tensor, views: Sequence[ImageView], drawn: Sequence[Draw
     scratch = scratch_for(images)
     with one_thread(images):
         planned = [_Planned.of(view, images, d) for view, d in zip(views, drawn, strict=True)]
-        for first, _, source in sources(images, max((view.size for view in views), default=1), scratch):
+        for first, source in sources(images, max((view.size for view in views), default=1), scratch):
             for plan, o in zip(planned, out, strict=True):
                 for a, b in chunks(source, 3 * plan.view.size**2, VIEW_VALUES):
                     plan.make(source[a:b], first + a, first + b, out=o[first + a : first + b], scratch=scratch)
