@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -15,7 +15,7 @@ from nearfar.evaluate.embeddings import Encoder as AnyEncoder
 from nearfar.evaluate.embeddings import Prepare
 from nearfar.evaluate.parts import BoxedParts, Parts, named, open_boxed_parts, open_parts
 from nearfar.export.card import read_card
-from nearfar.export.model import CARD, SoundModel, TextModel, load
+from nearfar.export.model import CARD, load
 from nearfar.export.towers import PREFIXES
 from nearfar.train.assess_samples import assess_samples
 from nearfar.train.assess_sounds import assess_sounds
@@ -74,13 +74,12 @@ def assess(
     protocols, boxed = _chosen(protocols, data)
     folder = results_folder(spec, out)
     where = find_device(device)
-    model = _own_model(spec)
-    if isinstance(model, SoundModel):
+    if (kind := _kind(spec)) in _OF_OTHERS:
         if against:
-            raise ValueError("an encoder of sounds is measured beside log-mels and its untrained self: leave --against")
+            raise ValueError(f"--against is for encoders of images; evaluate each encoder of {kind} by itself")
         watch = _Watch(folder, console)
-        sounds = assess_sounds(
-            model.to(where),
+        results = _OF_OTHERS[kind](
+            load(Path(spec).expanduser()).to(where),
             spec,
             data=data,
             test=test,
@@ -89,48 +88,6 @@ def assess(
             seeds=seeds,
             settings=settings,
             sources=sources,
-            batch_size=batch_size,
-            console=console,
-            finished=watch.finished,
-        )
-        keep(sounds, folder, watch.tell)
-        show(sounds, folder)
-        return sounds, folder
-    if isinstance(model, TextModel):
-        if data is None or against:
-            raise ValueError("a text encoder is measured on --data of texts, beside tf-idf and its untrained self")
-        watch = _Watch(folder, console)
-        texts = assess_texts(
-            model.to(where),
-            spec,
-            data=data,
-            test=test,
-            protocols=protocols,
-            seed=seed,
-            seeds=seeds,
-            settings=settings,
-            sources=sources or ReadConfig(),
-            batch_size=batch_size,
-            console=console,
-            finished=watch.finished,
-        )
-        keep(texts, folder, watch.tell)
-        show(texts, folder)
-        return texts, folder
-    if _kind(spec) == "series":
-        if against:
-            raise ValueError("--against is for encoders of images; evaluate each encoder of series by itself")
-        watch = _Watch(folder, console)
-        results = assess_samples(
-            load(spec).to(where),
-            spec,
-            data=data,
-            test=test,
-            protocols=protocols,
-            seed=seed,
-            seeds=seeds,
-            settings=settings,
-            sources=sources or ReadConfig(),
             batch_size=batch_size,
             console=console,
             finished=watch.finished,
@@ -191,6 +148,10 @@ def assess(
     return results, folder
 
 
+# What is measured beside other things than pixels, by the modality of its card.
+_OF_OTHERS: dict[str, Callable[..., Results]] = {"series": assess_samples, "sound": assess_sounds, "text": assess_texts}
+
+
 class _Watch:
     """Keeps what is finished, and gives a sign of life where no progress bar can be seen."""
 
@@ -209,16 +170,6 @@ class _Watch:
 
     def tell(self, line: str) -> None:
         self.console.print(line, soft_wrap=True, markup=False, highlight=False)
-
-
-def _own_model(spec: str) -> TextModel | SoundModel | None:
-    """The encoder, where the name is that of a run on texts or sounds."""
-    folder = Path(spec).expanduser()
-    if not (folder / CARD).is_file() or read_card(folder / CARD).get("modality") not in ("text", "sound"):
-        return None
-    model = load(folder)
-    assert isinstance(model, TextModel | SoundModel)
-    return model
 
 
 def _kind(spec: str) -> str:

@@ -28,7 +28,7 @@ def assess_samples(
     seed: int,
     seeds: int,
     settings: ProtocolConfig,
-    sources: ReadConfig,
+    sources: ReadConfig | None,
     batch_size: int,
     console: Console,
     finished: Callable[[str, Results], None],
@@ -37,7 +37,7 @@ def assess_samples(
     config: TrainConfig = build(TrainConfig, model.card["config"], str(Path(spec) / CARD))
     if data is None:
         data, test = config.data, test or config.sources.test
-    elif sources != ReadConfig():
+    elif sources is not None and sources != ReadConfig():
         config = replace(config, sources=replace(config.sources, **vars(sources)))
     modality = modality_of(config)
     train, tested, split, notes = open_sample_parts(modality, data, test, seed=seed)

@@ -22,19 +22,21 @@ def assess_texts(
     model: TextModel,
     spec: str,
     *,
-    data: str,
+    data: str | None,
     test: str | None,
     protocols: Sequence[str],
     seed: int,
     seeds: int,
     settings: ProtocolConfig,
-    sources: ReadConfig,
+    sources: ReadConfig | None,
     batch_size: int,
     console: Console,
     finished: Callable[[str, Results], None],
 ) -> Results:
     """Measure a text encoder beside tf-idf and its untrained self; arguments as `assess` has them."""
-    train, tested, split, notes = open_text_parts(data, test, sources, seed=seed)
+    if data is None:
+        raise ValueError("a text encoder is measured on --data of texts, beside tf-idf and its untrained self")
+    train, tested, split, notes = open_text_parts(data, test, sources or ReadConfig(), seed=seed)
     raw = Words(train, tested, model.tokenizer)
     encoders: dict[str, Callable[[Tensor], Tensor]] = {"trained": model, "raw": raw}
     fresh = untrained(spec, device=next(model.parameters()).device)
