@@ -10,7 +10,7 @@ import torch
 
 import nearfar
 from nearfar.cli import main
-from nearfar.config import TrainConfig, build, completed, kind_of
+from nearfar.config import ProtocolConfig, TrainConfig, build, completed, kind_of
 from nearfar.embeddings import Embeddings
 from nearfar.export import SeriesModel
 from nearfar.methods import METHODS
@@ -111,6 +111,9 @@ def test_from_a_file_to_embeddings(
     assert found.value("trained", "knn", "accuracy") == results.value("trained", "knn", "accuracy")
     fresh, _ = assess(str(folder), data=str(data.with_name("Toy_TEST.ts")), protocols=["knn", "dtw"], console=QUIET)
     assert {row.split for row in fresh.rows} == {"held-out"}
+    tuned = build(ProtocolConfig, {"finetune": {"epochs": 1}}, "test")
+    with_labels, _ = assess(str(folder), protocols=["finetune"], settings=tuned, console=QUIET)
+    assert {row.encoder for row in with_labels.rows} >= {"trained", "untrained"}
 
     assert main(["embed", str(folder), str(data), "-o", str(tmp_path / "all.parquet")]) == 0
     stored = Embeddings(tmp_path / "all.parquet")

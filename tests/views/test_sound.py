@@ -44,6 +44,25 @@ def test_log_mel_is_librosas(mel: LogMel) -> None:
     np.testing.assert_allclose(mel(torch.from_numpy(x).double()), librosas(x.astype(np.float64), mel), atol=1e-6)
 
 
+def test_centred_bands_have_mean_zero_over_what_is_heard() -> None:
+    chance = np.random.default_rng(0)
+    mel = replace(SMALL, centred=True)
+    x = torch.zeros(3, 4000, dtype=torch.float64)
+    for row, (begin, end) in enumerate(((0, 4000), (800, 2400), (0, 0))):
+        x[row, begin:end] = torch.from_numpy(0.05 * chance.standard_normal(end - begin))
+    found = mel(x).numpy()
+    for row in range(3):
+        plain = librosas(x[row].numpy(), SMALL)
+        frames = [t for t in range(plain.shape[1]) if any(plain[:, t] > math.log(SMALL.floor) + 1e-3)]
+        expected = np.zeros_like(plain)
+        if frames:
+            centred = plain[:, frames] - plain[:, frames].mean(1, keepdims=True)
+            expected[:, frames] = centred / centred.std()
+        np.testing.assert_allclose(found[row], expected, atol=1e-5)
+    louder = mel(10 * x[:2]).numpy()
+    np.testing.assert_allclose(louder[0], found[0], atol=0.02)  # all but the floor's small share
+
+
 @pytest.mark.parametrize("mel", MELS)
 def test_filters_are_librosas(mel: LogMel) -> None:
     expected = librosa.filters.mel(
@@ -184,6 +203,7 @@ def test_seed_and_step_give_the_same_views(preset: str) -> None:
     views = SOUND_PRESETS[preset](4000, SMALL)
     first, again, other = (make_sound_views(sounds(), views, seed=1, step=step) for step in (2, 2, 3))
     for a, b, c in zip(first, again, other, strict=True):
+        a, b, c = (x.nan_to_num(9.0) for x in (a, b, c))
         assert torch.equal(a, b) and not torch.equal(a, c)
         assert a.shape == ((6, 1, 4000) if preset == "cpc" else (6, 1, 32, 51)) and bool(a.isfinite().all())
     if len(first) == 2:
@@ -255,6 +275,23 @@ def test_the_preparation_pads_the_short_and_keeps_the_long() -> None:
     assert as_waves.shape == (6, 1, 6000) and as_waves.isnan().sum(2).flatten().tolist() == [2000] * 3 + [1800, 900, 0]
 
 
+def test_where_sounds_end_in_the_view_nothing_is_put_around_them() -> None:
+    waves, view = sounds(), SoundView(4000, ends=True)
+    drawn = view.draw(6, torch.Generator().manual_seed(0))
+    found = view.apply(waves, drawn)[:, 0]
+    for row in range(6):
+        values, length = floats_of(waves[row : row + 1])[0][0], 1500 + 900 * row
+        if length <= 4000:
+            torch.testing.assert_close(found[row, :length], values[:length])
+            assert bool(found[row, length:].isnan().all())
+        else:
+            start = int(drawn["place"][row] * (length - 4000 + 1))
+            torch.testing.assert_close(found[row], values[start : start + 4000])
+    faster = replace(view, speed=(1.25, 1.25))
+    ends = (~faster.apply(waves, faster.draw(6, torch.Generator()))[:, 0].isnan()).sum(1)
+    assert ends.tolist() == [1200, 1920, 2640, 3360, 4000, 4000]
+
+
 def test_jittered_sounds_are_later_and_louder() -> None:
     waves = sounds()
     found = jittered(waves, torch.Generator().manual_seed(0), lead=100)
@@ -270,7 +307,16 @@ def test_jittered_sounds_are_later_and_louder() -> None:
 
 
 @pytest.mark.parametrize(
-    "change", [{"values": 0}, {"speed": (0.0, 1.0)}, {"mixup": 1.0}, {"gain": (1.0, 0.0)}, {"mel": None, "bands": 2}]
+    "change",
+    [
+        {"values": 0},
+        {"speed": (0.0, 1.0)},
+        {"mixup": 1.0},
+        {"gain": (1.0, 0.0)},
+        {"mel": None, "bands": 2},
+        {"ends": True},
+        {"heights": (0.9, 1.0)},
+    ],
 )
 def test_views_refuse_nonsense(change: dict[str, object]) -> None:
     with pytest.raises(ValueError):

@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from nearfar.config import SeriesConfig, TrainConfig, nearest
+from nearfar.config import DataConfig, SeriesConfig, TrainConfig, nearest
 from nearfar.data import Dataset, has_series_splits, open_series
 from nearfar.data.series import SeriesDataset
 from nearfar.nn.sequence import sequence_encoder
-from nearfar.views.series import SERIES_PRESETS, SeriesPreparation, make_series_views
+from nearfar.views.series import SERIES_PRESETS, SeriesPreparation, jittered, make_series_views
 from nearfar.views.series_plot import ROWS, plot_views
 
 VIEWS = {"cpc": "whole"}  # methods that take another preset than "series"
@@ -23,6 +23,8 @@ class Series:
 
     raw = None
     protocols: tuple[str, ...] = ("knn", "linear", "dtw")
+    raw_is = "the series themselves"
+    varied = staticmethod(jittered)
 
     def __init__(self, config: TrainConfig) -> None:
         self.config, self.preset = config, config.views or VIEWS.get(config.method, "series")
@@ -30,6 +32,10 @@ class Series:
             raise ValueError(f"there are no views {self.preset!r} of series{nearest(self.preset, set(SERIES_PRESETS))}")
         self.recipes = SERIES_PRESETS[self.preset]()
         self.preparation = preparation_of(config.series)
+
+    def reading(self, sources: DataConfig) -> "Series":
+        """The same, but other data, or the same data by other rules."""
+        return Series(replace(self.config, sources=sources))
 
     @staticmethod
     def settled(config: TrainConfig) -> TrainConfig:
@@ -46,7 +52,9 @@ class Series:
             series = replace(series, mean=flat.nanmean(1).tolist(), std=deviation.tolist())
         return replace(config, series=series)
 
-    def open(self, spec: str, *, split: str | None = None, groups: str | None = None) -> Dataset:
+    def open(
+        self, spec: str, *, split: str | None = None, groups: str | None = None, classes: list[str] | None = None
+    ) -> Dataset:
         if groups is not None:
             raise ValueError(
                 "sources.groups is for files of images; a table of series names groups in a column 'group'"
@@ -55,6 +63,7 @@ class Series:
         data = open_series(
             spec,
             split=split if has_series_splits(spec) else None,
+            classes=classes,
             label_column=sources.label_column,
             group_column=sources.group_column,
             strict=sources.strict,

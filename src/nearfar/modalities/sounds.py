@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from nearfar.config import TrainConfig, nearest
+from nearfar.config import DataConfig, TrainConfig, nearest
 from nearfar.data import Dataset, has_splits
 from nearfar.data.groups import with_groups
 from nearfar.data.sounds import SoundDataset, open_sounds
@@ -17,7 +17,7 @@ from nearfar.nn.sequence import PRESETS as SEQUENCE
 from nearfar.nn.sequence import sequence_encoder
 from nearfar.views.grid import ROWS, sound_grid
 from nearfar.views.logmel import LogMel
-from nearfar.views.sound import SOUND_PRESETS, SoundPreparation, SoundView, make_sound_views
+from nearfar.views.sound import SOUND_PRESETS, SoundPreparation, SoundView, jittered, make_sound_views, of_waves
 
 _MEASURED = 1000  # sounds, evenly spaced, whose log-mels tell mean and deviation
 # The views of each method, where it is not SimCLR's: those without negatives have BYOL-A's.
@@ -34,6 +34,8 @@ class Sounds:
     """
 
     protocols: tuple[str, ...] = ("knn", "linear")
+    raw_is = "log-mels over time"
+    varied = staticmethod(jittered)
 
     def __init__(self, config: TrainConfig) -> None:
         self.config, sound = config, config.sound
@@ -41,6 +43,7 @@ class Sounds:
         if self.preset not in SOUND_PRESETS:
             raise ValueError(f"there are no views {self.preset!r} of sounds{nearest(self.preset, set(SOUND_PRESETS))}")
         self.wave = config.backbone in SEQUENCE
+        self.level = self.wave and sound.normalize == "sound"
         self.values = max(1, round(sound.seconds * sound.rate))
         self.mel = LogMel(
             sound.rate,
@@ -49,6 +52,7 @@ class Sounds:
             mels=sound.mels,
             low=sound.low,
             high=sound.rate * 7800 / 16_000 if sound.high is None else sound.high,
+            centred=sound.normalize == "sound",
         )
         self.mean, self.std, self._known = 0.0, 1.0, False
 
@@ -57,23 +61,32 @@ class Sounds:
         self.mean, self.std, self._known = mean, std, True
         return self
 
+    def reading(self, sources: DataConfig) -> "Sounds":
+        """The same, but other data, or the same data by other rules."""
+        return Sounds(replace(self.config, sources=sources)).fed(self.mean, self.std)
+
     @property
     def recipes(self) -> tuple[SoundView, ...]:
         """One for each view."""
-        recipes = SOUND_PRESETS[self.preset](self.values, self.mel, mean=self.mean, std=self.std)
-        off: dict[str, Any] = {"mel": None, "mixup": 0.0, "resize": None, "bands": 0, "frames": 0, "renormalize": False}
-        return tuple(replace(recipe, **off) for recipe in recipes) if self.wave else recipes
+        recipes = SOUND_PRESETS[self.preset](self.values, self.mel, **self._scale())
+        return tuple(of_waves(recipe, level=self.level) for recipe in recipes) if self.wave else recipes
 
     @property
     def preparation(self) -> SoundPreparation:
         """What a sound goes through outside of training."""
         whole = self.wave or self.config.backbone in AUDIO  # an image backbone cannot tell where a sound ends
-        return SoundPreparation(self.values, None if self.wave else self.mel, self.mean, self.std, whole)
+        least = self.mel.window if self.recipes[0].ends else self.values  # as in the views: no silence around
+        mel = None if self.wave else self.mel
+        return SoundPreparation(least, mel, level=self.level, whole=whole, **self._scale())
+
+    def _scale(self) -> dict[str, float]:
+        """Mean and deviation that are left to normalise by."""
+        return {"mean": 0.0, "std": 1.0} if self.mel.centred else {"mean": self.mean, "std": self.std}
 
     @property
     def raw(self) -> SoundPreparation:
         """Spectrograms of the sounds as they are, without the silence around them."""
-        return SoundPreparation(self.mel.window, self.mel, self.mean, self.std)
+        return SoundPreparation(self.mel.window, replace(self.mel, centred=False), self.mean, self.std)
 
     def open(
         self, spec: str, *, split: str | None = None, groups: str | None = None, classes: list[str] | None = None
@@ -124,7 +137,7 @@ class Sounds:
         return OverTime()
 
     def card(self) -> dict[str, Any]:
-        return {"modality": "sound", **self.preparation.card()}
+        return {"modality": "sound", "mean": self.mean, "std": self.std, "preprocessing": self.preparation.words()}
 
     def show(self, source: Dataset, folder: Path) -> str:
         assert isinstance(source, SoundDataset)

@@ -37,9 +37,11 @@ class AudioEncoder(nn.Module):
         self.hop = 2 ** len(channels)  # frames of the spectrogram to one of the encoder's
         if mels < self.hop:
             raise ValueError(f"mels is {mels}, expected at least {self.hop}: the encoder has one band for so many")
-        self.blocks = nn.ModuleList(
-            nn.Sequential(nn.Conv2d(i, o, 3, padding=1), nn.BatchNorm2d(o), nn.ReLU(), nn.MaxPool2d(2))
-            for i, o in pairwise((1, *channels))
+        self.blocks = (
+            nn.ModuleList(  # the maximum before the ReLU: the same values, and a quarter of them to go through
+                nn.Sequential(nn.Conv2d(i, o, 3, padding=1), nn.BatchNorm2d(o), nn.MaxPool2d(2), nn.ReLU())
+                for i, o in pairwise((1, *channels))
+            )
         )
         self.layers = nn.Sequential(
             nn.Linear(channels[-1] * (mels // self.hop), features),

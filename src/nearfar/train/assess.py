@@ -18,7 +18,6 @@ from nearfar.export.card import read_card
 from nearfar.export.model import CARD, load
 from nearfar.export.towers import PREFIXES
 from nearfar.train.assess_samples import assess_samples
-from nearfar.train.assess_sounds import assess_sounds
 from nearfar.train.assess_texts import assess_texts
 from nearfar.train.encoders import open_encoder, untrained
 from nearfar.train.kept import earlier, keep, results_folder, show
@@ -149,7 +148,11 @@ def assess(
 
 
 # What is measured beside other things than pixels, by the modality of its card.
-_OF_OTHERS: dict[str, Callable[..., Results]] = {"series": assess_samples, "sound": assess_sounds, "text": assess_texts}
+_OF_OTHERS: dict[str, Callable[..., Results]] = {
+    "series": assess_samples,
+    "sound": assess_samples,
+    "text": assess_texts,
+}
 
 
 class _Watch:

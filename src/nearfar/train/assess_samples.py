@@ -1,25 +1,25 @@
-"""The evaluation of an encoder by name on its own kind of data, which its modality opens, prepares and knows raw."""
+"""The evaluation of an encoder of sounds or series by name: its modality opens, prepares, varies and knows them raw."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import torch
 from rich.console import Console
 from torch import Tensor
 
-from nearfar.config import ProtocolConfig, ReadConfig, TrainConfig, build
-from nearfar.data import Dataset, has_splits
+from nearfar.config import DataConfig, ProtocolConfig, ReadConfig
+from nearfar.data import has_splits
 from nearfar.evaluate import Results, calibrated, evaluate
 from nearfar.evaluate.linear import stratified_split
-from nearfar.evaluate.parts import HELD_OUT, named
-from nearfar.export.model import CARD, Model
-from nearfar.modalities import Modality, modality_of
+from nearfar.evaluate.parts import HELD_OUT, TEST_FOLDERS, Parts, named
+from nearfar.export.model import SeriesModel, SoundModel
+from nearfar.modalities import Series, Sounds
 from nearfar.train.encoders import untrained
 
 
 def assess_samples(
-    model: Model,
+    model: SoundModel | SeriesModel,
     spec: str,
     *,
     data: str | None,
@@ -33,56 +33,79 @@ def assess_samples(
     console: Console,
     finished: Callable[[str, Results], None],
 ) -> Results:
-    """Measure an encoder beside raw samples and its untrained self; arguments as `assess` has them."""
-    config: TrainConfig = build(TrainConfig, model.card["config"], str(Path(spec) / CARD))
+    """Measure an encoder beside its raw samples and its untrained self; arguments as `assess` has them."""
+    config = model.modality.config
+    own = data is None
     if data is None:
         data, test = config.data, test or config.sources.test
-    elif sources is not None and sources != ReadConfig():
-        config = replace(config, sources=replace(config.sources, **vars(sources)))
-    modality = modality_of(config)
-    train, tested, split, notes = open_sample_parts(modality, data, test, seed=seed)
-    if data == config.data and split == "held-out":
-        notes.append("the encoder was trained on these samples, without their labels")
-    encoders: dict[str, Callable[[Tensor], Tensor]] = {"trained": model.eval()}
-    if (baseline := modality.baseline(train, tested)) is not None:
-        encoders["raw"] = baseline
-    if (fresh := untrained(spec, device=next(model.parameters()).device)) is not None:
-        encoders["untrained"] = calibrated(fresh, train, modality.preparation)
+    if sources is None or (own and sources == ReadConfig()):
+        sources = config.sources if own else ReadConfig()
+    modality = model.modality.reading(_complete(sources, data))
+    parts = open_sample_parts(modality, data, test, seed=seed)
+    if data == config.data and parts.split == "held-out":
+        parts.notes.append("the encoder was trained on these samples, without their labels")
+    encoders: dict[str, Callable[[Tensor], Tensor]] = {
+        "trained": model,
+        "raw": modality.baseline(parts.train, parts.test),
+    }
+    fresh = untrained(spec, device=next(model.parameters()).device)
+    if fresh is not None:
+        encoders["untrained"] = calibrated(fresh, parts.train, model.prepare)
     return evaluate(
         encoders,
-        train,
-        tested,
-        prepare=modality.preparation,
+        parts.train,
+        parts.test,
+        prepare=model.prepare,
         raw=modality.raw,
+        augment=modality.varied,
         protocols=protocols,
         seed=seed,
         seeds=seeds,
         settings=settings,
         data=named(data, test),
-        split=split,
+        split=parts.split,
         batch_size=batch_size,
         progress=console.is_terminal,
-        known=notes,
-        origins={"trained": spec, "untrained": f"{spec}, as it was first drawn"},
+        known=parts.notes,
+        origins={"trained": spec, "untrained": f"{spec}, as it was first drawn", "raw": modality.raw_is},
         finished=finished,
     )
 
 
-def open_sample_parts(
-    modality: Modality, data: str, test: str | None, *, seed: int
-) -> tuple[Dataset, Dataset, str, list[str]]:
+def _complete(sources: ReadConfig, data: str) -> DataConfig:
+    """With the sub-folders of a folder as labels, where nothing else says what they are."""
+    found = sources if isinstance(sources, DataConfig) else DataConfig(**asdict(sources))
+    folder = Path(data).expanduser()
+    if found.labels is None and found.pattern is None and folder.is_dir():
+        inner = next((folder / split for split in ("train", *TEST_FOLDERS) if (folder / split).is_dir()), folder)
+        found = replace(found, labels=any(entry.is_dir() for entry in inner.iterdir()))
+    return found
+
+
+def open_sample_parts(modality: Sounds | Series, data: str, test: str | None, *, seed: int) -> Parts:
     """Training part, test part, the name of the latter, notes.
 
-    Data with splits of their own keep them; of anything else a fifth of each class is held out, drawn by the seed.
+    Built-in data, a folder with train/ and test/, NAME_TRAIN beside NAME_TEST, and data of which some are held out
+    (`sources.held_out`) have parts of their own; of anything else a fifth of each class is held out, drawn by the seed.
     """
+    sources, folder = modality.config.sources, Path(data).expanduser()
+    own: tuple[str, str] | None = None
+    if sources.held_out is not None:
+        assert sources.kept is not None
+        own = sources.kept, sources.held_out
+    elif has_splits(data):
+        own = "train", "test"
+    elif (folder / "train").is_dir():
+        own = next((("train", name) for name in TEST_FOLDERS if (folder / name).is_dir()), None)
+    train = modality.open(data, split=own and own[0])
     if test is not None:
-        return modality.open(data), modality.open(test, split="test" if has_splits(test) else None), "test", []
-    if has_splits(data):
-        return modality.open(data, split="train"), modality.open(data, split="test"), "test", []
-    everything = modality.open(data)
-    labels = everything.labels if everything.labels is not None else torch.zeros(len(everything), dtype=torch.long)
+        return Parts(train, modality.open(test, split="test", classes=train.classes), "test", [])
+    if own is not None:
+        split = "test" if sources.held_out is not None else own[1]
+        return Parts(train, modality.open(data, split=own[1], classes=train.classes), split, [])
+    labels = train.labels if train.labels is not None else torch.zeros(len(train), dtype=torch.long)
     rest, held = stratified_split(labels, share=HELD_OUT, seed=seed)
-    if not len(held):
-        raise ValueError(f"{data} has {len(everything)} samples, too few to hold some out; give others as --test")
+    if len(held) == 0:
+        raise ValueError(f"{data} has {len(train)} samples, too few to hold some out; give others as test")
     note = f"{data} has no split of its own: {len(held)} samples, a fifth of each class, were held out by seed {seed}"
-    return everything.subset(rest), everything.subset(held), "held-out", [note]
+    return Parts(train.subset(rest), train.subset(held), "held-out", [note])

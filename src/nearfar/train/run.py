@@ -163,7 +163,7 @@ class Run:
             for verdict in advise(self.config, self.method, samples=len(self.train), total=self.total, ids=module.ids):
                 watch.say(verdict, 0)
         if self.config.channels_last:
-            self.method.encoder.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+            self.method.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # copies of the encoder, too
         if module.done >= self.total:
             return True
         first = module.done * self.config.accumulate

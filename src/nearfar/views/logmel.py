@@ -12,6 +12,7 @@ from nearfar.views.crop import chunks
 from nearfar.views.scratch import scratch_for
 
 GROUP = 16  # bands that are summed together
+_LEAST = 1e-3  # above silence, and of a deviation
 VALUES = 150_000  # of the frames that are transformed at a time on the CPU: they fit into a core's cache
 
 
@@ -27,6 +28,8 @@ class LogMel:
         window, hop: values of a frame, and from one frame to the next.
         mels: bands, between `low` and `high` Hz.
         floor: added to the energy, so that silence has a logarithm; 1e-6 is about what the last bits of int16 hold.
+        centred: every band of a sound has mean 0 over the frames that are not silent, and all of them together have
+            deviation 1; what is silent is 0. So neither microphone nor loudness is heard.
 
     The defaults are BYOL-A's but for the floor: https://arxiv.org/abs/2103.06695, section IV-A.
     """
@@ -38,6 +41,7 @@ class LogMel:
     low: float = 60.0
     high: float = 7800.0
     floor: float = 1e-6
+    centred: bool = False
 
     def __post_init__(self) -> None:
         for name in ("rate", "window", "hop", "mels"):
@@ -77,7 +81,16 @@ class LogMel:
                 high, last = low + len(part_filters), first + part_filters.shape[1]
                 torch.mm(values[:, low:high], part_filters, out=bands.view(-1, self.mels)[:, first:last])
             torch.log(bands.add_(self.floor).transpose(1, 2), out=result[start:stop])
-        return result
+        return _centred(result, math.log(self.floor)) if self.centred else result
+
+
+def _centred(x: Tensor, silence: float) -> Tensor:
+    """(B, M, T) log-mels, each by its own frames that are above silence."""
+    heard = (x > silence + _LEAST).any(1, keepdim=True)  # (B, 1, T)
+    frames = heard.sum(2, keepdim=True).clamp(min=1)
+    x = (x - (x * heard).sum(2, keepdim=True) / frames) * heard
+    deviation = (x.square().sum((1, 2), keepdim=True) / (frames * x.shape[1])).sqrt()
+    return x / deviation.clamp(min=_LEAST)
 
 
 @lru_cache(maxsize=16)

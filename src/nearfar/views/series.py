@@ -227,3 +227,10 @@ def make_series_views(x: Tensor, views: Sequence[SeriesView], *, seed: int, step
         drawn = view.draw(len(x), x.shape[1], x.shape[2], view_generator(seed, step, index))
         made.append(view.apply(x, drawn))
     return made
+
+
+@torch.no_grad()
+def jittered(x: Tensor, generator: torch.Generator) -> Tensor:
+    """(B, C, T) series as they are, a little faster or slower and higher or lower, for training on labels."""
+    view = SeriesView(window=(0.9, 1.0), warp=0.1, scaling=0.1)
+    return view.apply(x, view.draw(len(x), x.shape[1], x.shape[2], generator))

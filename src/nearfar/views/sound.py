@@ -1,8 +1,7 @@
 """A random view of a batch of sounds, as a wave or as a log-mel spectrogram; presets by paper; and without chance."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -11,7 +10,7 @@ from nearfar.views.arguments import check_probability, check_range
 from nearfar.views.logmel import LogMel
 from nearfar.views.presets import view_generator
 from nearfar.views.spectrogram import draw_boxes, log_mixup_exp, mask, resize_crop
-from nearfar.views.wave import add_noise, change_gain, cut, floats_of
+from nearfar.views.wave import add_noise, change_gain, cut, floats_of, leveled
 
 LEAST_DEVIATION = 1e-5
 Drawn = dict[str, Tensor]
@@ -23,6 +22,8 @@ class SoundView:
 
     Attributes:
         values: of the crop. A shorter sound is put anywhere into so many, with silence around it.
+        ends: a shorter sound begins with the view and ends in NaN instead; of waves.
+        level: waves are brought to power 1.
         mel: makes the spectrogram; None: the view is the wave.
         mean, std: of the log-mels of the data, by which they are normalised.
         speed: from and to; faster is higher.
@@ -30,6 +31,7 @@ class SoundView:
         noise: dB that the sound is above white noise, from and to; in `noisy` of the views.
         mixup: most of another sound of the batch in the background.
         resize: heights and lengths of the box that is resized to the whole, from and to; None: no box.
+        heights: of the box, where they are others than its lengths.
         bands, frames: most of them that are masked, by one stripe each.
         renormalize: all views of the batch together to mean 0 and deviation 1.
     """
@@ -38,12 +40,15 @@ class SoundView:
     mel: LogMel | None = None
     mean: float = 0.0
     std: float = 1.0
+    ends: bool = False
+    level: bool = False
     speed: tuple[float, float] = (1.0, 1.0)
     gain: tuple[float, float] = (0.0, 0.0)
     noise: tuple[float, float] = (10.0, 40.0)
     noisy: float = 0.0
     mixup: float = 0.0
     resize: tuple[float, float] | None = None
+    heights: tuple[float, float] | None = None
     bands: int = 0
     frames: int = 0
     renormalize: bool = False
@@ -55,14 +60,19 @@ class SoundView:
         check_probability("noisy", self.noisy)
         if not 0 <= self.mixup < 1:
             raise ValueError(f"mixup is {self.mixup}, expected from 0 to below 1")
-        if self.resize is not None:
-            check_range("resize", self.resize)
+        for name in ("resize", "heights"):
+            if getattr(self, name) is not None:
+                check_range(name, getattr(self, name))
+        if self.heights is not None and self.resize is None:
+            raise ValueError("heights are of the box of resize, but resize is None")
         for name in ("gain", "noise"):
             low, high = getattr(self, name)
             if low > high:
                 raise ValueError(f"{name} is {(low, high)}, expected (low, high)")
         if self.mel is None and (self.mixup or self.resize or self.bands or self.frames or self.renormalize):
             raise ValueError("mixup, resize, bands, frames and renormalize are of spectrograms, but mel is None")
+        if self.mel is not None and (self.ends or self.level):
+            raise ValueError("ends and level are of waves, but mel is not None")
 
     def draw(self, count: int, generator: torch.Generator) -> Drawn:
         """All that is chance in B views, whatever the sounds; always in the same order, used or not."""
@@ -81,8 +91,9 @@ class SoundView:
         if self.noisy:
             drawn["white"] = torch.randn(count, self.values, generator=generator)
         if self.mel is not None and self.resize is not None:
+            frames = self.mel.frames(self.values)
             drawn["boxes"] = draw_boxes(
-                count, self.mel.mels, self.mel.frames(self.values), generator, scale=self.resize
+                count, self.mel.mels, frames, generator, lengths=self.resize, heights=self.heights
             )
         return drawn
 
@@ -95,6 +106,8 @@ class SoundView:
         heard = lengths.double() / speed if speed is not None else lengths.double()
         free = (heard - self.values).to(torch.float64)  # below 0 where the sound is shorter
         start = (drawn["place"].to(x.device) * (free.abs() + 1)).long() * free.sign().long()
+        if self.ends:
+            start.clamp_(min=0)
         if speed is not None:
             start = (start * speed).long()
         x = cut(x, start, self.values, speed)
@@ -102,6 +115,11 @@ class SoundView:
             x = change_gain(x, drawn["gain"])
         if self.noisy:
             x = torch.where(drawn["noisy"].to(x.device)[:, None], add_noise(x, drawn["white"], drawn["noise"]), x)
+        ends = heard.ceil().clamp(max=self.values)
+        if self.level:
+            x = leveled(x, ends)
+        if self.ends:
+            x = _over(x, ends)
         if self.mel is None:
             return x[:, None]
         return self._of_spectrogram((self.mel(x) - self.mean) / self.std, drawn)[:, None]
@@ -157,6 +175,28 @@ def simclr(values: int, mel: LogMel, *, mean: float = 0.0, std: float = 1.0) -> 
     return view, view
 
 
+def speech(values: int, mel: LogMel, *, mean: float = 0.0, std: float = 1.0) -> tuple[SoundView, ...]:
+    """Two equal views of words: stretched or pressed in time, hardly in frequency, noisy, with stripes masked.
+
+    A box that leaves out much of the spectrum, as BYOL-A's does, makes other vowels of vowels; what is left here of
+    its height is what voices differ by. Stripes as in Park et al. 2019, https://arxiv.org/abs/1904.08779
+    """
+    view = SoundView(
+        values,
+        mel,
+        mean,
+        std,
+        gain=(-6.0, 6.0),
+        noise=(10.0, 40.0),
+        noisy=0.5,
+        resize=(0.7, 1.3),
+        heights=(0.9, 1.0),
+        bands=mel.mels // 5,
+        frames=mel.frames(values) // 5,
+    )
+    return view, view
+
+
 def cola(values: int, mel: LogMel, *, mean: float = 0.0, std: float = 1.0) -> tuple[SoundView, ...]:
     """Two crops of the sound, and nothing else: for recordings that are much longer than the crop.
 
@@ -167,11 +207,17 @@ def cola(values: int, mel: LogMel, *, mean: float = 0.0, std: float = 1.0) -> tu
 
 
 def cpc(values: int, mel: LogMel | None = None, *, mean: float = 0.0, std: float = 1.0) -> tuple[SoundView, ...]:
-    """One crop of the wave: CPC's other view is what comes next.
+    """One crop of the wave: CPC's other view is what comes next, and of a sound that is over nothing comes.
 
     Reference: van den Oord et al. 2018, section 3.1, https://arxiv.org/abs/1807.03748
     """
-    return (SoundView(values),)
+    return (SoundView(values, ends=True),)
+
+
+def of_waves(view: SoundView, *, level: bool = False) -> SoundView:
+    """What of a view is left where the encoder hears the wave itself."""
+    off = {"mixup": 0.0, "resize": None, "heights": None, "bands": 0, "frames": 0, "renormalize": False}
+    return replace(view, mel=None, level=level, **off)  # type: ignore[arg-type]
 
 
 SOUND_PRESETS: dict[str, Callable[..., tuple[SoundView, ...]]] = {
@@ -179,6 +225,7 @@ SOUND_PRESETS: dict[str, Callable[..., tuple[SoundView, ...]]] = {
     "cola": cola,
     "cpc": cpc,
     "simclr": simclr,
+    "speech": speech,
 }
 
 
@@ -203,6 +250,7 @@ class SoundPreparation:
     Attributes:
         values: of a view.
         mel, mean, std: as in `SoundView`.
+        level: as there.
         whole: longer sounds stay whole.
     """
 
@@ -210,6 +258,7 @@ class SoundPreparation:
     mel: LogMel | None = None
     mean: float = 0.0
     std: float = 1.0
+    level: bool = False
     whole: bool = True
 
     @torch.no_grad()
@@ -223,23 +272,25 @@ class SoundPreparation:
         )
         x = cut(x, start, int(ends.max()))
         if self.mel is None:
-            return _over(x, ends)[:, None]
+            return _over(leveled(x, torch.minimum(lengths, ends)) if self.level else x, ends)[:, None]
         frames = 1 + ends // self.mel.hop
         return _over((self.mel(x) - self.mean) / self.std, frames)[:, None]
-
-    def card(self) -> dict[str, Any]:
-        """How to feed the encoder, for the card beside its weights."""
-        return {"mean": self.mean, "std": self.std, "preprocessing": self.words()}
 
     def words(self) -> str:
         """For who writes it in another language."""
         if self.mel is None:
-            return f"one channel in [-1, 1]; sounds of fewer than {self.values} values in the middle of zeros"
+            level = ", divided by the root of their mean square" if self.level else ""
+            return f"one channel in [-1, 1]{level}; sounds of fewer than {self.values} values in the middle of zeros"
         mel = self.mel
+        normalised = (
+            "each band minus its mean over the frames that are not silent, all divided by their deviation, silence 0"
+            if mel.centred
+            else "minus mean, divided by std"
+        )
         return (
             f"one channel at {mel.rate} Hz in [-1, 1]; sounds of fewer than {self.values} values in the middle of "
             f"zeros; log(librosa.feature.melspectrogram(n_fft={mel.window}, hop_length={mel.hop}, n_mels={mel.mels}, "
-            f"fmin={mel.low:g}, fmax={mel.high:g}) + {mel.floor:g}); minus mean, divided by std"
+            f"fmin={mel.low:g}, fmax={mel.high:g}) + {mel.floor:g}); {normalised}"
         )
 
 

@@ -63,14 +63,22 @@ def draw_boxes(
     frames: int,
     generator: torch.Generator,
     *,
-    scale: tuple[float, float] = (0.6, 1.5),
+    lengths: tuple[float, float] = (0.6, 1.5),
+    heights: tuple[float, float] | None = None,
     span: float = 1.5,
 ) -> Tensor:
-    """(B, 4) boxes for `resize_crop`: heights and lengths uniform in `scale`, at most the canvas, places uniform."""
+    """(B, 4) boxes for `resize_crop`: lengths and heights uniform, at most the canvas, places uniform.
+
+    Args:
+        lengths: of the whole, from and to.
+        heights: the same; None: as the lengths.
+    """
     u = torch.rand(4, count, generator=generator, dtype=torch.float64)
     sides = []
-    for number, (size, canvas) in enumerate(((bands, bands), (frames, int(frames * span)))):
-        extent = ((scale[0] + (scale[1] - scale[0]) * u[number]) * size).long().clamp(1, canvas)
+    for number, (size, canvas, (low, high)) in enumerate(
+        ((bands, bands, heights or lengths), (frames, int(frames * span), lengths))
+    ):
+        extent = ((low + (high - low) * u[number]) * size).long().clamp(1, canvas)
         sides.append((extent, (u[2 + number] * (canvas - extent + 1)).long()))
     (height, top), (width, left) = sides
     return torch.stack([top, left, height, width], 1)

@@ -62,6 +62,17 @@ def change_gain(x: Tensor, decibels: Tensor) -> Tensor:
     return x * (10 ** (decibels.to(x.device, torch.float64) / 20)).to(x.dtype)[:, None]
 
 
+def leveled(x: Tensor, lengths: Tensor) -> Tensor:
+    """(B, T) with mean square 1 over so many (B,) values as each sound has; the others are zeros. Silence stays.
+
+    >>> leveled(torch.tensor([[0.3, -0.3, 0.0], [0.0, 0.0, 0.0]]), torch.tensor([2, 3]))
+    tensor([[ 1., -1.,  0.],
+            [ 0.,  0.,  0.]])
+    """
+    power = x.square().sum(1) / lengths.to(x.device, x.dtype).clamp(min=1)
+    return x / power.sqrt().clamp(min=1e-6)[:, None]
+
+
 def add_noise(x: Tensor, noise: Tensor, decibels: Tensor) -> Tensor:
     """(B, T) with noise (B, T) of unit power, whose power is (B,) dB below that of each sound."""
     power = x.square().mean(1)
