@@ -1,6 +1,6 @@
 """The UCR archive's official splits: the nearest neighbour by a trained encoder, by DTW and by Euclid.
 
-    .venv/bin/python benchmarks/series.py --data ucr_a [--only ECG200] [--method simclr] [--steps 150] [--out FILE]
+    .venv/bin/python benchmarks/series.py --data ucr_a [--only ECG200] [--method simclr] [--steps 150] [--seeds 3]
 
 `--data` holds NAME_TRAIN.tsv and NAME_TEST.tsv. `recipes/ucr-METHOD.yaml` is trained on the training series of each
 set without their labels, with the same settings and the same number of steps for all sets. Then each test series takes
@@ -17,6 +17,7 @@ import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
+from statistics import mean, stdev
 
 import torch
 from rich.console import Console
@@ -47,10 +48,10 @@ def neighbours(encoder: torch.nn.Module, run: Run, train: SeriesDataset, test: S
     return (h1 @ h2.T).argmax(1)
 
 
-def measure(path: Path, config: TrainConfig, steps: int, known: dict[str, float]) -> dict[str, float]:
+def measure(path: Path, config: TrainConfig, steps: int, seeds: int, known: dict[str, float]) -> dict[str, float]:
     train, test = open_series(path), open_series(path, split="test")
-    start = time.process_time()
     found = dict(known)
+    start = time.process_time()
     if "dtw" not in found:
         found["euclid"] = accuracy(torch.cdist(test.values.flatten(1), train.values.flatten(1)).argmin(1), train, test)
         found["dtw"] = accuracy(nearest_by_dtw(test.values, train.values), train, test)
@@ -64,15 +65,24 @@ def measure(path: Path, config: TrainConfig, steps: int, known: dict[str, float]
         checkpoint_every=10**6,
         health_every=10**6,
     )
+    each = [encoded(replace(config, seed=seed), train, test) for seed in range(seeds)]
+    for name in each[0]:
+        found[name] = mean(row[name] for row in each)
+    found["deviation"] = stdev(row["trained"] for row in each) if seeds > 1 else 0.0
+    return found | {"train": len(train), "test": len(test), "length": train.size, "classes": len(train.classes or ())}
+
+
+def encoded(config: TrainConfig, train: SeriesDataset, test: SeriesDataset) -> dict[str, float]:
+    """Accuracy of the encoder that one seed gives, before and after its training."""
     with tempfile.TemporaryDirectory() as folder:
         run = Run(config, Path(folder), resume=False, console=Console(quiet=True))
         fresh = build_method(run.config, len(train), untrained=True).encoder
-        found["untrained"] = accuracy(neighbours(fresh, run, train, test), train, test)
+        before = accuracy(neighbours(fresh, run, train, test), train, test)
         start = time.process_time()
         run._fit()
-        found["seconds"] = time.process_time() - start
-        found["trained"] = accuracy(neighbours(run.method.encoder, run, train, test), train, test)
-    return found | {"train": len(train), "test": len(test), "length": train.size, "classes": len(train.classes or ())}
+        seconds = time.process_time() - start
+        after = accuracy(neighbours(run.method.encoder, run, train, test), train, test)
+    return {"untrained": before, "trained": after, "seconds": seconds}
 
 
 def written(found: dict[str, dict[str, float]], options: argparse.Namespace) -> str:
@@ -80,13 +90,16 @@ def written(found: dict[str, dict[str, float]], options: argparse.Namespace) -> 
     for name, row in sorted(found.items()):
         shape = f"{row['train']:.0f} + {row['test']:.0f}, {row['classes']:.0f} classes, {row['length']:.0f} steps"
         cells = [f"{row[column]:.1%}" for column in COLUMNS]
+        cells[0] += f" ± {100 * row['deviation']:.1f}" if row["deviation"] else ""
         lines.append(f"| {name} ({shape}) | {' | '.join(cells)} | {row['seconds']:.0f} | {row['dtw_seconds']:.0f} |")
     means = [f"**{sum(row[column] for row in found.values()) / len(found):.1%}**" for column in COLUMNS]
+    call = f"--data {options.data.name} --method {options.method} --steps {options.steps} --seeds {options.seeds}"
     return f"""# Series: nearest neighbours on {len(found)} sets of the UCR archive
 
 {describe()}.
-`python benchmarks/series.py --data {options.data.name} --method {options.method} --steps {options.steps}`; seconds
-are of CPU time, for training and for DTW.
+`python benchmarks/series.py {call}`:
+encoders are means over the seeds, with the deviation between them; seconds are of CPU time, for one training and for
+DTW.
 
 | set | {" | ".join(COLUMNS.values())} | training, s | DTW, s |
 |{"---|" * (len(COLUMNS) + 3)}
@@ -103,6 +116,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", help="names of sets")
     parser.add_argument("--method", default="simclr", choices=["simclr", "cpc"])
     parser.add_argument("--steps", type=int, default=150)
+    parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--known", type=Path, help="JSON of an earlier run, whose numbers of DTW and Euclid are taken")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "series.md")
     options = parser.parse_args()
@@ -115,7 +129,7 @@ def main() -> None:
         if options.only is None or name in options.only:
             before = json.loads(options.known.read_text()) if options.known else {}
             known = {k: v for k, v in before.get(name, {}).items() if k in ("dtw", "euclid", "dtw_seconds")}
-            found[name] = measure(file, config, options.steps, known)
+            found[name] = measure(file, config, options.steps, options.seeds, known)
             options.out.with_suffix(".json").write_text(json.dumps(found, indent=1), encoding="utf-8")
             print(name, {k: round(v, 3) for k, v in found[name].items()}, flush=True)
     text = written(found, options)
