@@ -133,7 +133,7 @@ def _batch_norm(method: Method, config: TrainConfig) -> Verdict | None:
     most = config.micro_batch or config.batch_size
     if most >= config.batch_size or not any(isinstance(part, _BatchNorm) for part in method.modules()):
         return None
-    if isinstance(method, MoCo) and 0 < method.group <= most:  # whose batch-norm never sees more
+    if isinstance(method, MoCo) and 0 < 2 * method.group <= most:  # whose batch-norm never sees more
         return None
     return Verdict(
         "note",
