@@ -1,9 +1,10 @@
 """`nearfar plan` beside what is measured: the predicted and the real peak of memory, for several kinds of runs.
 
-    python benchmarks/plan.py [--out FILE]
+    python benchmarks/plan.py [--out FILE] [--measured FILE]
 
 Each prediction and each measurement has a process of its own. Measured is the peak resident memory of a process that
 opens the data, trains for two steps and looks at the validation samples once; the ratio is predicted over measured.
+`--measured` takes the measured bytes, in the order of the runs, from a JSON list, where only the predictions are new.
 """
 
 import argparse
@@ -39,17 +40,18 @@ RUNS: list[dict[str, Any]] = [
 TARGET = 0.2
 
 
-def one(settings: dict[str, Any]) -> None:
-    """Predict, in this process; measure, in another."""
+def one(settings: dict[str, Any], measured: int | None) -> None:
+    """Predict, in this process; measure, in another, unless that was done."""
     from nearfar.config import TrainConfig, build, completed
     from nearfar.train.plan import costs_of, measure
 
     config: TrainConfig = build(TrainConfig, completed(settings), "plan")
-    start = time.perf_counter()
+    start = time.process_time()
     costs = costs_of(config)
-    seconds = time.perf_counter() - start
+    seconds = time.process_time() - start
     peak = costs.peak(config.batch_size, config.micro_batch, accumulate=config.accumulate)
-    print(json.dumps({"predicted": peak.total, "process": peak.process, "seconds": seconds, "peak": measure(config)}))
+    seen = measured or measure(config)
+    print(json.dumps({"predicted": peak.total, "process": peak.process, "seconds": seconds, "peak": seen}))
 
 
 def texts(folder: Path) -> str:
@@ -63,16 +65,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "plan.md")
     parser.add_argument("--one", help="settings of a single run, as JSON")
+    parser.add_argument("--measured", type=Path, help="peaks measured before")
     options = parser.parse_args()
     if options.one:
-        one(json.loads(options.one))
+        one(*json.loads(options.one))
         return
+    measured = [None] * len(RUNS) if options.measured is None else json.loads(options.measured.read_text())
     rows, off = [], []
     with tempfile.TemporaryDirectory() as folder:
         lines = texts(Path(folder))
-        for settings in RUNS:
+        for settings, known in zip(RUNS, measured, strict=True):
             given = settings | ({"data": lines} if settings["data"] == "TEXTS" else {})
-            command = [sys.executable, "-W", "ignore", __file__, "--one", json.dumps(given)]
+            command = [sys.executable, "-W", "ignore", __file__, "--one", json.dumps([given, known])]
             child = subprocess.run(command, capture_output=True, text=True)
             if child.returncode:
                 raise SystemExit(f"{settings}: {child.stderr}")
@@ -95,9 +99,9 @@ def main() -> None:
         "",
         f"{describe()}.",
         '`python benchmarks/plan.py`. MB are 10⁶ bytes; "process" is the part that is there before the batch counts:',
-        "interpreter, packages, data, weights.",
+        'interpreter, packages, data, weights. "CPU s" is what the prediction takes.',
         "",
-        "| run | settings | batch | micro-batch | process, MB | predicted, MB | measured, MB | ratio | in, s |",
+        "| run | settings | batch | micro-batch | process, MB | predicted, MB | measured, MB | ratio | CPU s |",
         "|---|---|---|---|---|---|---|---|---|",
         *rows,
         "",

@@ -41,7 +41,9 @@ def main(arguments: list[str]) -> int:
     from rich.console import Console
     from rich.table import Table
 
+    from nearfar.losses.tiles import automatic_side
     from nearfar.train.plan import measure, plan, planned
+    from nearfar.train.run import find_device
 
     console = Console()
     with console.status("trying a few samples"):
@@ -81,7 +83,7 @@ def main(arguments: list[str]) -> int:
     flags = ["--batch-size", str(found.batch)]
     flags += [] if found.micro is None else ["--micro-batch", str(found.micro)]
     flags += [] if found.accumulate == 1 else ["--accumulate", str(found.accumulate)]
-    flags += [] if config.tile is None and side == automatic(config) else ["--tile", str(side)]
+    flags += [] if config.tile is None and side == automatic_side(find_device(config.device)) else ["--tile", str(side)]
     command = shlex.join(["nearfar", "train", *kept(arguments), *flags])
     console.print(f"run: {command}", soft_wrap=True, markup=False, highlight=False)
     if measured:
@@ -92,12 +94,6 @@ def main(arguments: list[str]) -> int:
             highlight=False,
         )
     return 0
-
-
-def automatic(config: TrainConfig) -> int:
-    from nearfar.losses.tiles import automatic_side
-
-    return automatic_side("cpu" if config.device == "auto" else config.device)
 
 
 def bytes_of(text: str | None) -> int:

@@ -104,12 +104,13 @@ class Costs:
     optimiser: int  # its state
     sample: int  # a fetched sample
     forward: Line  # encoding, with its graph; its end is what is held for the backward pass
-    backward: Line  # from there to the gradients of the parameters, which are counted in it
+    backward: Line  # the same and on to the gradients of the parameters, which are counted in it
     encoded: int  # a row of what `contrast` gets
     contrast: Line  # both ways, of rows that are counted in it
     views: Line  # while they are made; its end is the views themselves
     viewed_in_parts: bool  # views are made for a micro-batch, not for the batch
     readout: int  # the look at validation samples
+    workspace: int = 0  # what operations take inside themselves, for a row of a view
 
     def peak(self, batch: int, micro: int | None, *, accumulate: int = 1, tile_bytes: int = 0) -> "Peak":
         """The most that is held at a time, with parts of `micro` samples or, if None, with the batch in one piece."""
@@ -118,20 +119,21 @@ class Costs:
         viewed = rows if self.viewed_in_parts else batch
         old = self.gradients  # of the step before, until the backward pass; or those that are accumulated
         encoded = self.encoded * batch
+        inside = self.workspace * rows
         contrast = self.contrast.peak(batch) + tile_bytes
         if cached:
             sums = self.gradients + (self.gradients if accumulate > 1 else 0)
             phases = [
-                old + self.forward.peak(rows) + encoded,
+                old + self.forward.peak(rows) + encoded + inside,
                 old + contrast,
-                sums + 2 * encoded + max(self.forward.peak(rows), self.backward.peak(rows)),
+                sums + 2 * encoded + self.backward.peak(rows) + inside,
             ]
         else:
             again = self.gradients if accumulate > 1 else 0
             phases = [
-                old + self.forward.peak(rows),
+                old + self.forward.peak(rows) + inside,
                 old + self.forward.end(rows) + contrast - encoded,
-                again + encoded + self.backward.peak(rows),
+                again + encoded + self.backward.peak(rows) + inside,
             ]
         step = max(phases)
         ahead = 1 if micro is not None else 2

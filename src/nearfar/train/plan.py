@@ -17,42 +17,41 @@ from rich.console import Console
 from torch import Tensor, nn
 
 from nearfar.config import TrainConfig
-from nearfar.data import Loader
+from nearfar.data import Dataset, Loader
 from nearfar.losses.tiles import automatic_side
 from nearfar.methods import Batch, Method
 from nearfar.methods.method import Encoded
 from nearfar.modalities import Images
 from nearfar.nn.queue import Queue
-from nearfar.scale.plan import Costs, Plan, choose, measured_line
+from nearfar.scale.plan import Costs, LiveBytes, Plan, choose, measured_line
 from nearfar.train.optimisers import make_optimiser
-from nearfar.train.run import SUPERVISED, Run
+from nearfar.train.run import SUPERVISED, Run, find_device
 
 _FEW, _MORE = 4, 8  # rows that are tried of encoder and views; MoCo makes groups of four rows or more
 _CONTRASTED = 1024  # rows of similarities that are tried: more than a tile has
 _LOOK = 256  # samples that are read out at a time
+_ENOUGH = 64 * 2**20  # bytes of tensors beside which the system's own comings and goings are small
 
 
 def plan(config: TrainConfig, budget: int) -> tuple[Plan, Costs, int]:
     """How to run the batch within so many bytes, what each part costs, and the side of the tiles."""
     costs, side = costs_of(config), tile_of(config, budget)
-    extra = 0 if config.device in ("auto", "cpu") else 2 * 4 * side**2  # a GPU's tiles are not those tried here
+    on_cpu = find_device(config.device).type == "cpu"
     found = choose(
         costs,
         budget,
         batch=config.batch_size,
         accumulate=config.accumulate,
         micro=config.micro_batch,
-        tile_bytes=extra,
+        tile_bytes=0 if on_cpu else 2 * 4 * side**2,  # a GPU's tiles are larger than those tried here
     )
     return found, costs, side
 
 
 def tile_of(config: TrainConfig, budget: int) -> int:
     """The tile's side that is asked for or automatic, unless that takes more than a fiftieth of the budget."""
-    if config.tile is not None:
-        return config.tile
-    side = automatic_side(config.device if config.device != "auto" else "cpu")
-    while side > 64 and 4 * side**2 > budget // 50:
+    side = config.tile or automatic_side(find_device(config.device))
+    while config.tile is None and side > 64 and 4 * side**2 > budget // 50:
         side //= 2
     return side
 
@@ -72,7 +71,7 @@ def costs_of(config: TrainConfig) -> Costs:
     gradients, optimiser = probe.optimised()
     row = sum(x.numel() * x.element_size() for x in encoded.values()) // _FEW
     sample = run.train.fetch(torch.arange(_FEW))
-    readout = measured_line(probe.readout, _FEW, _MORE).peak(_LOOK) if run.validation is not None else 0
+    readout, workspace = measured_line(probe.readout, _FEW, _MORE), probe.workspace()
     return Costs(
         process=process,
         gradients=gradients,
@@ -84,22 +83,27 @@ def costs_of(config: TrainConfig) -> Costs:
         contrast=contrast,
         views=views,
         viewed_in_parts=isinstance(run.modality, Images),
-        readout=readout,
+        workspace=workspace,
+        readout=readout.peak(_LOOK) + workspace * _LOOK if run.validation is not None else 0,
     )
 
 
 def _process(run: Run) -> int:
-    """Bytes of a process that trains, after a step of a few rows: packages, data, weights and what all these keep."""
-    whole = run.loader, run.total
-    run.loader, run.total = Loader(len(run.train), _FEW, run.config.seed), 1
+    """Bytes of a process that trains, after a step of a few rows: packages, data, weights and what all these keep.
+
+    Of a GPU's memory those of the weights and buffers alone: its context is the driver's.
+    """
+    if run.device.type != "cpu":
+        return sum(x.numel() * x.element_size() for x in run.method.state_dict().values())
+    whole = run.loader, run.total, run.validation
+    run.loader, run.total, run.validation = Loader(len(run.train), _FEW, run.config.seed), 1, None
     try:
         with tempfile.TemporaryDirectory() as folder:
             run.folder = Path(folder)
             run._fit()
     finally:
-        run.loader, run.total = whole
+        run.loader, run.total, run.validation = whole
     run.method.zero_grad()
-    run.method.to("cpu")
     return resident()
 
 
@@ -112,9 +116,13 @@ class _Probe:
             if isinstance(part, Queue):  # as it soon will be
                 part.filled.fill_(part.size)
         run.method.train()
+        self.order = _longest_first(run.train)
+
+    def rows(self, count: int) -> Tensor:
+        return self.order[torch.arange(count) % len(self.order)]
 
     def batch(self, rows: int) -> Batch:
-        index = torch.arange(rows) % len(self.run.train)
+        index = self.rows(rows)
         samples = self.run.train.fetch(index)
         views = self.run.modality.views(samples, self.run.train, index, seed=self.config.seed, step=0)
         labels = self.run.train.labels if self.config.method in SUPERVISED else None
@@ -127,7 +135,7 @@ class _Probe:
         return torch.autocast("cpu", torch.bfloat16, enabled=self.config.precision != "32")
 
     def views(self, rows: int) -> Callable[[], object]:
-        index = torch.arange(rows) % len(self.run.train)
+        index = self.rows(rows)
         samples, modality = self.run.train.fetch(index), self.run.modality
         if isinstance(modality, Images):
             modality._room = []
@@ -171,7 +179,7 @@ class _Probe:
                 for name, x in few.items():
                     many = x.repeat(times, *[1] * (x.ndim - 1))[:rows]
                     if name in ("ids", "index"):
-                        many = torch.arange(rows) % len(self.run.train)
+                        many = self.rows(rows)
                     elif x.is_floating_point():
                         many = many + 0.1 * torch.randn_like(many)
                     encoded[name] = many.requires_grad_(name in with_gradient)
@@ -199,7 +207,7 @@ class _Probe:
         return sum(sizes), round(sum(sizes) * state / sum(p.numel() for p in one.parameters()))
 
     def readout(self, rows: int) -> Callable[[], object]:
-        encoder, index = self.method().encoder.eval(), torch.arange(rows) % len(self.run.train)
+        encoder, index = self.method().encoder.eval(), self.rows(rows)
         samples, modality = self.run.train.fetch(index), self.run.modality
 
         def work() -> None:
@@ -209,6 +217,41 @@ class _Probe:
                 del views
 
         return work
+
+    def workspace(self) -> int:
+        """Bytes a row that operations take inside themselves: resident memory beyond tensors, on enough rows."""
+        if self.run.device.type != "cpu":
+            return 0  # not that of this device
+        encoder, train, prepare = self.method().encoder.eval(), self.run.train, self.run.modality.preparation
+
+        def ready(rows: int) -> Callable[[], object]:
+            x = prepare(train.fetch(self.rows(rows)))
+            return lambda: torch.no_grad()(encoder)(x)
+
+        per_row = max(1, measured_line(ready, _FEW, _MORE).peak(1))
+        rows = min(max(_ENOUGH // per_row, 16), 512)
+        work = ready(rows)
+        work()
+        with LiveBytes() as held:
+            work()
+        before = resident()
+        try:
+            Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
+        except OSError:
+            return 0
+        work()
+        beyond: int = most_resident() - before - max(held.course)
+        return max(0, beyond) // rows
+
+
+def _longest_first(train: Dataset) -> Tensor:
+    """(N,) sample numbers; of texts the longest come first: a batch is as wide as the longest text in it."""
+    tokens: Tensor | None = getattr(train, "tokens", None)
+    if tokens is None:
+        return torch.arange(len(train))
+    first = getattr(train, "first", None)  # of the captions of an image
+    lengths = (tokens if first is None else tokens[first]).ne(0).sum(1)
+    return lengths.argsort(descending=True, stable=True)
 
 
 def resident() -> int:
@@ -236,6 +279,10 @@ def _status(field: str) -> int:
 
 def measure(config: TrainConfig) -> int:
     """The peak of two steps and the look at the validation samples after them, in a process of their own."""
+    if (device := find_device(config.device)).type != "cpu":
+        raise ValueError(
+            f"the peak is measured on a CPU, and the device is {device}; add --device cpu, or do not measure"
+        )
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "plan.yaml").write_text(config.to_yaml(), encoding="utf-8")
         child = subprocess.run(
