@@ -173,6 +173,8 @@ class TrainConfig:
     image_size: int = 32  # side of the views
     epochs: int = 20  # passes over the training data
     batch_size: int = 256  # samples to a step, each in two views
+    micro_batch: int | None = None  # samples encoded at a time, gradient still the whole batch's; None: all at once
+    tile: int | None = None  # side of the tiles of similarities held at a time; None: what fits the cache
     seed: int = 0  # of weights, order and views
     device: str = "auto"  # or cpu, cuda, cuda:1, mps
     precision: Literal["32", "bf16", "fp16"] = "32"  # of the forward pass
@@ -210,8 +212,20 @@ class TrainConfig:
             raise ValueError(f"seed is {self.seed}, expected at least 0")
         if self.batch_size < 2:
             raise ValueError("batch_size is 1, expected at least 2: a batch of one has no negatives")
+        self._check_parts()
         if not 0 <= self.sources.validation < 1:
             raise ValueError(f"sources.validation is {self.sources.validation}, expected a part from 0 to below 1")
+
+    def _check_parts(self) -> None:
+        if self.tile is not None and self.tile < 1:
+            raise ValueError(f"tile is {self.tile}, expected at least 1")
+        if self.micro_batch is None:
+            return
+        if self.micro_batch < 2 or self.batch_size // -(-self.batch_size // self.micro_batch) < 2:
+            raise ValueError(
+                f"micro_batch is {self.micro_batch} of {self.batch_size} samples, expected parts of at least 2: "
+                "batch-norm has no deviation of one"
+            )
 
     def to_yaml(self) -> str:
         return str(yaml.safe_dump(asdict(self), sort_keys=False, allow_unicode=True))

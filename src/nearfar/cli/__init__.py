@@ -8,6 +8,7 @@ from nearfar import __version__
 
 COMMANDS = {
     "train": "from data to a trained encoder, evaluated, with a report",
+    "plan": "micro-batch and accumulation for a memory budget, and what the run will take of it",
     "evaluate": "how good is an encoder, on what, and compared with what?",
     "embed": "every image of a data set as a vector, in a file",
     "search": "the images most like one, with a contact sheet",

@@ -9,7 +9,7 @@ from jsonargparse import ArgumentParser, Namespace
 from nearfar.cli.flags import describe
 from nearfar.config import TrainConfig, build, completed, nearest
 
-SHORT = {"--group": "--sources.groups"}
+SHORT = {"--batch": "--batch-size", "--group": "--sources.groups"}
 
 
 def main(arguments: list[str]) -> int:

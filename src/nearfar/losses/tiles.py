@@ -188,13 +188,18 @@ def _tile_shape(rows: int, columns: int, like: Tensor, flat: bool = False) -> tu
         return min(side, rows), min(side, columns)
     if flat and like.device.type == "cpu":
         return min(_FLAT[0], rows), min(_FLAT[1], columns)
-    if like.device.type == "cpu":
-        entries = _cache_bytes() * torch.get_num_threads() // like.element_size()
-    else:
-        entries = _LARGEST**2  # few launches, each large enough to fill the device
-    side = min(max(int(entries**0.5), _SMALLEST), _LARGEST)
+    side = automatic_side(like.device, like.element_size())
     height, width = min(rows, side), min(columns, side)
     return min(rows, max(height, side * side // width)), min(columns, max(width, side * side // height))
+
+
+def automatic_side(device: torch.device | str, element_size: int = 4) -> int:
+    """The side of a square tile where `tile_size` sets none."""
+    if torch.device(device).type == "cpu":
+        entries = _cache_bytes() * torch.get_num_threads() // element_size
+    else:
+        entries = _LARGEST**2  # few launches, each large enough to fill the device
+    return min(max(int(entries**0.5), _SMALLEST), _LARGEST)
 
 
 def _blocks(length: int, most: int) -> tuple[slice, ...]:

@@ -2,7 +2,10 @@
 
 from collections.abc import Callable
 
+from torch import Tensor
+
 from nearfar.config import TrainConfig
+from nearfar.data import Dataset
 from nearfar.modalities.images import Images
 from nearfar.modalities.modality import Modality
 from nearfar.modalities.pairs import Pairs
@@ -29,4 +32,29 @@ def settled(config: TrainConfig) -> TrainConfig:
     return Series.settled(config) if config.kind == "series" else config
 
 
-__all__ = ["MODALITIES", "Images", "Modality", "Pairs", "Series", "Sounds", "Texts", "modality_of", "settled"]
+def views_in_parts(
+    modality: Modality, samples: Tensor, source: Dataset, index: Tensor, *, seed: int, step: int
+) -> Callable[[slice], list[Tensor]]:
+    """Rows of a batch to what `modality.views` has in these rows.
+
+    Views of images, many times larger than the samples, are made when they are asked for. Those of series, sounds and
+    texts are about as large as the samples, and some mix sounds of the whole batch: they are made at once.
+    """
+    if isinstance(modality, Images):
+        return modality.views_in_parts(samples, source, index, seed=seed, step=step)
+    whole = modality.views(samples, source, index, seed=seed, step=step)
+    return lambda rows: [view[rows] for view in whole]
+
+
+__all__ = [
+    "MODALITIES",
+    "Images",
+    "Modality",
+    "Pairs",
+    "Series",
+    "Sounds",
+    "Texts",
+    "modality_of",
+    "settled",
+    "views_in_parts",
+]

@@ -13,6 +13,8 @@ from nearfar.methods import VIEWS
 from nearfar.nn.backbones import backbone
 from nearfar.views import PRESETS, ImageView, Preparation, make_views
 from nearfar.views.grid import ROWS, view_grid
+from nearfar.views.image import apply_views
+from nearfar.views.presets import draw_views
 
 
 class Images:
@@ -67,17 +69,31 @@ class Images:
     def views(self, samples: Tensor, source: Dataset, index: Tensor, *, seed: int, step: int) -> list[Tensor]:
         return make_views(samples, self.recipes, seed=seed, step=step, out=self._room_for(samples))
 
+    def views_in_parts(
+        self, samples: Tensor, source: Dataset, index: Tensor, *, seed: int, step: int
+    ) -> Callable[[slice], list[Tensor]]:
+        """Rows of the batch to what `views` has in these rows, until the next are asked for, which overwrite them."""
+        drawn = draw_views(samples, self.recipes, seed=seed, step=step)
+
+        def part(rows: slice) -> list[Tensor]:
+            images = samples[rows]
+            made = self._room_for(images)
+            apply_views(images, self.recipes, [each.rows(rows.start, rows.stop) for each in drawn], made)
+            return made
+
+        return part
+
     def two_views(self, samples: Tensor, source: Dataset, index: Tensor, *, seed: int, step: int) -> list[Tensor]:
         recipes = self.recipes[:2] if len(self.recipes) > 1 else self.recipes * 2
         return make_views(samples, recipes, seed=seed, step=step)
 
     def _room_for(self, images: Tensor) -> list[Tensor]:
         """Where to write the views of these images: over those of the step before, which nothing needs any more."""
-        if not self._room or len(self._room[0]) != len(images) or self._room[0].device != images.device:
+        if not self._room or len(self._room[0]) < len(images) or self._room[0].device != images.device:
             layout = torch.channels_last if self.config.channels_last else torch.contiguous_format
             shapes = [(len(images), 3, view.size, view.size) for view in self.recipes]
             self._room = [torch.empty(s, device=images.device, memory_format=layout) for s in shapes]
-        return self._room
+        return [room[: len(images)] for room in self._room]
 
     @property
     def raw(self) -> Preparation | None:

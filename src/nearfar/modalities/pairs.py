@@ -1,6 +1,6 @@
 """Images and their captions: a tower for each, one view of the image, and one of its captions."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +90,14 @@ class Pairs(Images):
         assert isinstance(source, Captioned)
         images = super().views(samples, source, index, seed=seed, step=step)
         return [*images, source.draw(index.cpu(), view_generator(seed, step, _CAPTION)).to(samples.device)]
+
+    def views_in_parts(
+        self, samples: Tensor, source: Dataset, index: Tensor, *, seed: int, step: int
+    ) -> Callable[[slice], list[Tensor]]:
+        assert isinstance(source, Captioned)
+        images = super().views_in_parts(samples, source, index, seed=seed, step=step)
+        tokens = source.draw(index.cpu(), view_generator(seed, step, _CAPTION)).to(samples.device)
+        return lambda rows: [*images(rows), tokens[rows]]
 
     def two_views(self, samples: Tensor, source: Dataset, index: Tensor, *, seed: int, step: int) -> list[Tensor]:
         assert isinstance(source, Captioned)

@@ -1,5 +1,8 @@
 """Batch-norm over groups of the batch: one device behaves as several do, and cannot cheat by batch statistics."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -98,11 +101,18 @@ def in_groups(network: nn.Module, x: Tensor, groups: int) -> Tensor:
     if groups < 2:
         whole: Tensor = network(x)
         return whole
+    with counted_once(network, groups):
+        return torch.cat([network(part) for part in x.tensor_split(groups)])
+
+
+@contextmanager
+def counted_once(network: nn.Module, passes: int) -> Iterator[None]:
+    """Within it, so many forward passes move the running statistics of batch-norms by as much as one."""
     rates = {m: m.momentum for m in network.modules() if isinstance(m, _BatchNorm) and m.momentum is not None}
     try:
         for norm, rate in rates.items():
-            norm.momentum = 1 - (1 - rate) ** (1 / groups)
-        return torch.cat([network(part) for part in x.tensor_split(groups)])
+            norm.momentum = 1 - (1 - rate) ** (1 / passes)
+        yield
     finally:
         for norm, rate in rates.items():
             norm.momentum = rate

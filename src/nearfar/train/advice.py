@@ -7,6 +7,7 @@ photographs some of them cannot work, and that is known before the run.
 import math
 
 from torch import Tensor
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from nearfar.config import TrainConfig
 from nearfar.methods import BYOL, NNCLR, InstDisc, Method, MoCo, MoCoV3
@@ -37,6 +38,7 @@ def advise(
         _queue(method, config, samples, total),
         _bank(method, config, samples, total),
         _heads(method),
+        _batch_norm(method, config),
         None if ids is None else _negatives(ids),
     )
     return [verdict for verdict in said if verdict is not None]
@@ -124,4 +126,18 @@ def _heads(method: Method) -> Verdict | None:
         "heads",
         f"the heads have {heads / 1e6:.0f} million parameters, the encoder {encoder / 1e6:.1f}: most of the time goes "
         "into them; --options.dim and --options.hidden make them smaller",
+    )
+
+
+def _batch_norm(method: Method, config: TrainConfig) -> Verdict | None:
+    most = config.micro_batch or config.batch_size
+    if most >= config.batch_size or not any(isinstance(part, _BatchNorm) for part in method.modules()):
+        return None
+    if isinstance(method, MoCo) and 0 < 2 * method.group <= most:  # whose batch-norm never sees more
+        return None
+    return Verdict(
+        "note",
+        "batch_norm",
+        f"batch-norm sees the {most} samples of a micro-batch, not the {config.batch_size:,} of the batch; loss and "
+        "gradient are otherwise those of the whole batch",
     )

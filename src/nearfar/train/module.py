@@ -2,6 +2,8 @@
 
 import hashlib
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any
 
 import lightning
@@ -10,8 +12,10 @@ from torch import Tensor
 
 from nearfar import data, methods
 from nearfar.config import TrainConfig
-from nearfar.methods.method import Method, Step
-from nearfar.modalities import Modality
+from nearfar.losses import tile_size
+from nearfar.methods.method import Encoded, Method, Step
+from nearfar.modalities import Modality, views_in_parts
+from nearfar.scale.grad_cache import encode_in_parts, equal_parts
 from nearfar.train.health import not_finite
 from nearfar.train.optimisers import make_optimiser, rate_factor
 
@@ -23,8 +27,9 @@ class NotFiniteError(RuntimeError):
 class Steps:
     """The batches of a whole run as one sequence, from any of them on: batch n is the same wherever one starts."""
 
-    def __init__(self, source: data.Dataset, loader: data.Loader, start: int, stop: int) -> None:
+    def __init__(self, source: data.Dataset, loader: data.Loader, start: int, stop: int, ahead: int = 2) -> None:
         self.source, self.loader, self.start, self.stop = source, loader, start, stop
+        self.ahead = ahead  # batches that may wait in memory
 
     def __len__(self) -> int:
         return self.stop - self.start
@@ -34,7 +39,7 @@ class Steps:
         number = self.start
         while number < self.stop:
             epoch, first = divmod(number, len(self.loader))
-            for batch in self.loader.fetched(self.source, epoch, first):
+            for batch in self.loader.fetched(self.source, epoch, first, ahead=self.ahead):
                 if number >= self.stop:
                     return
                 yield number, batch.indices, batch.x
@@ -79,16 +84,31 @@ class Pretraining(lightning.LightningModule):
     def training_step(self, batch: tuple[int, Tensor, Tensor], _: int) -> Tensor:
         number, index, samples = batch
         torch.manual_seed(mixed(self.config.seed, number))  # dropout and the like
-        with torch.autocast(samples.device.type, enabled=False):
-            views = self.modality.views(samples, self.source, index, seed=self.config.seed, step=number)
-        labels = None if self.labels is None else self.labels[index.cpu()].to(samples.device)
-        ids = self.ids[index.cpu()].to(samples.device)
-        step = self.method(methods.Batch(views=views, index=index, ids=ids, labels=labels))
+        parts = equal_parts(len(index), self.config.micro_batch or len(index))
+        encoded = encode_in_parts(self._encoding(number, index, samples), self.method, parts)
+        with nullcontext() if self.config.tile is None else tile_size(self.config.tile):
+            step = self.method.contrast(encoded)
         if not torch.isfinite(step.loss):
             raise NotFiniteError(not_finite(self.done, self._checkpoint()))
-        self.last = step
         loss: Tensor = step.loss
+        self.last = replace(step, loss=loss.detach())  # not the graph, which holds the samples
         return loss
+
+    def _encoding(self, number: int, index: Tensor, samples: Tensor) -> Callable[[slice], Encoded]:
+        """Rows of the batch to what the method encodes them to, the same each time."""
+        kind = samples.device.type
+        labels = None if self.labels is None else self.labels[index.cpu()].to(samples.device)
+        ids = self.ids[index.cpu()].to(samples.device)
+        with torch.autocast(kind, enabled=False):
+            views = views_in_parts(self.modality, samples, self.source, index, seed=self.config.seed, step=number)
+
+        def encode(rows: slice) -> Encoded:
+            with torch.autocast(kind, enabled=False):
+                made = views(rows)
+            some = None if labels is None else labels[rows]
+            return self.method.encode(methods.Batch(views=made, index=index[rows], ids=ids[rows], labels=some))
+
+        return encode
 
     def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
         gradients = [p.grad for p in self.method.parameters() if p.grad is not None]

@@ -167,7 +167,8 @@ class Run:
         if module.done >= self.total:
             return True
         first = module.done * self.config.accumulate
-        steps = Steps(self.train, self.loader, first, self.total * self.config.accumulate)
+        ahead = 1 if self.config.micro_batch else 2  # where memory counts, and a step is long
+        steps = Steps(self.train, self.loader, first, self.total * self.config.accumulate, ahead)
         trainer = self._trainer(watch, self.total - module.done)
 
         def stop() -> None:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from nearfar.views.arguments import check_images
-from nearfar.views.image import ImageView, apply_views
+from nearfar.views.image import Drawn, ImageView, apply_views
 
 
 def simclr(size: int, *, strength: float | None = None, blur: float | None = None) -> tuple[ImageView, ...]:
@@ -193,11 +193,16 @@ def make_views(
     check_images(images)
     if out is not None and len(out) != len(views):
         raise ValueError(f"out has {len(out)} tensors for {len(views)} views, expected one for each")
-    height, width = images.shape[2:]
-    drawn = [v.draw(len(images), height, width, view_generator(seed, step, i)) for i, v in enumerate(views)]
+    drawn = draw_views(images, views, seed=seed, step=step)
     made = [view.room(images, None if out is None else out[i]) for i, view in enumerate(views)]
     apply_views(images, views, drawn, made)
     return made
+
+
+def draw_views(images: Tensor, views: Sequence[ImageView], *, seed: int, step: int) -> list[Drawn]:
+    """All that is chance in `make_views`, for those who apply it to a few rows at a time."""
+    height, width = images.shape[2:]
+    return [v.draw(len(images), height, width, view_generator(seed, step, i)) for i, v in enumerate(views)]
 
 
 def view_generator(seed: int, step: int, index: int) -> torch.Generator:
