@@ -184,6 +184,9 @@ def test_labels_from_sub_folders_and_tables(tmp_path: Path, cache: Path) -> None
     table.write_text("\n".join([*lines, "lost.wav,no,1"]))
     found = opened(table, cache, split="speaker=1")
     assert found.labels.tolist() == [0, 1] and [skip.reason for skip in found.skipped] == ["file not found"]
+    by_name = opened(f"{table}:speaker!=1", cache)
+    assert by_name.labels.tolist() == [0, 1] and set(by_name.names).isdisjoint(found.names)
+    assert are_sounds(f"{table}:speaker=0")
 
 
 def test_what_looks_like_sounds(tmp_path: Path) -> None:

@@ -149,7 +149,8 @@ def open_sounds(
 
     Args:
         spec: "melodies" or "melodies:4000", or "spoken" (words by eSpeak NG, extra `spoken`, GPL-3); a
-            folder of .wav, .flac, .ogg or .mp3; or a table with a column of paths.
+            folder of .wav, .flac, .ogg or .mp3; or a table with a column of paths, whose name may end in
+            ":column=value" or ":column!=value", which means those rows alone.
         rate: values a second of the result.
         longest: seconds of a sound at most; of a longer one the first.
         split: a sub-folder; of a table or a pattern as in `open_source` ("speaker!=theo,george"); None takes all.
@@ -164,6 +165,8 @@ def open_sounds(
     most = None if longest is None else max(1, round(longest * rate))
     if (made := made_by_code(spec)) is not None:
         return _made(*made, rate, most, split, seed, cache_folder(cache))
+    spec, rows = tables.path_and_rows(spec)
+    split = rows or split
     wanted = Wanted(path_column, label_column, group_column, None, split, labels, False, classes)
     source = SoundSource.of(_source(Path(spec).expanduser().absolute(), str(spec), wanted, pattern))
     reader()  # what is missing is said once, and not of each file
@@ -179,11 +182,11 @@ def open_sounds(
         workers=workers,
         progress=progress,
     )
-    rows, kept = done.rows, done.kept
+    told, kept = done.rows, done.kept
     return SoundDataset(
         np.memmap(done.folder / "sounds.i16", "<i2", "r"),
-        rows["at"][kept],
-        rows["length"][kept],
+        told["at"][kept],
+        told["length"][kept],
         rate=rate,
         longest=most,
         labels=None if source.labels is None else source.labels[kept],
@@ -191,7 +194,7 @@ def open_sounds(
         groups=None if source.groups is None else source.groups[kept],
         names=[source.names[row] for row in kept],
         skipped=done.skipped,
-        clipped=[source.names[row] for row in kept if rows["clipped"][row]],
+        clipped=[source.names[row] for row in kept if told["clipped"][row]],
     )
 
 
@@ -296,7 +299,7 @@ def are_sounds(spec: str | Path) -> bool:
     >>> are_sounds("melodies:200"), are_sounds("glyphs")
     (True, False)
     """
-    path = Path(spec).expanduser()
+    path = Path(tables.path_and_rows(spec)[0]).expanduser()
     if made_by_code(spec) is not None:
         return True
     if path.is_dir():
