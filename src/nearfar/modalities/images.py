@@ -13,6 +13,7 @@ from nearfar.methods import VIEWS
 from nearfar.nn.backbones import backbone
 from nearfar.views import PRESETS, ImageView, Preparation, make_views
 from nearfar.views.grid import ROWS, view_grid
+from nearfar.views.part import Part
 
 
 class Images:
@@ -64,8 +65,10 @@ class Images:
     def options(self) -> dict[str, Any]:
         return {}
 
-    def views(self, samples: Tensor, source: Dataset, index: Tensor, *, seed: int, step: int) -> list[Tensor]:
-        return make_views(samples, self.recipes, seed=seed, step=step, out=self._room_for(samples))
+    def views(
+        self, samples: Tensor, source: Dataset, index: Tensor, *, seed: int, step: int, part: Part | None = None
+    ) -> list[Tensor]:
+        return make_views(samples, self.recipes, seed=seed, step=step, out=self._room_for(samples), part=part)
 
     def two_views(self, samples: Tensor, source: Dataset, index: Tensor, *, seed: int, step: int) -> list[Tensor]:
         recipes = self.recipes[:2] if len(self.recipes) > 1 else self.recipes * 2

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import lightning
@@ -12,8 +13,12 @@ from nearfar import data, methods
 from nearfar.config import TrainConfig
 from nearfar.methods.method import Method, Step
 from nearfar.modalities import Modality
+from nearfar.nn.share import rows_of_all, share_of
+from nearfar.scale.processes import contrast_share, encode_share
 from nearfar.train.health import not_finite
 from nearfar.train.optimisers import make_optimiser, rate_factor
+from nearfar.train.processes import rank_and_world
+from nearfar.views.part import Part
 
 
 class NotFiniteError(RuntimeError):
@@ -32,9 +37,10 @@ class Steps:
     def __iter__(self) -> Iterator[tuple[int, Tensor, Tensor]]:
         """Batch number, (B,) sample numbers, the B samples as the source gives them."""
         number = self.start
+        rank, world = rank_and_world()  # each process has its rows of every batch
         while number < self.stop:
             epoch, first = divmod(number, len(self.loader))
-            for batch in self.loader.fetched(self.source, epoch, first):
+            for batch in self.loader.fetched(self.source, epoch, first, rank=rank, world=world):
                 if number >= self.stop:
                     return
                 yield number, batch.indices, batch.x
@@ -78,12 +84,20 @@ class Pretraining(lightning.LightningModule):
 
     def training_step(self, batch: tuple[int, Tensor, Tensor], _: int) -> Tensor:
         number, index, samples = batch
-        torch.manual_seed(mixed(self.config.seed, number))  # dropout and the like
+        rank, world = rank_and_world()
+        share = share_of(len(index), samples.device) if world > 1 else None
+        # Dropout and the like. On a CPU it is drawn for the batch of all processes, on a GPU by each for its own.
+        torch.manual_seed(mixed(self.config.seed, number, 0 if samples.device.type == "cpu" else rank))
+        part = None
+        if share is not None:
+            part = Part(share.first, share.count, share.total, partial(rows_of_all, share=share))
         with torch.autocast(samples.device.type, enabled=False):
-            views = self.modality.views(samples, self.source, index, seed=self.config.seed, step=number)
+            views = self.modality.views(samples, self.source, index, seed=self.config.seed, step=number, part=part)
         labels = None if self.labels is None else self.labels[index.cpu()].to(samples.device)
         ids = self.ids[index.cpu()].to(samples.device)
-        step = self.method(methods.Batch(views=views, index=index, ids=ids, labels=labels))
+        own = methods.Batch(views=views, index=index, ids=ids, labels=labels)
+        encoded = encode_share(self.method, own, share)
+        step = contrast_share(self.method, encoded, share, by=self.config.gather)
         if not torch.isfinite(step.loss):
             raise NotFiniteError(not_finite(self.done, self._checkpoint()))
         self.last = step
@@ -123,7 +137,8 @@ class Pretraining(lightning.LightningModule):
         return float(self.optimiser.param_groups[0]["lr"]) if self.optimiser is not None else 0.0
 
 
-def mixed(seed: int, number: int) -> int:
-    """One seed from two numbers, with nothing in common between neighbours."""
-    digest = hashlib.blake2b(f"{seed}/{number}/step".encode(), digest_size=8).digest()
+def mixed(seed: int, number: int, rank: int = 0) -> int:
+    """One seed from these numbers, with nothing in common between neighbours."""
+    words = f"{seed}/{number}/step" + (f"/{rank}" if rank else "")
+    digest = hashlib.blake2b(words.encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little") >> 1
