@@ -35,7 +35,10 @@ def train(data: str | Path = "glyphs", *, out: str | Path | None = None, **setti
     """
     config: TrainConfig = build(TrainConfig, completed({"data": str(data), **settings}), "train")
     folder = free_folder(config) if out is None else Path(out)
-    if run(config, folder) is None:
+    results = run(config, folder)
+    if not is_first():
+        raise SystemExit(0)  # the first process goes on alone
+    if results is None:
         raise KeyboardInterrupt(f"stopped; go on with: nearfar train --resume {folder}")
     return load(folder)
 

@@ -127,7 +127,8 @@ class Run:
     def go(self) -> Results | None:
         """Train, evaluate, report. Returns the evaluation; None where the run was stopped before its end."""
         if not self.first:
-            return Results() if self._fit() else None
+            self._fit()
+            return Results()  # also where all were stopped: the first process says so
         self.folder.mkdir(parents=True, exist_ok=True)
         whole = self.folder / ".config.yaml"  # other processes may be reading it
         whole.write_text(self.config.to_yaml(), encoding="utf-8")

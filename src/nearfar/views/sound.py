@@ -130,7 +130,8 @@ class SoundView:
 
 def _of_all(x: Tensor, part: Part) -> tuple[Tensor, Tensor]:
     """Mean and deviation over the rows of all processes; rows are equally long."""
-    mean, squares = x.flatten(1).mean(1), x.flatten(1).var(1, correction=0)
+    mean = x.flatten(1).mean(1)
+    squares = (x.flatten(1) - mean[:, None]).square().mean(1)
     means, variances = part.gather(torch.stack([mean, squares], 1)).double().unbind(1)  # (total,), (total,)
     count = part.total * x.shape[1:].numel()
     whole = means.mean()
