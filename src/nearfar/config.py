@@ -179,6 +179,10 @@ class TrainConfig:
     device: str = "auto"  # or cpu, cuda, cuda:1, mps
     precision: Literal["32", "bf16", "fp16"] = "32"  # of the forward pass
     accumulate: int = 1  # batches to one optimiser step
+    processes: int = 1  # on each machine, one to a GPU; they share the batch, and train as one would
+    nodes: int = 1  # machines
+    strategy: Literal["ddp", "fsdp"] = "ddp"  # of several processes: each has all weights, or a part of them
+    gather: Literal["gather", "ring"] = "gather"  # all rows to each process, or keys that travel, in linear memory
     channels_last: bool = True  # memory layout of the images: faster for most convolutions
     views: str | None = None  # preset; None: the method's own
     options: dict[str, Any] = field(default_factory=dict)  # the method's hyperparameters, such as temperature
@@ -198,9 +202,15 @@ class TrainConfig:
         return kind_of(self.data, self.method, self.modality)
 
     def __post_init__(self) -> None:
-        for name in ("image_size", "epochs", "batch_size", "accumulate", "health_every", "checkpoint_every"):
+        counts = ("image_size", "epochs", "batch_size", "accumulate", "health_every", "checkpoint_every")
+        for name in (*counts, "processes", "nodes"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}, expected at least 1")
+        if self.batch_size < self.processes * self.nodes:
+            raise ValueError(
+                f"batch_size is {self.batch_size} for {self.processes * self.nodes} processes, expected a sample or "
+                "more for each: it is that of all together"
+            )
         if not self.data.strip():
             raise ValueError("data is empty, expected the name of a data set or a path")
         if self.pretrained and self.weights is not None:

@@ -10,6 +10,7 @@ from nearfar.cli.flags import describe
 from nearfar.config import TrainConfig, build, completed, nearest
 
 SHORT = {"--batch": "--batch-size", "--group": "--sources.groups"}
+MAY_CHANGE = ("epochs", "processes", "nodes")  # of a run that is resumed
 
 
 def main(arguments: list[str]) -> int:
@@ -35,23 +36,26 @@ def main(arguments: list[str]) -> int:
     from rich.console import Console
 
     from nearfar.train import free_folder, resumed, run
+    from nearfar.train.processes import is_first
 
     console = Console()
     if options.get("resume") is not None:
-        if other := sorted(set(options.as_dict()) - {"resume", "epochs"}):
+        if other := sorted(set(options.as_dict()) - {"resume", *MAY_CHANGE}):
             print(
                 f"nearfar train: --resume goes on with the run's own settings, so --{other[0]} has no place; "
-                "--epochs alone may be another",
+                "--epochs, --processes and --nodes may be others",
                 file=sys.stderr,
             )
             return 2
-        results = resumed(Path(options.resume), epochs=options.get("epochs"), console=console)
+        changed = {name: options.get(name) for name in MAY_CHANGE}
+        results = resumed(Path(options.resume), console=console, **changed)
         folder = Path(options.resume)
     else:
         config = configured(options)
         folder = free_folder(config) if options.get("out") is None else Path(options.out)
         results = run(config, folder, console=console)
-    console.print(f"run: {folder}", soft_wrap=True, markup=False, highlight=False)
+    if is_first():
+        console.print(f"run: {folder}", soft_wrap=True, markup=False, highlight=False)
     return 0 if results is not None else 130
 
 

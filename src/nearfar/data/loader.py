@@ -73,13 +73,14 @@ class Loader:
         Args:
             data: where sample numbers are looked up.
             epoch, start: as in `batches`.
-            rank, world: this process and how many there are; each takes its equal slice of the same global batch.
+            rank, world: this process and how many there are; each takes its slice of the same global batch, equal
+                slices where they can be.
             ahead: how many batches may wait in memory.
         """
         if len(data) != self.n:
             raise ValueError(f"the data has {len(data)} samples, but this loader orders {self.n}")
-        if not 0 <= rank < world or self.batch_size % world:
-            raise ValueError(f"batch size {self.batch_size} cannot be shared as rank {rank} of {world} processes")
+        if not 0 <= rank < world:
+            raise ValueError(f"rank is {rank} of {world} processes, expected from 0 to {world - 1}")
 
         def fetch(step: int, indices: Tensor) -> Batch:
             mine = indices.tensor_split(world)[rank]

@@ -31,10 +31,12 @@ from nearfar.methods import METHODS, Method
 from nearfar.modalities import Images, modality_of, settled
 from nearfar.report import write_report
 from nearfar.report.figures import FIGURES, draw_curves
+from nearfar.scale.processes import check_ring
 from nearfar.train import checkpoint
 from nearfar.train.advice import advise
 from nearfar.train.health import Verdict
 from nearfar.train.module import NotFiniteError, Pretraining, Steps
+from nearfar.train.processes import as_launched, is_first, part_ways, strategy
 from nearfar.train.readout import Readout
 from nearfar.train.watch import Watch, stopping
 
@@ -56,8 +58,9 @@ class Run:
     """
 
     def __init__(self, config: TrainConfig, folder: Path, *, resume: bool, console: Console) -> None:
-        config = settled(config)
-        self.config, self.folder, self.console = config, folder, console
+        self.first = is_first()  # of several processes: it alone writes and speaks
+        config = as_launched(settled(config))
+        self.config, self.folder, self.console = config, folder, console if self.first else Console(quiet=True)
         self.device = find_device(config.device)
         check_possible(config, self.device)
         self.modality = modality_of(config)
@@ -72,6 +75,8 @@ class Run:
                 f"{config.accumulate} batches; lower --accumulate"
             )
         self.method = build_method(config, len(self.train))
+        if config.gather == "ring":
+            check_ring(self.method)
         self.fingerprint = fingerprint(self.train)
         self.state = self._restore() if resume else None
         self._listed = 0  # of what could not be used
@@ -121,8 +126,13 @@ class Run:
 
     def go(self) -> Results | None:
         """Train, evaluate, report. Returns the evaluation; None where the run was stopped before its end."""
+        if not self.first:
+            self._fit()
+            return Results()  # also where all were stopped: the first process says so
         self.folder.mkdir(parents=True, exist_ok=True)
-        (self.folder / "config.yaml").write_text(self.config.to_yaml(), encoding="utf-8")
+        whole = self.folder / ".config.yaml"  # other processes may be reading it
+        whole.write_text(self.config.to_yaml(), encoding="utf-8")
+        whole.replace(self.folder / "config.yaml")
         (self.folder / "environment.json").write_text(json.dumps(environment(self.device), indent=1))
         self._list_skipped()
         self._tell(self.modality.show(self.train, self.folder))
@@ -178,10 +188,13 @@ class Run:
         try:
             with stopping(stop):
                 trainer.fit(module, train_dataloaders=steps)
+            part_ways()
         except SIGTERMException:  # Lightning's way to end; the step before it is saved
             watch.stopped = True
         except NotFiniteError as error:
             watch.say(Verdict("error", "not_finite", str(error)), module.done)
+            if not self.first:
+                raise SystemExit(1) from error  # the first process says it
             raise
         if module.done < self.total:
             folder = shlex.quote(str(self.folder))
@@ -191,7 +204,7 @@ class Run:
 
     def _trainer(self, watch: Watch, steps: int) -> lightning.Trainer:
         logger = None
-        if self.config.tensorboard:
+        if self.config.tensorboard and self.first:
             from lightning.pytorch.loggers import TensorBoardLogger
 
             done = self.total - steps
@@ -203,7 +216,9 @@ class Run:
         warnings.filterwarnings("ignore", module="lightning.*")
         return lightning.Trainer(
             accelerator="gpu" if self.device.type == "cuda" else self.device.type,
-            devices=1,
+            devices=self.config.processes,
+            num_nodes=self.config.nodes,
+            strategy=strategy(self.config, self.device.type, idle=self.method.idle),
             precision=_PRECISION[self.config.precision],  # type: ignore[arg-type]
             max_steps=steps,
             accumulate_grad_batches=self.config.accumulate,
@@ -307,6 +322,11 @@ def check_possible(config: TrainConfig, device: torch.device) -> None:
     if config.precision == "fp16" and device.type == "cpu":
         raise ValueError(
             "precision fp16 needs a GPU: there is no float16 training on a CPU; set --precision bf16 or 32"
+        )
+    if config.strategy == "fsdp":
+        raise ValueError(
+            "strategy fsdp is not supported: momentum networks and checkpoints need whole weights on a process; set "
+            "--strategy ddp, which holds them"
         )
     if config.tensorboard and importlib.util.find_spec("tensorboard") is None:
         raise ModuleNotFoundError(

@@ -16,21 +16,24 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from nearfar.nn.share import most_of_all
 from nearfar.train import checkpoint
 from nearfar.train.health import Verdict, judge, measure
 from nearfar.train.module import Pretraining
+from nearfar.train.processes import is_first
 from nearfar.train.readout import Readout
 
 _MARK = {"good": "[green]✓[/]", "note": "[cyan]·[/]", "warning": "[yellow]![/]", "error": "[red]✗[/]"}
 
 
 class Watch(lightning.Callback):
-    """Looks after every step and acts on a few of them."""
+    """Looks after every step and acts on a few of them; of several processes the first alone writes and speaks."""
 
     def __init__(
         self, folder: Path, readout: Readout | None, steps_per_epoch: int, console: Console, data: str
     ) -> None:
         self.data = data  # which data the run is on
+        self.first = is_first()
         self.folder, self.readout, self.steps_per_epoch, self.console = folder, readout, steps_per_epoch, console
         self.stopped = False
         self.best: float | None = None
@@ -55,7 +58,8 @@ class Watch(lightning.Callback):
         assert isinstance(module, Pretraining)
         if self._scaler:
             trainer.precision_plugin.load_state_dict(self._scaler)
-        self._bar.start()
+        if self.first:
+            self._bar.start()
         self._task = self._bar.add_task("", total=module.total, completed=module.done, state="")
         self._since = (module.done, time.perf_counter())
 
@@ -65,6 +69,15 @@ class Watch(lightning.Callback):
         assert isinstance(module, Pretraining) and module.last is not None
         if (batch_idx + 1) % module.config.accumulate:
             return
+        if trainer.world_size > 1:  # who was asked to stop tells the others, and all stop after the same step
+            self.stopped = bool(most_of_all(int(self.stopped), module.device))
+        if self.stopped:
+            trainer.should_stop = True
+        if self.first:
+            self._act(module)
+
+    def _act(self, module: Pretraining) -> None:
+        assert module.last is not None
         done, last = module.done, module.done == module.total
         loss = float(module.last.loss.detach())
         self._bar.update(
@@ -77,8 +90,6 @@ class Watch(lightning.Callback):
             self._look(module, loss, knn=True)
         if done % module.config.checkpoint_every == 0 or epoch_ends or last or self.stopped:
             self.save(module)
-        if self.stopped:
-            trainer.should_stop = True
 
     def on_train_end(self, trainer: lightning.Trainer, module: lightning.LightningModule) -> None:
         self._bar.stop()
@@ -94,6 +105,8 @@ class Watch(lightning.Callback):
         """Take up a run where a checkpoint left it; what was logged after that is forgotten."""
         module.done, module.optimiser_state, self.best = state["step"], state["optimizer"], state["best"]
         self._scaler = state["scaler"]
+        if not self.first:
+            return
         log, said = self.folder / "metrics.jsonl", self.folder / "verdicts.json"
         if log.exists():
             lines = [line for line in log.read_text(encoding="utf-8").splitlines() if _step_of(line) <= module.done]
@@ -115,7 +128,7 @@ class Watch(lightning.Callback):
 
     def say(self, verdict: Verdict, step: int) -> None:
         """Tell a verdict once, and again only when its level changes."""
-        if self._said.get(verdict.name) == verdict.level:
+        if not self.first or self._said.get(verdict.name) == verdict.level:
             return
         self._said[verdict.name] = verdict.level
         self.verdicts.append({"step": step, "level": verdict.level, "text": verdict.text})
