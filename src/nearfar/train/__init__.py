@@ -13,6 +13,7 @@ from nearfar.config import DataConfig, OptimizerConfig, TrainConfig, build, comp
 from nearfar.evaluate import Results
 from nearfar.export.model import Loaded, load
 from nearfar.train.run import Run
+from nearfar.train.watch import ending
 
 __all__ = ["DataConfig", "Encoder", "OptimizerConfig", "Results", "Run", "TrainConfig", "load", "run", "train"]
 
@@ -31,6 +32,7 @@ def train(data: str | Path = "glyphs", *, out: str | Path | None = None, **setti
 
     Raises:
         KeyboardInterrupt: where the run was stopped before its end, after a checkpoint was written.
+        SystemExit: with status 0, where SIGTERM stopped it.
     """
     config: TrainConfig = build(TrainConfig, completed({"data": str(data), **settings}), "train")
     folder = free_folder(config) if out is None else Path(out)
@@ -45,7 +47,8 @@ def run(config: TrainConfig, folder: Path, *, resume: bool = False, console: Con
         raise FileExistsError(f"{folder} holds a run already; nearfar train --resume {folder} goes on with it")
     if folder.exists() and not folder.is_dir():
         raise FileExistsError(f"{folder} is a file, expected a folder for the run")
-    return Run(config, folder, resume=resume, console=console or Console()).go()
+    with ending():
+        return Run(config, folder, resume=resume, console=console or Console()).go()
 
 
 def resumed(folder: Path, *, epochs: int | None = None, console: Console | None = None) -> Results | None:

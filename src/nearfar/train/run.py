@@ -6,6 +6,7 @@ import json
 import logging
 import platform
 import shlex
+import signal
 import time
 import warnings
 from collections.abc import Callable
@@ -22,6 +23,7 @@ from torch import Tensor
 import nearfar
 from nearfar.config import TrainConfig, nearest
 from nearfar.data import Dataset, Loader, fingerprint, has_splits
+from nearfar.data.cache import replacing
 from nearfar.data.groups import held_out
 from nearfar.evaluate import Results, calibrated, embed, evaluate, find_neighbours
 from nearfar.evaluate.parts import named
@@ -104,10 +106,17 @@ class Run:
             bank = self.train.subset(torch.linspace(0, len(self.train) - 1, min(_BANK, len(self.train))).long())
         return Readout(self.validation, bank, self.modality)
 
-    def _restore(self) -> dict[str, Any]:
+    def _restore(self) -> dict[str, Any] | None:
+        """The state to go on from; None where the run was killed before its first checkpoint."""
+        if not any((self.folder / "checkpoints").glob("step-*")) and not (self.folder / CARD).exists():
+            self.console.print("there is no checkpoint yet; the run begins at step 0")
+            for name in ("metrics.jsonl", "verdicts.json"):
+                (self.folder / name).unlink(missing_ok=True)
+            return None
         state, path, broken = checkpoint.load_newest(self.folder / "checkpoints")
         for file in broken:
             self.console.print(f"[yellow]{file.name} cannot be read; going on from {path.name}[/]")
+        checkpoint.set_aside(broken)
         if state.get("data", self.fingerprint) != self.fingerprint:
             raise ValueError(
                 f"the data of {self.folder} have changed since {path.name} was written: {self.config.data} now has "
@@ -122,7 +131,8 @@ class Run:
     def go(self) -> Results | None:
         """Train, evaluate, report. Returns the evaluation; None where the run was stopped before its end."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        (self.folder / "config.yaml").write_text(self.config.to_yaml(), encoding="utf-8")
+        with replacing(self.folder / "config.yaml") as fresh:  # whole or not at all: `resumed` begins with it
+            fresh.write_text(self.config.to_yaml(), encoding="utf-8")
         (self.folder / "environment.json").write_text(json.dumps(environment(self.device), indent=1))
         self._list_skipped()
         self._tell(self.modality.show(self.train, self.folder))
@@ -170,8 +180,11 @@ class Run:
         steps = Steps(self.train, self.loader, first, self.total * self.config.accumulate)
         trainer = self._trainer(watch, self.total - module.done)
 
-        def stop() -> None:
-            watch.stopped = True
+        asked = 0
+
+        def stop(number: int) -> None:
+            nonlocal asked
+            watch.stopped, asked = True, number
             self.console.print("stopping after this step")
 
         try:
@@ -182,9 +195,14 @@ class Run:
         except NotFiniteError as error:
             watch.say(Verdict("error", "not_finite", str(error)), module.done)
             raise
+        except Exception:  # of loading, of the disk, of the device: the command says which in its last line
+            self._tell(f"ended at step {module.done} of {self.total}; the last good checkpoint is {self._newest()}")
+            raise
         if module.done < self.total:
             folder = shlex.quote(str(self.folder))
             self._tell(f"stopped at step {module.done} of {self.total}; go on with: nearfar train --resume {folder}")
+            if asked == signal.SIGTERM:
+                raise SystemExit(0)  # not an error: a scheduler that wants the machine back starts the run again
             return False
         return True
 
