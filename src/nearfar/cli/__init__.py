@@ -13,6 +13,7 @@ COMMANDS = {
     "search": "the images most like one, with a contact sheet",
     "duplicates": "near-duplicate groups in a file of embeddings",
     "doctor": "duplicates, broken files, sizes, balance and leaks of a data set, before a run",
+    "shard": "images as WebDataset's tar files, for data beyond one disk",
     "export": "the encoder for other programs: ONNX, torch, timm, Hugging Face",
     "check": "is the machine right, and are loss and gradient exact here?",
 }

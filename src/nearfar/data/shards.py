@@ -5,62 +5,39 @@ import json
 import os
 import re
 import tarfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, BinaryIO
+
+import torch
 
 from nearfar.data.annotations import SPLITS
 from nearfar.data.cache import replacing
 from nearfar.data.columns import nearest
 from nearfar.data.dataset import Skipped
 from nearfar.data.decode import SUFFIXES
+from nearfar.data.members import Members, Place
+from nearfar.data.retry import retried
 from nearfar.data.rows import Wanted, samples
 from nearfar.data.sources import Source, from_samples
 from nearfar.data.tables import from_records
 
 TEXTS = {"txt": "caption", "text": "caption", "caption": "caption", "cls": "label"}  # what a member states, by suffix
 LARGEST_TEXT = 1 << 20  # bytes of a member that is not a picture
+INDEX = "index.json"  # beside shards that `write_shards` made: how many samples each has
 BLOCK = 512  # bytes of a tar's header
-VERSION = 1  # of the index; raise it when the same shard is read otherwise
+VERSION = 2  # of the index; raise it when the same shard is read otherwise
 
 
-@dataclass(frozen=True)
-class Place:
-    """Where a member's bytes are, in which state of the shard."""
-
-    shard: Path
-    start: int
-    size: int
-    state: str
-
-    def read(self) -> bytes:
-        with self.shard.open("rb") as file:
-            file.seek(self.start)
-            return file.read(self.size)
-
-
-@dataclass
+@dataclass(slots=True)
 class Sample:
     """What the members of one stem state."""
 
     name: str
     picture: Place | None = None
     stated: dict[str, object] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Members:
-    """Pictures by number, read out of their shards when they are needed; nothing is unpacked to the disk."""
-
-    places: Sequence[Place]
-
-    def __len__(self) -> int:
-        return len(self.places)
-
-    def __getitem__(self, index: int, /) -> bytes:
-        return self.places[index].read()
 
 
 def shard_source(spec: str | Path, wanted: Wanted, index: Path | None = None) -> Source:
@@ -78,24 +55,58 @@ def shard_source(spec: str | Path, wanted: Wanted, index: Path | None = None) ->
     found: list[Sample] = []
     skipped: list[Skipped] = []
     above = os.path.commonpath([file.absolute().parent for file in files])
+    counts: dict[Path, int] = {}
     for file in files:
         inside, faults = _indexed(file.absolute(), file.absolute().relative_to(above).as_posix(), index)
         found += inside
         skipped += faults
+        counts[file.absolute()] = -1 if faults else len(inside)  # -1: what is wrong with it is told already
+    skipped += missing_of(counts, whole=Path(spec).expanduser().is_dir() and wanted.split is None)
     pictures = [sample.picture for sample in found if sample.picture is not None]
     skipped += [Skipped(sample.name, "no picture among its members") for sample in found if sample.picture is None]
     if not pictures:
         first = f"; the first, {skipped[0].path}: {skipped[0].reason}" if skipped else ""
         raise ValueError(f"there is no sample in {len(files)} shards of {spec}{first}")
     records = [{**sample.stated, "__path__": sample.name} for sample in found if sample.picture is not None]
-    kept = samples(from_records(records), replace(wanted, split=None, path="__path__"), f"{spec}")
+    classes = wanted.classes or _classes(counts, {record.get("label") for record in records})
+    kept = samples(from_records(records), replace(wanted, split=None, path="__path__", classes=classes), f"{spec}")
     places = [pictures[row] for row in kept.rows]
+    number_of = {file: number for number, file in enumerate(counts)}
     return from_samples(
         f"shards {_absolute(spec)}" + (f" ({wanted.split})" if wanted.split else ""),
         replace(kept, skipped=[*skipped, *kept.skipped]),
         load=lambda: Members(places),
         versions=[f"{place.state} {place.start} {place.size}" for place in places],
+        parts=torch.tensor([number_of[place.shard] for place in places], dtype=torch.int32),
     )
+
+
+def _classes(files: Iterable[Path], labels: set[object]) -> list[str] | None:
+    """The names in the lists beside the shards, in their order: a class of which there is no sample has its number."""
+    found: list[list[str]] = []
+    for folder in dict.fromkeys(file.parent for file in files):
+        with suppress(OSError, ValueError, TypeError, KeyError):
+            found.append([str(name) for name in json.loads((folder / INDEX).read_text(encoding="utf-8"))["classes"]])
+    same = bool(found) and all(names == found[0] for names in found)
+    return found[0] if same and {str(label) for label in labels if label is not None} <= set(found[0]) else None
+
+
+def missing_of(counts: dict[Path, int], *, whole: bool) -> list[Skipped]:
+    """What the lists beside the shards name, and is not there.
+
+    Args:
+        counts: samples found in each file; -1 where it is known why some are missing.
+        whole: every shard of the folders should be among them.
+    """
+    lost: list[Skipped] = []
+    for folder in dict.fromkeys(file.parent for file in counts):
+        with suppress(OSError, ValueError, TypeError, KeyError, AttributeError):  # no list, or another program's
+            for entry in json.loads((folder / INDEX).read_text(encoding="utf-8"))["shards"]:
+                file, stated = folder / str(entry["file"]), int(entry["samples"])
+                there = counts.get(file, 0 if whole and not file.exists() else -1)
+                if 0 <= there < stated:
+                    lost.append(Skipped(str(file), f"{there:,} of the {stated:,} samples that {INDEX} names are there"))
+    return lost
 
 
 def is_shards(spec: str | Path) -> bool:
@@ -119,7 +130,8 @@ def shard_files(spec: str | Path, split: str | None = None) -> list[Path]:
     """The tar files that a spec names, sorted, those of a split alone."""
     folder = Path(spec).expanduser()
     if folder.is_dir():
-        files = sorted([*folder.glob("*.tar"), *(file for split in SPLITS for file in (folder / split).glob("*.tar"))])
+        places = [folder, *(folder / split for split in SPLITS)]
+        files = sorted(file for place in places for file in place.glob("*.tar") if not file.name.startswith("."))
     else:
         files = [file for pattern in expanded(str(folder)) for file in _matching(pattern)]
     if not files:
@@ -170,7 +182,7 @@ def _absolute(spec: str | Path) -> Path:
 def _indexed(file: Path, title: str, index: Path | None) -> tuple[list[Sample], list[Skipped]]:
     """What is in a shard, from the index that an earlier look at the same file left, where there is one."""
     try:
-        state = file.stat()
+        state = retried(file.stat)
     except OSError as error:
         return [], [
             Skipped(str(file), "file not found" if isinstance(error, FileNotFoundError) else str(error.strerror))
@@ -181,7 +193,10 @@ def _indexed(file: Path, title: str, index: Path | None) -> tuple[list[Sample], 
     if stored is not None:
         with suppress(OSError, ValueError, TypeError, KeyError):  # not there yet, or damaged
             return _from_json(json.loads(stored.read_text()), file, version)
-    found, skipped = _read_shard(file, title, version)
+    try:
+        found, skipped = retried(lambda: _read_shard(file, title, version))
+    except OSError as error:  # nothing is noted: the next look may see more
+        return [], [Skipped(str(file), error.strerror or str(error))]
     if stored is not None and found:
         stored.parent.mkdir(parents=True, exist_ok=True)
         with replacing(stored) as fresh:
@@ -224,9 +239,8 @@ def _read_shard(file: Path, title: str, version: str) -> tuple[list[Sample], lis
                     raw,
                     skipped,
                 )
-    except (OSError, tarfile.TarError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else f"not a readable tar: {error}"
-        skipped.append(Skipped(str(file), reason))
+    except tarfile.TarError as error:
+        skipped.append(Skipped(str(file), f"not a readable tar: {error}"))
     return list(found.values()), skipped
 
 
@@ -263,6 +277,9 @@ def _add(sample: Sample, name: str, kind: str, place: Place, raw: BinaryIO, skip
             return
         raw.seek(place.start)
         text = raw.read(place.size).decode(errors="surrogateescape").removeprefix("\ufeff")
+        if last == "cls":
+            sample.stated.setdefault("label", text.strip())
+            return
         if last in TEXTS:
             sample.stated[TEXTS[last]] = text.strip()
             return
@@ -271,6 +288,8 @@ def _add(sample: Sample, name: str, kind: str, place: Place, raw: BinaryIO, skip
         except (ValueError, RecursionError):
             record = None
         if isinstance(record, dict):
-            sample.stated = {str(key): value for key, value in record.items()} | sample.stated
+            # A label in words is worth more than the number in .cls; a caption of its own file more than one in here.
+            said = {key: value for key, value in sample.stated.items() if key != "label" or "label" not in record}
+            sample.stated = {str(key): value for key, value in record.items()} | said
         else:
             skipped.append(Skipped(name, "not a JSON object"))

@@ -65,7 +65,10 @@ class Run:
         self.modality = modality_of(config)
         build_method(config, samples=_VALIDATION)  # what cannot be built is told before the data are read
         self.train, self.validation, self.test = self._open()
-        self.loader = Loader(len(self.train), config.batch_size, config.seed)
+        parts = getattr(self.train, "parts", None)
+        self.loader = Loader(
+            len(self.train), config.batch_size, config.seed, parts=parts, window=config.sources.shuffle
+        )
         self.steps_per_epoch = max(1, len(self.loader) // config.accumulate)
         self.total = config.epochs * len(self.loader) // config.accumulate
         if self.total < 1:
