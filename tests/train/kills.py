@@ -15,14 +15,14 @@ import torch
 
 from nearfar.train import checkpoint
 
-PROGRAM = "from tests.train.kills import forked; import sys; forked(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))"
+PROGRAM = "from tests.train.kills import forked; import sys; forked(sys.argv[1], *map(int, sys.argv[2:]))"
 
 
 def killed_again_and_again(
-    folder: Path, *, kills: int, seed: int
+    folder: Path, *, kills: int, seed: int, epochs: int = 4
 ) -> tuple[int, dict[str, torch.Tensor], dict[str, torch.Tensor]]:
     """How often a run was killed, the last state of one that never was, and of the one that was."""
-    words = [sys.executable, "-c", PROGRAM, str(folder), str(kills), str(seed)]
+    words = [sys.executable, "-c", PROGRAM, str(folder), str(kills), str(seed), str(epochs)]
     root = Path(__file__).parents[2]
     done = subprocess.run(words, cwd=root, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
@@ -38,14 +38,14 @@ def flat(state: dict[str, object]) -> dict[str, torch.Tensor]:
     return {**state["method"], **inside}  # type: ignore[dict-item]
 
 
-def forked(folder: str, kills: int, seed: int) -> None:
+def forked(folder: str, kills: int, seed: int, epochs: int) -> None:
     """Run "whole" once; then "killed" until it has been killed so often, and to its end."""
     from nearfar.train import resumed, run
     from nearfar.train.run import Run
     from tests.train.runs import QUIET, config
 
     Run._evaluate = lambda self: None  # type: ignore[method-assign,assignment,return-value]
-    settings = config("moco", data="glyphs:200", epochs=4, checkpoint_every=3)
+    settings = config("moco", data="glyphs:200", epochs=epochs, checkpoint_every=3)
     begun = time.monotonic()
     run(settings, Path(folder) / "whole", console=QUIET)
     taken = time.monotonic() - begun

@@ -59,7 +59,9 @@ def run(command: str, arguments: list[str]) -> int:
     except KeyboardInterrupt:
         print("nearfar: interrupted", file=sys.stderr)
         return 130
-    except Exception as error:
+    except (SystemExit, GeneratorExit):
+        raise
+    except BaseException as error:  # a panic of a Rust library is no Exception
         if debug:
             raise
         print(f"nearfar {command}: {' '.join(str(error).split()) or type(error).__name__}", file=sys.stderr)

@@ -8,6 +8,7 @@ import tarfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -20,12 +21,15 @@ from nearfar.data.dataset import Skipped
 from nearfar.data.decode import SUFFIXES
 from nearfar.data.members import Members, Place
 from nearfar.data.retry import retried
-from nearfar.data.rows import Wanted, samples
+from nearfar.data.rows import CAPTIONS, GROUPS, LABELS, Wanted, samples
 from nearfar.data.sources import Source, from_samples
 from nearfar.data.tables import from_records
 
 TEXTS = {"txt": "caption", "text": "caption", "caption": "caption", "cls": "label"}  # what a member states, by suffix
 LARGEST_TEXT = 1 << 20  # bytes of a member that is not a picture
+LARGEST_PICTURE = 1 << 29  # bytes of one that is
+MOST_KEYS = 1000  # in all the .json of a data set; of more, those that mean something here
+MOST_SHARDS = 1_000_000  # that a pattern may name
 INDEX = "index.json"  # beside shards that `write_shards` made: how many samples each has
 BLOCK = 512  # bytes of a tar's header
 VERSION = 2  # of the index; raise it when the same shard is read otherwise
@@ -68,6 +72,9 @@ def shard_source(spec: str | Path, wanted: Wanted, index: Path | None = None) ->
         first = f"; the first, {skipped[0].path}: {skipped[0].reason}" if skipped else ""
         raise ValueError(f"there is no sample in {len(files)} shards of {spec}{first}")
     records = [{**sample.stated, "__path__": sample.name} for sample in found if sample.picture is not None]
+    if len({name for record in records for name in record}) > MOST_KEYS:
+        known = {"__path__", wanted.label, wanted.group, wanted.caption, *LABELS, *GROUPS, *CAPTIONS}
+        records = [{name: value for name, value in record.items() if name in known} for record in records]
     classes = wanted.classes or _classes(counts, {record.get("label") for record in records})
     kept = samples(from_records(records), replace(wanted, split=None, path="__path__", classes=classes), f"{spec}")
     places = [pictures[row] for row in kept.rows]
@@ -133,7 +140,10 @@ def shard_files(spec: str | Path, split: str | None = None) -> list[Path]:
         places = [folder, *(folder / split for split in SPLITS)]
         files = sorted(file for place in places for file in place.glob("*.tar") if not file.name.startswith("."))
     else:
-        files = [file for pattern in expanded(str(folder)) for file in _matching(pattern)]
+        patterns = list(islice(expanded(str(folder)), MOST_SHARDS + 1))
+        if len(patterns) > MOST_SHARDS:
+            raise ValueError(f"{str(spec)!r} names more than {MOST_SHARDS:,} shards; is the pattern right?")
+        files = [file for pattern in patterns for file in _matching(pattern)]
     if not files:
         raise FileNotFoundError(f"there is no .tar file {str(spec)!r}; is the pattern right?")
     if split is None:
@@ -158,11 +168,11 @@ def expanded(pattern: str) -> Iterator[str]:
         return
     span = re.fullmatch(r"(\d+)\.\.(\d+)", found[1])
     if span is None:
-        choices = found[1].split(",")
+        choices: Iterable[str] = found[1].split(",")
     else:
         first, last = int(span[1]), int(span[2])
         step = 1 if last >= first else -1
-        choices = [f"{number:0{len(span[1])}d}" for number in range(first, last + step, step)]
+        choices = (f"{number:0{len(span[1])}d}" for number in range(first, last + step, step))
     for choice in choices:
         yield from expanded(pattern[: found.start()] + choice + pattern[found.end() :])
 
@@ -246,19 +256,25 @@ def _read_shard(file: Path, title: str, version: str) -> tuple[list[Sample], lis
 
 def _members(tar: tarfile.TarFile, raw: BinaryIO, name: str, skipped: list[Skipped]) -> Iterator[tarfile.TarInfo]:
     """Members that are whole; a shard that ends or breaks before its end is listed."""
-    fault, size = "", raw.seek(0, os.SEEK_END)
+    fault, size, before = "", raw.seek(0, os.SEEK_END), -1
     try:
         while (member := tar.next()) is not None:
-            if member.offset_data + member.size > size:
-                fault = f"cut short inside {member.name}"
+            if member.size < 0 or tar.offset <= before:  # which would lead back, without end
+                fault = f"broken at byte {max(before, 0):,}"
                 break
+            if member.offset_data + member.size > size:
+                fault = f"cut short inside {member.name[:200]}"
+                break
+            before = tar.offset
             yield member
             tar.members = []  # type: ignore[attr-defined]  # else it remembers every one of them
         else:
             raw.seek(tar.offset)  # tarfile takes a broken header for the end
             fault = f"broken at byte {tar.offset:,}" if any(raw.read(BLOCK)) else ""
-    except tarfile.TarError as error:
-        fault = f"cut short ({error})"
+    except OSError:
+        raise
+    except Exception as error:  # headers of strangers: numbers that are none, names of names of names, no memory
+        fault = f"cut short ({error})" if isinstance(error, tarfile.TarError) else "broken, with a header of nonsense"
     if fault:
         skipped.append(Skipped(name, f"{fault}; what came before is kept"))
 
@@ -266,7 +282,9 @@ def _members(tar: tarfile.TarFile, raw: BinaryIO, name: str, skipped: list[Skipp
 def _add(sample: Sample, name: str, kind: str, place: Place, raw: BinaryIO, skipped: list[Skipped]) -> None:
     """What one member states of its sample."""
     last = kind.rpartition(".")[2]
-    if f".{last}" in SUFFIXES:
+    if f".{last}" in SUFFIXES and place.size > LARGEST_PICTURE:
+        skipped.append(Skipped(name, f"{place.size:,} bytes of picture, more than {LARGEST_PICTURE:,}"))
+    elif f".{last}" in SUFFIXES:
         if sample.picture is None:
             sample.name, sample.picture = name, place
         else:

@@ -101,7 +101,7 @@ class Source:
 def _file_state(path: Path) -> bytes:
     try:
         state = path.stat()
-    except OSError:
+    except (OSError, ValueError):  # ValueError: a name with a zero byte
         return os.fsencode(path) + b"\0missing"
     return os.fsencode(path) + f"\0{state.st_size}\0{state.st_mtime_ns}".encode()
 
@@ -154,6 +154,7 @@ def open_source(
         return folder_source(path, labels=bool(labels), classes=classes, split=split)
     if not path.exists():
         raise FileNotFoundError(f"there is no file or folder {str(spec)!r}")
+    tables.regular(path)
     kind, part = path.suffix.lower(), f" ({split})" if split else ""
     if kind in tables.READERS:
         found = tables.read(path, wanted)
