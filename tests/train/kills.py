@@ -38,6 +38,11 @@ def flat(state: dict[str, object]) -> dict[str, torch.Tensor]:
     return {**state["method"], **inside}  # type: ignore[dict-item]
 
 
+def newest(run: Path) -> int:
+    """The step of the newest checkpoint, 0 where there is none."""
+    return max((int(path.stem.split("-")[1]) for path in checkpoint.numbered(run / "checkpoints")), default=0)
+
+
 def forked(folder: str, kills: int, seed: int, epochs: int) -> None:
     """Run "whole" once; then "killed" until it has been killed so often, and to its end."""
     from nearfar.train import resumed, run
@@ -48,7 +53,7 @@ def forked(folder: str, kills: int, seed: int, epochs: int) -> None:
     settings = config("moco", data="glyphs:200", epochs=epochs, checkpoint_every=3)
     begun = time.monotonic()
     run(settings, Path(folder) / "whole", console=QUIET)
-    taken = time.monotonic() - begun
+    taken, total = time.monotonic() - begun, newest(Path(folder) / "whole")
     chance, count, place = random.Random(seed), 0, Path(folder) / "killed"
     while True:
         child = os.fork()
@@ -63,7 +68,10 @@ def forked(folder: str, kills: int, seed: int, epochs: int) -> None:
                 print(repr(error), file=sys.stderr)
                 os._exit(1)
         if count < kills:
-            time.sleep(chance.uniform(0.0, max(2 * taken / kills, 0.2 * taken)))
+            # At a random moment, and not later than a step by which each of the kills has its turn before the end.
+            late, enough = time.monotonic() + chance.uniform(0.0, 0.5 * taken), total * (count + 1) / (kills + 4)
+            while time.monotonic() < late and newest(place) < enough:
+                time.sleep(0.005)
             if os.waitpid(child, os.WNOHANG) != (0, 0):
                 break  # it came to its end, or to an error
             os.kill(child, signal.SIGKILL)

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from nearfar.config import OptimizerConfig, TrainConfig
 from nearfar.modalities.images import Images
-from nearfar.train import checkpoint, resumed
+from nearfar.train import checkpoint, resumed, run
 from nearfar.train.module import NotFiniteError
 from nearfar.train.run import Run
 from nearfar.train.watch import stopping
@@ -267,8 +267,10 @@ def test_a_second_sigterm_ends_at_once_and_what_comes_within_a_second_is_the_fir
 def test_sigterm_outside_of_training_ends_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = signal.getsignal(signal.SIGTERM)
     monkeypatch.setattr(Run, "go", lambda self: os.kill(os.getpid(), signal.SIGTERM))
-    from nearfar.train import run
-
-    with pytest.raises(SystemExit) as ended:
-        run(config("simclr"), tmp_path, console=QUIET)
-    assert ended.value.code == 0 and signal.getsignal(signal.SIGTERM) is before
+    console = Console(record=True, width=200, file=io.StringIO())
+    for words in ("start it once more", f"go on with: nearfar train --resume {tmp_path}"):
+        with pytest.raises(SystemExit) as ended:
+            run(config("simclr"), tmp_path, console=console)
+        assert ended.value.code == 0 and signal.getsignal(signal.SIGTERM) is before
+        assert f"ended by SIGTERM outside of the steps; {words}" in console.export_text()
+        (tmp_path / "config.yaml").write_text("")

@@ -1,5 +1,6 @@
 """Training: the only room that imports Lightning."""
 
+import shlex
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -47,8 +48,15 @@ def run(config: TrainConfig, folder: Path, *, resume: bool = False, console: Con
         raise FileExistsError(f"{folder} holds a run already; nearfar train --resume {folder} goes on with it")
     if folder.exists() and not folder.is_dir():
         raise FileExistsError(f"{folder} is a file, expected a folder for the run")
-    with ending():
-        return Run(config, folder, resume=resume, console=console or Console()).go()
+    speaker = console or Console()
+
+    def tell() -> None:
+        begun = (folder / "config.yaml").exists()
+        how = f"go on with: nearfar train --resume {shlex.quote(str(folder))}" if begun else "start it once more"
+        speaker.print(f"ended by SIGTERM outside of the steps; {how}", soft_wrap=True, markup=False, highlight=False)
+
+    with ending(tell):
+        return Run(config, folder, resume=resume, console=speaker).go()
 
 
 def resumed(folder: Path, *, epochs: int | None = None, console: Console | None = None) -> Results | None:

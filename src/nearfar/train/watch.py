@@ -193,11 +193,16 @@ def stopping(on_stop: Callable[[int], None]) -> Iterator[None]:
 
 
 @contextmanager
-def ending() -> Iterator[None]:
-    """Outside of the steps SIGTERM ends the process with status 0: what is finished is on the disk already."""
+def ending(tell: Callable[[], None]) -> Iterator[None]:
+    """Outside of the steps SIGTERM ends the process with status 0: what is finished is on the disk already.
+
+    Args:
+        tell: says how to go on.
+    """
 
     def handle(number: int, frame: FrameType | None) -> None:
         signal.signal(number, signal.SIG_DFL)  # a second one ends at once
+        tell()
         raise SystemExit(0)
 
     with handling(handle, signal.SIGTERM):
