@@ -24,12 +24,17 @@ class _Summed:
 
     def __init__(self, file: FileIO) -> None:
         self.file, self.sum = file, hashlib.blake2b(digest_size=_DIGEST)
+        self.fault: OSError | None = None
 
     def write(self, part: bytes) -> int:
         self.sum.update(part)
         left = memoryview(part)
-        while len(left):  # a disk that is almost full takes a part, and refuses the next
-            left = left[self.file.write(left) :]
+        try:
+            while len(left):  # a disk that is almost full takes a part, and refuses the next
+                left = left[self.file.write(left) :]
+        except OSError as error:
+            self.fault = error
+            raise
         return len(part)
 
     def flush(self) -> None:
@@ -43,7 +48,10 @@ def save(state: dict[str, Any], path: Path) -> None:
     try:
         with unfinished.open("wb", buffering=0) as file:
             summed = _Summed(file)
-            torch.save(state, summed)  # type: ignore[arg-type]  # it needs no more of a file than to write to it
+            try:
+                torch.save(state, summed)  # type: ignore[arg-type]  # it needs no more of a file than to write to it
+            except RuntimeError:  # which torch makes of a write that failed
+                raise summed.fault or RuntimeError(f"the checkpoint {path} could not be written") from None
             comment = _MARK + summed.sum.digest()
             file.seek(-len(_NO_COMMENT), os.SEEK_END)
             summed.write(len(comment).to_bytes(2, "little") + comment)
