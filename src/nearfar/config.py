@@ -33,7 +33,7 @@ class ReadConfig:
 
     def __post_init__(self) -> None:
         if self.size is not None and not 1 <= self.size <= _LARGEST_SIDE:
-            raise ValueError(f"sources.size is {self.size}, expected 1 to {_LARGEST_SIDE:,} pixels")
+            raise ValueError(f"sources.size is {self.size}, expected at least 1 pixel, at most {_LARGEST_SIDE:,}")
         if self.held_out is not None and not re.fullmatch(r"[^=!]+=.+", self.held_out):
             raise ValueError(f"sources.held_out is {self.held_out!r}, expected COLUMN=VALUE or COLUMN=VALUE,VALUE")
 
