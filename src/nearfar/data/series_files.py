@@ -6,7 +6,6 @@ value, and a channel without any value by 0; steps at the end without any value 
 
 import csv
 import io
-import zipfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nearfar.data.arrays import check_room
 from nearfar.data.dataset import Skipped
 from nearfar.data.rows import GROUPS, LABELS, Columns, find_column
 from nearfar.data.tables import read_columns, read_text
@@ -106,8 +106,11 @@ def _from_arrays(path: Path) -> Rows:
 def _arrays(path: Path) -> dict[str, NDArray[Any]]:
     try:
         with np.load(path, allow_pickle=False) as file:
+            check_room(path)
             return {name: file[name] for name in file.files}
-    except (OSError, EOFError, ValueError, AttributeError, zipfile.BadZipFile) as error:
+    except FileNotFoundError:
+        raise
+    except Exception as error:  # of the archive, of a header, of the memory
         raise ValueError(f"{path} is not a readable .npz file ({' '.join(str(error).split())[:120]})") from None
 
 
@@ -194,24 +197,33 @@ def _from_long(path: Path, columns: Columns, label: str | None, group: str | Non
                 steps = [steps[i] for i in np.argsort(at)]
             return _numbers([[column[row] for row in steps] for column in channels])
 
-        said = {labels[row] for row in steps} if labels is not None else {None}
+        said = {repr(labels[row]) for row in steps} if labels is not None else {""}
         if len(said) > 1:
             rows.skipped.append(Skipped(name, f"its steps have {len(said)} labels, expected one"))
             continue
-        rows.add(name, read, said.pop(), None if groups is None else groups[steps[0]])
+        own = None if labels is None else labels[steps[0]]
+        rows.add(name, read, own, None if groups is None else groups[steps[0]])
     return rows
 
 
 def _headless(path: Path) -> bool:
     """Whether the first line is a series already: no field but the first is a word."""
     first = read_text(path).partition("\n")[0].strip()
-    fields = next(csv.reader(io.StringIO(first), delimiter=max("\t,; ", key=first.count)), [])
+    try:
+        fields = next(csv.reader(io.StringIO(first), delimiter=max("\t,; ", key=first.count)), [])
+    except csv.Error:  # a field without end
+        return False
     return len(fields) > 1 and all(number_in(field) is not None for field in fields[1:])
 
 
 def _numbers(channels: Sequence[Sequence[object]]) -> Values:
     """(C, T), channels of unequal length ended with NaN."""
-    values = np.full((len(channels), max(map(len, channels))), np.nan)
+    longest, stated = max(map(len, channels), default=0), sum(map(len, channels))
+    if not stated:
+        raise ValueError("it has no values")
+    if len(channels) * longest > 100 * stated + 1_000_000:
+        raise ValueError(f"{len(channels):,} channels of up to {longest:,} values hold {stated:,} in all")
+    values = np.full((len(channels), longest), np.nan)
     for row, channel in enumerate(channels):
         for place, field in enumerate(channel):
             number = number_in(field)
@@ -227,5 +239,5 @@ def number_in(field: object) -> float | None:
         return float("nan")
     try:
         return float(field) if isinstance(field, str | int | float) else None
-    except ValueError:
+    except (ValueError, OverflowError):
         return None

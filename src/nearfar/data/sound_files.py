@@ -16,6 +16,7 @@ SILENCE = 1e-4  # a sound that never gets louder, 80 dB below the loudest, is si
 FULL, RUN = 0.9999, 4  # so many values in a row at the top or the bottom are cut off
 LONGEST = 3600 * 48_000  # values of a file, in all its channels: more is a mistake, or an attack
 CHANNELS = 64
+RATES = (100, 384_000)  # values a second; from another rate a filter of any size, or any number of values, would follow
 
 
 def decode_sound(path: Path, rate: int) -> Wave:
@@ -33,8 +34,10 @@ def decode_sound(path: Path, rate: int) -> Wave:
         stated = file.frames
         if file.channels > CHANNELS or stated * file.channels > LONGEST:
             raise ValueError(f"{stated:,} values in {file.channels} channels are more than the limit")
-        x = file.read(dtype="float32", always_2d=True)  # (T, channels)
         found = int(file.samplerate)
+        if not RATES[0] <= found <= RATES[1] or stated * rate > LONGEST * found:
+            raise ValueError(f"{stated:,} values at {found:,} a second are no sound, or more than the limit")
+        x = file.read(dtype="float32", always_2d=True)  # (T, channels)
     if not len(x):
         raise ValueError("it has no values: its length is 0")
     if 0 < stated < 1 << 62 and len(x) < stated:

@@ -37,6 +37,7 @@ class Captioned:
         self.captions: Captions = images.captions
         self.labels, self.classes, self.groups = images.labels, images.classes, images.groups
         self.names, self.size = images.names, images.size
+        self.parts: Tensor | None = getattr(images, "parts", None)
 
     @property
     def skipped(self) -> Sequence[Skipped]:

@@ -2,6 +2,7 @@
 
 import difflib
 import logging
+import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -232,6 +233,10 @@ def _read(file: Path) -> Mapping[str, Tensor]:
             from safetensors.torch import load_file
 
             return load_file(file)
+        if zipfile.is_zipfile(file):  # as torch writes them, never compressed: a few bytes could stand for any number
+            with zipfile.ZipFile(file) as archive:
+                if any(info.compress_type != zipfile.ZIP_STORED for info in archive.infolist()):
+                    raise ValueError("a compressed archive")
         state = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:  # each format fails in its own way
         raise ValueError(f"{file} is not a file of weights, safetensors or torch ({type(error).__name__})") from error

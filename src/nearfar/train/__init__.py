@@ -1,5 +1,6 @@
 """Training: the only room that imports Lightning."""
 
+import shlex
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from nearfar.evaluate import Results
 from nearfar.export.model import Loaded, load
 from nearfar.train.processes import is_first
 from nearfar.train.run import Run
+from nearfar.train.watch import ending
 
 __all__ = ["DataConfig", "Encoder", "OptimizerConfig", "Results", "Run", "TrainConfig", "load", "run", "train"]
 
@@ -32,6 +34,7 @@ def train(data: str | Path = "glyphs", *, out: str | Path | None = None, **setti
 
     Raises:
         KeyboardInterrupt: where the run was stopped before its end, after a checkpoint was written.
+        SystemExit: with status 0, where SIGTERM stopped it.
     """
     config: TrainConfig = build(TrainConfig, completed({"data": str(data), **settings}), "train")
     folder = free_folder(config) if out is None else Path(out)
@@ -49,7 +52,15 @@ def run(config: TrainConfig, folder: Path, *, resume: bool = False, console: Con
         raise FileExistsError(f"{folder} holds a run already; nearfar train --resume {folder} goes on with it")
     if folder.exists() and not folder.is_dir():
         raise FileExistsError(f"{folder} is a file, expected a folder for the run")
-    return Run(config, folder, resume=resume, console=console or Console()).go()
+    speaker = console or Console()
+
+    def tell() -> None:
+        begun = (folder / "config.yaml").exists()
+        how = f"go on with: nearfar train --resume {shlex.quote(str(folder))}" if begun else "start it once more"
+        speaker.print(f"ended by SIGTERM outside of the steps; {how}", soft_wrap=True, markup=False, highlight=False)
+
+    with ending(tell):
+        return Run(config, folder, resume=resume, console=speaker).go()
 
 
 def resumed(folder: Path, *, console: Console | None = None, **settings: int | None) -> Results | None:

@@ -6,6 +6,7 @@ import json
 import logging
 import platform
 import shlex
+import signal
 import time
 import warnings
 from collections.abc import Callable
@@ -22,6 +23,7 @@ from torch import Tensor
 import nearfar
 from nearfar.config import TrainConfig, nearest
 from nearfar.data import Dataset, Loader, fingerprint, has_splits
+from nearfar.data.cache import replacing
 from nearfar.data.groups import held_out
 from nearfar.evaluate import Results, calibrated, embed, evaluate, find_neighbours
 from nearfar.evaluate.parts import named
@@ -66,7 +68,10 @@ class Run:
         self.modality = modality_of(config)
         build_method(config, samples=_VALIDATION)  # what cannot be built is told before the data are read
         self.train, self.validation, self.test = self._open()
-        self.loader = Loader(len(self.train), config.batch_size, config.seed)
+        parts = getattr(self.train, "parts", None)
+        self.loader = Loader(
+            len(self.train), config.batch_size, config.seed, parts=parts, window=config.sources.shuffle
+        )
         self.steps_per_epoch = max(1, len(self.loader) // config.accumulate)
         self.total = config.epochs * len(self.loader) // config.accumulate
         if self.total < 1:
@@ -109,10 +114,17 @@ class Run:
             bank = self.train.subset(torch.linspace(0, len(self.train) - 1, min(_BANK, len(self.train))).long())
         return Readout(self.validation, bank, self.modality)
 
-    def _restore(self) -> dict[str, Any]:
+    def _restore(self) -> dict[str, Any] | None:
+        """The state to go on from; None where the run was killed before its first checkpoint."""
+        if not any((self.folder / "checkpoints").glob("step-*")) and not (self.folder / CARD).exists():
+            self.console.print("there is no checkpoint yet; the run begins at step 0")
+            for name in ("metrics.jsonl", "verdicts.json"):
+                (self.folder / name).unlink(missing_ok=True)
+            return None
         state, path, broken = checkpoint.load_newest(self.folder / "checkpoints")
         for file in broken:
             self.console.print(f"[yellow]{file.name} cannot be read; going on from {path.name}[/]")
+        checkpoint.set_aside(broken)
         if state.get("data", self.fingerprint) != self.fingerprint:
             raise ValueError(
                 f"the data of {self.folder} have changed since {path.name} was written: {self.config.data} now has "
@@ -130,9 +142,8 @@ class Run:
             self._fit()
             return Results()  # also where all were stopped: the first process says so
         self.folder.mkdir(parents=True, exist_ok=True)
-        whole = self.folder / ".config.yaml"  # other processes may be reading it
-        whole.write_text(self.config.to_yaml(), encoding="utf-8")
-        whole.replace(self.folder / "config.yaml")
+        with replacing(self.folder / "config.yaml") as fresh:  # whole or not at all: others may be reading it
+            fresh.write_text(self.config.to_yaml(), encoding="utf-8")
         (self.folder / "environment.json").write_text(json.dumps(environment(self.device), indent=1))
         self._list_skipped()
         self._tell(self.modality.show(self.train, self.folder))
@@ -181,8 +192,11 @@ class Run:
         steps = Steps(self.train, self.loader, first, self.total * self.config.accumulate, ahead)
         trainer = self._trainer(watch, self.total - module.done)
 
-        def stop() -> None:
-            watch.stopped = True
+        asked = 0
+
+        def stop(number: int) -> None:
+            nonlocal asked
+            watch.stopped, asked = True, number
             self.console.print("stopping after this step")
 
         try:
@@ -196,9 +210,14 @@ class Run:
             if not self.first:
                 raise SystemExit(1) from error  # the first process says it
             raise
+        except Exception:  # of loading, of the disk, of the device: the command says which in its last line
+            self._tell(f"ended at step {module.done} of {self.total}; the last good checkpoint is {self._newest()}")
+            raise
         if module.done < self.total:
             folder = shlex.quote(str(self.folder))
             self._tell(f"stopped at step {module.done} of {self.total}; go on with: nearfar train --resume {folder}")
+            if asked == signal.SIGTERM:
+                raise SystemExit(0)  # not an error: a scheduler that wants the machine back starts the run again
             return False
         return True
 
