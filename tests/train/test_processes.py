@@ -74,6 +74,14 @@ def test_two_processes_end_in_the_weights_of_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_gradient_caching_on_two_processes_is_one_process_without_it(tmp_path: Path) -> None:
+    cpc = {"method": "cpc", "backbone": "cpc-series", "options": {"horizons": 3, "positions": 4}}  # no batch-norm in it
+    train(tmp_path / "one", **cpc)
+    train(tmp_path / "two", processes=2, micro_batch=4, **cpc)  # shares of 9 and 8: three parts each
+    assert_same(tmp_path / "one", tmp_path / "two")
+
+
+@pytest.mark.slow
 def test_a_stopped_run_goes_on_with_another_number_of_processes(tmp_path: Path) -> None:
     """The last process alone is asked to stop; all stop after the same step."""
     moco = {"method": "moco", "options": {"queue_size": 40, "dim": 16}}
