@@ -15,6 +15,7 @@ COMMANDS = {
     "duplicates": "near-duplicate groups in a file of embeddings",
     "doctor": "duplicates, broken files, sizes, balance and leaks of a data set, before a run",
     "export": "the encoder for other programs: ONNX, torch, timm, Hugging Face",
+    "lab": "the mathematics run: what theory predicts beside what is measured",
     "check": "is the machine right, and are loss and gradient exact here?",
 }
 
