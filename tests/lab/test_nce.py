@@ -55,7 +55,7 @@ def test_the_fit_is_the_maximum_of_the_papers_objective() -> None:
     at = torch.cat([found.theta, torch.tensor([found.log_z], dtype=torch.float64)]).requires_grad_()
     gauss = torch.distributions.Normal(0.0, 1.5)
 
-    def ratio(x: torch.Tensor) -> torch.Tensor:  # h(x), Gutmann & Hyvärinen 2012, eqs. 5 and 6
+    def ratio(x: torch.Tensor) -> torch.Tensor:  # h(x), Gutmann & Hyvärinen 2012, section 2.2
         model = (features(x) @ at[:3] - at[3]).exp()
         return model / (model + 2 * gauss.log_prob(x).exp())
 

@@ -89,7 +89,7 @@ def dv_bound(u: Tensor, w: Tensor) -> Tensor:
 
     The logarithm of a mean over a batch is too low on average, so this is a bound only for large batches.
 
-    Reference: Donsker & Varadhan 1983; Belghazi et al. 2018 (MINE), eq. 5, https://arxiv.org/abs/1801.04062
+    Reference: Donsker & Varadhan 1983; Belghazi et al. 2018 (MINE), theorem 1, https://arxiv.org/abs/1801.04062
     """
     return pair_scores(u, w).mean() - log_mean_exp_of_others(u, w)
 

@@ -12,7 +12,7 @@ def draw(findings: Findings, path: Path) -> Path:
     """Write a PNG with all panels."""
     from matplotlib.figure import Figure
 
-    columns = min(_COLUMNS, len(findings.panels))
+    columns = 2 if len(findings.panels) == 4 else min(_COLUMNS, len(findings.panels))
     rows = -(-len(findings.panels) // columns)
     figure = Figure(figsize=(4.6 * columns, 3.7 * rows), layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False).flatten()
@@ -35,15 +35,19 @@ def _panel(axis: Any, panel: Panel) -> None:
         axis.plot(line.x, line.y, _style(line, line.name in predicted), color=colour, label=label, markersize=4)
     if "x" in panel.log:
         axis.set_xscale("log")
+        measured = sorted({x for line in panel.lines if line.kind == "measured" for x in line.x})
+        axis.set_xticks(measured, [f"{x:g}" for x in measured], fontsize=8)
+        axis.tick_params(axis="x", which="minor", bottom=False, labelbottom=False)
     if "y" in panel.log:
         axis.set_yscale("log")
     if any(line.kind == "cloud" for line in panel.lines):
         axis.set_aspect("equal")
+    else:
+        axis.legend(fontsize=7)
     axis.set(xlabel=panel.x, ylabel=panel.y)
     axis.set_title(panel.title, fontsize=10)
-    axis.legend(fontsize=7)
 
 
 def _style(line: Line, has_prediction: bool) -> str:
-    measured = "o" if has_prediction or len(line.x) == 1 else "o-"
+    measured = "o" if has_prediction or isinstance(line.x[0], str) else "o-"
     return {"measured": measured, "predicted": "--", "limit": ":", "cloud": "."}[line.kind]

@@ -55,7 +55,7 @@ class Line:
     """Points of a figure: measured, predicted by theory, a limit that cannot be passed, or a cloud."""
 
     name: str
-    x: Sequence[float]
+    x: Sequence[float] | Sequence[str]
     y: Sequence[float]
     kind: Literal["measured", "predicted", "limit", "cloud"] = "measured"
 

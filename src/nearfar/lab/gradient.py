@@ -53,7 +53,7 @@ def gradient_in_query(query: Tensor, positive: Tensor, negatives: Tensor, temper
 def negative_weights(negatives: Tensor, temperature: float) -> Tensor:
     """(B, M), the share of each negative in the gradient of all: `softmax(s⁻ / τ)`.
 
-    Reference: Wang & Liu 2021, eq. 8, https://arxiv.org/abs/2012.09740
+    Reference: Wang & Liu 2021, the relative penalty, https://arxiv.org/abs/2012.09740
     """
     return (negatives / temperature).softmax(1)
 

@@ -117,7 +117,7 @@ def sampled_entropy(*samples: Any, correction: Correction = "none", unit: Unit =
         correction: "none", which is too low on average, or "miller_madow": plus (occupied cells - 1) / 2n.
         unit: "nats" or "bits".
 
-    Reference: Paninski 2003, section 4.1 (Miller 1955), https://doi.org/10.1162/089976603321780272
+    Reference: Miller 1955, in Paninski 2003, https://doi.org/10.1162/089976603321780272
     """
     if correction not in ("none", "miller_madow"):
         raise ValueError(f"correction is {correction!r}, expected 'none' or 'miller_madow'")

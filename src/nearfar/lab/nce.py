@@ -61,7 +61,7 @@ def fit(data: Tensor, noise: Tensor, noise_deviation: float) -> Fit:
         noise: (νT,), Gaussian around 0.
         noise_deviation: of the noise.
 
-    Reference: Gutmann & Hyvärinen 2012, eqs. 8 and 13
+    Reference: Gutmann & Hyvärinen 2012, section 2.2
     """
     if noise_deviation <= 0:
         raise ValueError(f"noise_deviation is {noise_deviation:g}, expected a number above 0")

@@ -94,7 +94,7 @@ def _two_wells(generator: torch.Generator, quick: bool, tell: Tell) -> Part:
 def _picture(theta: torch.Tensor, found: Fit) -> Panel:
     x, p = density(theta)
     _, q = density(found.theta, found.log_z)
-    shown = slice(None, None, 20)
+    shown = slice(None, None, 60)
     middle = x.abs() <= 3.5
     lines = [
         Line("fitted, with its own normaliser", x[middle][shown].tolist(), q[middle][shown].tolist()),

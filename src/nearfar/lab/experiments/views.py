@@ -111,14 +111,14 @@ def _factors(generator: torch.Generator, quick: bool, tell: Tell) -> Part:
                 claims.append(Claim(of, "≤", half / variance, share, 0.01))
         if any(keeps):
             claims.append(Claim(f"{name}: bound, has learned", "≥", 0.8 * best, bound))
-    places = list(range(len(shares)))
+    names = [name.replace(" ", "\n") for name in shares]
     panel = Panel(
-        "variance of the embeddings explained; views: " + ", ".join(f"{i} {name}" for i, name in enumerate(shares)),
+        "variance of the embeddings explained",
         "views",
         "share",
         [
-            Line("by the shape", places, [share for share, _ in shares.values()]),
-            Line("by the colour", places, [share for _, share in shares.values()]),
+            Line("by the shape", names, [share for share, _ in shares.values()]),
+            Line("by the colour", names, [share for _, share in shares.values()]),
         ],
     )
     columns = (
