@@ -25,6 +25,7 @@ MAY_IMPORT = {
     "export": {"nn", "data", "views", "modalities", "config", "evaluate"},
     "embeddings": {"losses", "data", "export", "views"},
     "doctor": {"data", "embeddings"},
+    "lab": {"losses", "nn", "methods", "evaluate"},
     "modalities": {"nn", "methods", "data", "views", "evaluate", "config"},
     "train": {
         *("losses", "nn", "scale", "methods", "modalities", "data", "views", "evaluate", "report", "export", "config"),

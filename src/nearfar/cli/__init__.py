@@ -16,6 +16,7 @@ COMMANDS = {
     "doctor": "duplicates, broken files, sizes, balance and leaks of a data set, before a run",
     "shard": "images as WebDataset's tar files, for data beyond one disk",
     "export": "the encoder for other programs: ONNX, torch, timm, Hugging Face",
+    "lab": "the mathematics run: what theory predicts beside what is measured",
     "check": "is the machine right, and are loss and gradient exact here?",
 }
 
