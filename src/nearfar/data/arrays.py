@@ -107,7 +107,10 @@ def _header(path: Path, file: BinaryIO, size: int) -> tuple[int, ...]:
     except Exception as error:  # numpy reads the header as Python: SyntaxError, TokenError, …
         raise ValueError(f"{path} is not a readable array: {' '.join(str(error).split())}") from None
     if kind != np.uint8:
-        raise ValueError(f"{path} has images of type {kind}, expected uint8; save (255 * x).round().astype('uint8')")
+        raise ValueError(
+            f"{path} has images of type {kind}, expected uint8: save (255 * x).round()."
+            "astype('uint8'); if they are series, say --modality series"
+        )
     if min(shape, default=1) < 1 or file.tell() + math.prod(shape) > size:
         raise ValueError(f"{path} states images of shape {_words(shape)}, but is {size:,} bytes long: it is cut short")
     return tuple(shape)

@@ -235,6 +235,8 @@ def _split_folder(folder: Path, split: str) -> Path:
         if (folder / name).is_dir():
             return folder / name
     there = sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith("."))
+    if "=" in split:
+        raise ValueError(f"{split!r} asks for a column, which a folder has by --sources.pattern alone: give one")
     raise ValueError(f"{folder} has no sub-folder for the split {split!r}{nearest(split, there)}")
 
 

@@ -11,6 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from nearfar.nn.sequence import PRESETS as SEQUENCE
+
 SMALL = 64  # up to this many pixels a ResNet keeps its resolution in the stem
 TINY = {  # the stem's width, then width and stride of each block; multiply-adds of a 32 × 32 image
     "micro": (32, ((64, 2), (128, 2), (256, 2))),  # 11 M
@@ -162,6 +164,9 @@ def _from_torchvision(name: str, pretrained: bool) -> nn.Module:
 
 
 def _unknown(name: str, known: list[str]) -> str:
+    if name in SEQUENCE or name.startswith("audio-"):
+        kind = "sound" if name.startswith(("audio-", "cpc-16k", "cpc-8k")) else "series"
+        return f"the backbone {name!r} is not of images; if your data are {kind}, say --modality {kind}"
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.0)
     return f"there is no backbone {name!r}; the nearest known is {near[0]!r}"
 

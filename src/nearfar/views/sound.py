@@ -301,7 +301,7 @@ class SoundPreparation:
         x = cut(x, start, int(ends.max()))
         if self.mel is None:
             return _over(leveled(x, torch.minimum(lengths, ends)) if self.level else x, ends)[:, None]
-        frames = 1 + ends // self.mel.hop
+        frames = 1 + (ends - self.mel.window % 2) // self.mel.hop
         return _over((self.mel(x) - self.mean) / self.std, frames)[:, None]
 
     def words(self) -> str:
