@@ -8,7 +8,8 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="nearfar report",
         description="Write report.html of a run anew from its folder; neither the data nor the encoder is needed. Of "
-        "several runs, a page that compares them: numbers, curves over each other, differences in configuration.",
+        "several runs, a page that compares them: numbers, curves over each other, differences in configuration. Where "
+        "umap-learn is installed, UMAP is added to the map of a run once, which may take a minute.",
     )
     parser.add_argument("runs", nargs="+", metavar="RUN", help="a run folder")
     parser.add_argument(
@@ -31,7 +32,7 @@ def main(arguments: list[str]) -> int:
     if len(folders) > 1:
         path = write_comparison(folders, out or Path("comparison.html"))
     else:
-        path = write_report(folders[0])
+        path = write_report(folders[0], umap=True)
         if out is not None:
             path = write_atomically(out, path.read_bytes())
     print(f"report: {path}")

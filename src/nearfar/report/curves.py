@@ -28,7 +28,6 @@ class Chart:
     along: str = "step"  # what x is
     up: str = ""  # what y is, where the title does not say it
     unit: bool = False  # both go from 0 to 1
-    closest: bool = False  # lines are read each at its own place, not all at one x
 
     def sentence(self) -> str:
         """The chart in words, for who does not see it."""
@@ -53,7 +52,6 @@ class Chart:
                 for line, colour in zip(self.lines, self.colours(), strict=True)
                 if not line.faint
             ],
-            "closest": self.closest,
         }
 
     def colours(self) -> list[int | None]:

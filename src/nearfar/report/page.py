@@ -27,8 +27,12 @@ REPORT = "report.html"
 _NO_SAMPLES = "no samples are in report/samples.npz, which the end of a run and nearfar evaluate write."
 
 
-def write_report(folder: Path | str) -> Path:
+def write_report(folder: Path | str, *, umap: bool = False) -> Path:
     """Write `report.html` into a run folder from what is there, and return its path.
+
+    Args:
+        folder: of the run.
+        umap: first add UMAP to the map, where umap-learn is installed and that was not done; it takes its time.
 
     Reads `config.yaml`, `metrics.jsonl`, `verdicts.json`, `evaluation.json` and the curves behind its rows in
     `evaluation/`, `views.png`, `report/samples.npz` (as `Samples.save` writes it; for older runs `neighbours.npz`) and
@@ -37,7 +41,7 @@ def write_report(folder: Path | str) -> Path:
     folder = Path(folder)
     if not folder.is_dir():
         raise FileNotFoundError(f"{folder} is not a folder, expected the folder of a run")
-    problem = add_umap(folder)
+    problem = add_umap(folder) if umap else None
     run = read_run(folder)
     if problem is not None:
         run.problems.append(problem)

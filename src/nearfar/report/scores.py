@@ -91,9 +91,9 @@ def _rates(several: list[Figure], own: Figure, name: str, charts: Charts) -> str
         return ""
     if name == "roc":
         lines.append(Line("chance", [0.0, 1.0], [0.0, 1.0], dashed=True))
-        chart = Chart("ROC", lines, "false positive rate", "true positive rate", unit=True, closest=True)
+        chart = Chart("ROC", lines, "false positive rate", "true positive rate", unit=True)
     else:
-        chart = Chart("Precision and recall", lines, "recall", "precision", unit=True, closest=True)
+        chart = Chart("Precision and recall", lines, "recall", "precision", unit=True)
     areas = ", ".join(
         f"{line.name} {float(np.trapezoid(line.y, line.x)):.3f}" for line in lines if not (line.dashed or line.faint)
     )
@@ -122,5 +122,5 @@ def _calibration(several: list[Figure], charts: Charts) -> str:
     if not lines:
         return ""
     lines.append(Line("as sure as right", [0.0, 1.0], [0.0, 1.0], dashed=True))
-    chart = Chart("Calibration", lines, "confidence", "accuracy", unit=True, closest=True)
+    chart = Chart("Calibration", lines, "confidence", "accuracy", unit=True)
     return line_figure(chart, "How often a prediction is right, by how sure it was.", charts)
