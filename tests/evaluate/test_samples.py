@@ -9,6 +9,7 @@ from torch import Tensor
 from nearfar.data import ArrayDataset
 from nearfar.evaluate.samples import Positives, Samples, image_pictures, principal_components, take_samples
 from nearfar.evaluate.sheet import make_sheet, sheet_side
+from nearfar.views.series_plot import series_pictures
 
 N, GROUP = 40, 3
 
@@ -138,3 +139,15 @@ def test_a_sheet_holds_its_thumbnails_in_their_order(n: int) -> None:
         assert abs(int(sheet[16 * (i // columns) + 8, 16 * (i % columns) + 8, 0]) - int(tones[i])) < 12
     with pytest.raises(ValueError, match="expected one of"):
         sheet_side(content, n + 30)
+
+
+def test_series_are_drawn_up_to_their_end() -> None:
+    rising = torch.linspace(0, 1, 30).repeat(4, 2, 1)
+    rising[1, :, 15:] = torch.nan  # half as long: the same line over the same width
+    rising[2], rising[3] = 5.0, torch.nan
+    drawn = series_pictures(rising, 32)
+    assert drawn.shape == (4, 32, 32, 3)
+    ink = (drawn < 250).any(3)
+    assert ink[0][-4:, :4].any() and ink[0][:4, -4:].any() and not ink[0][:16, :12].any()  # from below to the top
+    assert ink[1][-4:, :4].any() and ink[1][:4, -4:].any()
+    assert ink[2].any(1).sum() == 1 and not ink[3].any()  # a constant is a level line, nothing is nothing

@@ -61,6 +61,7 @@ def test_a_stopped_run_resumes_to_the_same_weights(
     with monkeypatch.context() as patch:
         stop_after(3, patch)
         assert Run(config, folder, resume=False, console=QUIET).go() is None
+    assert "it is not finished" in page_of(folder)
     resumed = Run(config, folder, resume=True, console=QUIET)
     resumed.go()
     for name, x in weights(whole).items():
