@@ -149,7 +149,11 @@ class Run:
         return results
 
     def _report(self) -> None:
-        self._tell(f"report: {write_report(self.folder)}")
+        """Write the page; where it cannot be written, as on a full disk, that costs nothing else."""
+        try:
+            self._tell(f"report: {write_report(self.folder)}")
+        except OSError as error:
+            self._tell(f"no report was written ({error}); once that is mended: nearfar report {self.folder}")
 
     def _fit(self) -> bool:
         """Returns whether the run came to its end."""
