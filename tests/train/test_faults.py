@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -194,19 +195,26 @@ def test_checkpoints_without_a_sum_are_read(tmp_path: Path) -> None:
 def test_a_nan_in_a_batch_stops_the_run_and_names_the_last_good_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, train_only: None
 ) -> None:
-    made = Images.views
+    made = Images.views_in_parts
 
-    def poisoned(self: Images, *arguments: object, step: int, **others: object) -> list[torch.Tensor]:
+    def poisoned(
+        self: Images, *arguments: object, step: int, **others: object
+    ) -> Callable[[slice], list[torch.Tensor]]:
         views = made(self, *arguments, step=step, **others)  # type: ignore[arg-type]
-        if step == 3:
-            views[0][3, 0, 0, 0] = float("nan")
-        return views
+
+        def some(rows: slice) -> list[torch.Tensor]:
+            found = views(rows)
+            if step == 3:
+                found[0][3, 0, 0, 0] = float("nan")
+            return found
+
+        return some
 
     good = Run(config("moco"), tmp_path / "good", resume=False, console=QUIET)
     with monkeypatch.context() as patch:
         stop_after(3, patch)
         good.go()
-    monkeypatch.setattr(Images, "views", poisoned)
+    monkeypatch.setattr(Images, "views_in_parts", poisoned)
     with pytest.raises(NotFiniteError, match=r"not finite at step 3: .*last good checkpoint is .*step-000000003\.pt"):
         Run(config("moco"), tmp_path / "bad", resume=False, console=QUIET).go()
     state, _, broken = checkpoint.load_newest(tmp_path / "bad" / "checkpoints")
