@@ -25,6 +25,7 @@ MAY_IMPORT = {
     "export": {"nn", "data", "views", "modalities", "config", "evaluate"},
     "embeddings": {"losses", "data", "export", "views"},
     "doctor": {"data", "embeddings"},
+    "explore": {"losses", "data", "embeddings", "evaluate", "export", "views"},
     "modalities": {"nn", "methods", "data", "views", "evaluate", "config"},
     "train": {
         *("losses", "nn", "scale", "methods", "modalities", "data", "views", "evaluate", "report", "export", "config"),

@@ -13,6 +13,7 @@ COMMANDS = {
     "embed": "every image of a data set as a vector, in a file",
     "search": "the images most like one, with a contact sheet",
     "duplicates": "near-duplicate groups in a file of embeddings",
+    "explore": "a web page of a run: map, search, neighbours, duplicates, and the run as it trains",
     "doctor": "duplicates, broken files, sizes, balance and leaks of a data set, before a run",
     "export": "the encoder for other programs: ONNX, torch, timm, Hugging Face",
     "check": "is the machine right, and are loss and gradient exact here?",
