@@ -128,10 +128,25 @@ def test_search_by_text_and_by_picture(page: Any, run: Run) -> None:
     until(page, "document.querySelector('#query').textContent.startsWith('neighbours of sample')")
 
 
+def test_a_picture_is_dropped_on_the_page(page: Any, run: Run) -> None:
+    assert run.space is not None
+    page.evaluate(
+        """async () => { const picture = await (await fetch('/api/thumbnail?row=25')).blob(), all = new DataTransfer();
+        all.items.add(new File([picture], 'dropped.png', {type: 'image/png'}));
+        document.dispatchEvent(new DragEvent('drop', {dataTransfer: all, cancelable: true})); }"""
+    )
+    until(page, "document.querySelector('#query').textContent === 'dropped.png'")
+    assert page.locator("#found .n").first.text_content() == run.space.names[25]
+
+
 def test_a_point_is_drawn_where_it_is_and_a_click_finds_its_neighbours(page: Any, run: Run) -> None:
     assert run.space is not None and page.evaluate("Boolean(nearfarMap.gl)")
     row = int(run.space.points[:, 0].argmax())  # at the edge, so it is no other
-    page.mouse.click(*places(page, run.space)[row].tolist())
+    at = places(page, run.space)[row].tolist()
+    page.mouse.move(*at)
+    until(page, "!document.querySelector('#hover').hidden")
+    assert page.locator("#hover-label").text_content() == run.space.label(row)
+    page.mouse.click(*at)
     until(page, f"document.querySelector('#query').textContent === 'neighbours of sample {row}'")
     assert labels_found(page)[:5] == [run.space.label(row)] * 5
     drawn = page.evaluate(
@@ -190,6 +205,7 @@ def test_the_map_is_moved_and_asked_by_keyboard(page: Any) -> None:
     assert zoom == pytest.approx(1.96) and x < 0 < y
     page.keyboard.press("Enter")
     until(page, "document.querySelector('#query').textContent.startsWith('neighbours of sample')")
+    until(page, "nearfarMap.moving === 0 && nearfarMap.drawn === 60")  # at rest all points are drawn
     page.focus("#marks")
     page.keyboard.press("0")
     assert page.evaluate("nearfarMap.zoom") == 1

@@ -68,7 +68,10 @@ class Service:
     async def look(self, number: int, asked: Query) -> schema.Found:
         found, space = await self.ask(asked), asked.space
         pairs = zip(found.rows.tolist(), found.similarities.tolist(), strict=True)
-        hits = [schema.Hit(**self.sample(space, row).model_dump(), similarity=round(s, 6)) for row, s in pairs]
+        hits = [
+            schema.Hit(row=row, name=space.names[row], label=space.label(row), similarity=round(s, 6))
+            for row, s in pairs
+        ]
         return schema.Found(run=number, results=hits)
 
     async def thumbnail(self, number: int, row: int) -> tuple[bytes, str]:

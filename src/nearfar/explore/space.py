@@ -17,11 +17,13 @@ from nearfar.data.decode import why as why_blind
 from nearfar.data.sound_files import decode_sound
 from nearfar.data.sound_files import why as why_silent
 from nearfar.embeddings import Embeddings, Hits, InMemory, search
+from nearfar.embeddings.search import Lookup
 from nearfar.explore.layout import Layout, file_key, plane
 from nearfar.explore.limits import Limits
 from nearfar.explore.samples import Samples
 from nearfar.export.model import Encoder, SeriesModel, SoundModel
 from nearfar.losses.arguments import unit
+from nearfar.losses.top_k import top_k_similarity
 
 MOST = 8 << 30  # bytes of vectors that are held in memory
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "TIFF", "WEBP")  # what may be uploaded
@@ -181,10 +183,16 @@ def answer(queries: list[Query]) -> list[Answer | Exception]:
 
 def _nearest(space: Space, x: Tensor, k: int, label: str | None) -> Hits:
     if label is None:
-        return search(x, space.vectors, k=k)
+        return search(x, space.vectors, k=k, find=_among(space.vectors.rows))
     rows = (space.codes == space.classes.index(label)).nonzero()[:, 0]
-    hits = search(x, InMemory(space.vectors.rows[rows]), k=k)
+    few = InMemory(space.vectors.rows[rows])
+    hits = search(x, few, k=k, find=_among(few.rows))
     return Hits(hits.similarities, rows[hits.rows])
+
+
+def _among(rows: Tensor) -> Lookup:
+    """Every row is compared; they are unit rows already, and to make them so again would take longer than all else."""
+    return lambda query, k: Hits(*top_k_similarity(query, rows, k=k))
 
 
 def _plain(x: Tensor | Exception) -> Answer | Exception:

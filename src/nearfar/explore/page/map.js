@@ -4,6 +4,9 @@
 const GOLDEN = 0.61803398875;
 const CELLS = 256; // of the grid to each side, for finding the point under the pointer
 const REACH = 14; // pixels from a point at which it still counts as meant
+const FRAME = 30; // milliseconds that a frame may take while the map moves: where it takes longer, fewer points are drawn
+const FEWEST = 5000; // points that are drawn even so
+const REST = 160; // milliseconds after which a map that moved is at rest, and drawn whole
 
 const VERTEX = `
 attribute vec2 place; attribute float label; attribute float flag;
@@ -34,7 +37,7 @@ export class PointMap {
     this.canvas = canvas; this.above = above; this.told = told; // told: {pick, hover, select}
     this.count = 0; this.table = new Float32Array(0); this.flags = new Uint8Array(0);
     this.only = -2; this.chosen = 0; this.marks = []; this.own = -1; this.lassoing = false; this.path = null;
-    this.x = 0; this.y = 0; this.zoom = 1; this.asked = false; this.frames = [];
+    this.x = 0; this.y = 0; this.zoom = 1; this.asked = false; this.before = 0; this.budget = 0; this.drawn = 0; this.moving = 0;
     this.dark = window.matchMedia("(prefers-color-scheme: dark)");
     this.dark.addEventListener("change", () => this.draw());
     this.gl = canvas.getContext("webgl", { antialias: false, alpha: true, premultipliedAlpha: true, preserveDrawingBuffer: false });
@@ -65,10 +68,13 @@ export class PointMap {
   load(table) {
     this.table = table; this.count = table.length / 3; this.flags = new Uint8Array(this.count);
     this.chosen = 0; this.marks = []; this.own = -1;
-    this.sort();
+    this.budget = this.count;
+    this.sort(); this.shuffle();
     const gl = this.gl;
     if (gl) {
-      gl.bindBuffer(gl.ARRAY_BUFFER, this.points); gl.bufferData(gl.ARRAY_BUFFER, table, gl.STATIC_DRAW);
+      const mixed = new Float32Array(table.length);
+      for (let i = 0; i < this.count; i++) mixed.set(table.subarray(3 * this.mixed[i], 3 * this.mixed[i] + 3), 3 * i);
+      gl.bindBuffer(gl.ARRAY_BUFFER, this.points); gl.bufferData(gl.ARRAY_BUFFER, mixed, gl.STATIC_DRAW);
       gl.enableVertexAttribArray(this.at.place); gl.vertexAttribPointer(this.at.place, 2, gl.FLOAT, false, 12, 0);
       gl.enableVertexAttribArray(this.at.label); gl.vertexAttribPointer(this.at.label, 1, gl.FLOAT, false, 12, 8);
       gl.bindBuffer(gl.ARRAY_BUFFER, this.flagged); gl.bufferData(gl.ARRAY_BUFFER, this.flags, gl.DYNAMIC_DRAW);
@@ -85,6 +91,16 @@ export class PointMap {
     const next = first.slice(), order = new Uint32Array(this.count);
     for (let i = 0; i < this.count; i++) order[next[cells[i]]++] = i;
     this.first = first; this.order = order;
+  }
+  // Points are drawn in a mixed order, always the same, so that the first of them are a fair sample of all.
+  shuffle() {
+    const mixed = Uint32Array.from({ length: this.count }, (_, i) => i);
+    for (let i = this.count - 1, seed = 1; i > 0; i--) {
+      seed = (Math.imul(seed, 1664525) + 1013904223) >>> 0;
+      const j = Math.floor((seed / 4294967296) * (i + 1)), kept = mixed[i];
+      mixed[i] = mixed[j]; mixed[j] = kept;
+    }
+    this.mixed = mixed;
   }
   cell(v) { return Math.min(CELLS - 1, Math.max(0, Math.floor((v + 1) / 2 * CELLS))); }
 
@@ -104,7 +120,19 @@ export class PointMap {
   draw() {
     if (this.asked) return;
     this.asked = true;
-    requestAnimationFrame(() => { this.asked = false; this.paint(); });
+    requestAnimationFrame((now) => { this.asked = false; this.pace(now); this.paint(); });
+  }
+
+  // How many points a frame may have while the map moves: as many as keep it smooth, on whatever draws them.
+  pace(now) {
+    const took = now - this.before;
+    this.before = now;
+    if (this.moving && took < 2000) this.budget = clamp(this.budget * clamp(FRAME / took, 0.5, 1.15), Math.min(FEWEST, this.count), this.count);
+  }
+  moved() {
+    clearTimeout(this.moving);
+    this.moving = setTimeout(() => { this.moving = 0; this.draw(); }, REST);
+    this.draw();
   }
 
   paint() {
@@ -116,12 +144,17 @@ export class PointMap {
       gl.uniform2f(this.at.scale, 2 * this.unit / Math.max(1, this.width), 2 * this.unit / Math.max(1, this.height));
       gl.uniform1f(this.at.size, size * this.ratio); gl.uniform1f(this.at.only, this.only);
       gl.uniform1f(this.at.chosen, this.chosen ? 1 : 0); gl.uniform1f(this.at.dark, this.dark.matches ? 1 : 0);
-      gl.drawArrays(gl.POINTS, 0, this.count);
+      this.drawn = this.moving ? Math.round(this.budget) : this.count;
+      gl.drawArrays(gl.POINTS, 0, this.drawn);
     }
     this.paintAbove();
   }
 
   paintAbove() {
+    const focused = document.activeElement === this.above && this.above.matches(":focus-visible");
+    const busy = this.marks.length > 0 || this.own >= 0 || this.path !== null || focused;
+    if (!busy && !this.busy) return; // nothing is there, and nothing was
+    this.busy = busy;
     const pen = this.above.getContext("2d"), style = getComputedStyle(document.documentElement);
     pen.setTransform(this.ratio, 0, 0, this.ratio, 0, 0); pen.clearRect(0, 0, this.width, this.height);
     const ring = (row, radius, colour, wide) => {
@@ -135,7 +168,7 @@ export class PointMap {
       pen.globalAlpha = 0.15; pen.fillStyle = style.getPropertyValue("--first"); pen.fill();
       pen.globalAlpha = 1; pen.lineWidth = 2; pen.strokeStyle = style.getPropertyValue("--first"); pen.stroke();
     }
-    if (document.activeElement === this.above && this.above.matches(":focus-visible")) {
+    if (focused) {
       const [x, y] = [this.width / 2, this.height / 2];
       pen.beginPath(); pen.moveTo(x - 8, y); pen.lineTo(x + 8, y); pen.moveTo(x, y - 8); pen.lineTo(x, y + 8);
       pen.lineWidth = 2; pen.strokeStyle = style.getPropertyValue("--ink"); pen.stroke();
@@ -143,13 +176,13 @@ export class PointMap {
   }
 
   whole() { this.x = 0; this.y = 0; this.zoom = 1; this.draw(); }
-  pan(dx, dy) { this.x = clamp(this.x - dx / this.unit, -1.2, 1.2); this.y = clamp(this.y + dy / this.unit, -1.2, 1.2); this.draw(); }
+  pan(dx, dy) { this.x = clamp(this.x - dx / this.unit, -1.2, 1.2); this.y = clamp(this.y + dy / this.unit, -1.2, 1.2); this.moved(); }
   zoomBy(factor, px = this.width / 2, py = this.height / 2) {
     const before = this.toData(px, py);
     this.zoom = clamp(this.zoom * factor, 0.5, 4000);
     const after = this.toData(px, py);
     this.x = clamp(this.x + before[0] - after[0], -1.2, 1.2); this.y = clamp(this.y + before[1] - after[1], -1.2, 1.2);
-    this.draw();
+    this.moved();
   }
 
   // The row nearest to a place on the screen, or -1.
@@ -197,8 +230,10 @@ export class PointMap {
     this.flags.fill(0);
     for (const row of rows) this.flags[row] = 1;
     this.chosen = rows.length;
+    const mixed = new Uint8Array(this.count);
+    for (let i = 0; i < this.count; i++) mixed[i] = this.flags[this.mixed[i]];
     const gl = this.gl;
-    if (gl && this.count) { gl.bindBuffer(gl.ARRAY_BUFFER, this.flagged); gl.bufferSubData(gl.ARRAY_BUFFER, 0, this.flags); }
+    if (gl && this.count) { gl.bindBuffer(gl.ARRAY_BUFFER, this.flagged); gl.bufferSubData(gl.ARRAY_BUFFER, 0, mixed); }
     this.draw();
   }
   filter(label) { this.only = label; this.draw(); }
