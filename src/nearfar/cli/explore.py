@@ -15,7 +15,7 @@ def main(arguments: list[str]) -> int:
     source = "what to show, if not the data of the run; with --embeddings, where the samples are"
     parser.add_argument("--data", help=source)
     parser.add_argument("--embeddings", nargs="+", help="files that nearfar embed wrote, one for each run")
-    parser.add_argument("--map", choices=["pca", "umap"], default="pca", help="umap needs umap-learn (default: pca)")
+    parser.add_argument("--map", choices=["pca", "umap"], default="pca", help="umap needs nearfar[umap] (default: pca)")
     parser.add_argument("--port", type=int, default=8642, help="0 takes any that is free (default: 8642)")
     parser.add_argument("--host", default="127.0.0.1", help="elsewhere than here a token is needed, which is printed")
     parser.add_argument("--token", action="store_true", help="need a token here, too: others have accounts")

@@ -58,7 +58,7 @@ def _umap(rows: Tensor) -> Points:
         from umap import UMAP
     except ImportError:
         raise ModuleNotFoundError(
-            "the map by UMAP needs umap-learn, which is not installed: pip install umap-learn, or --map pca"
+            "the map by UMAP needs umap-learn, which is not installed: pip install 'nearfar[umap]', or --map pca"
         ) from None
     count = min(15, len(rows) - 1)
     if count < 2:
