@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -82,6 +83,13 @@ def test_the_map_is_the_two_principal_directions(client: TestClient, space: Spac
 def test_one_dimension_and_one_row_have_a_map() -> None:
     assert plane(torch.tensor([[1.0], [3.0]])).tolist() == [[-1, 0], [1, 0]]
     assert np.isfinite(plane(torch.ones(1, 4))).all() and principal(torch.ones(3, 4)).shape == (3, 2)
+
+
+def test_without_umap_its_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "umap", None)
+    with pytest.raises(ModuleNotFoundError, match=r"pip install 'nearfar\[umap\]', or --map pca") as error:
+        plane(torch.eye(4), "umap")
+    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize("row", [0, 31])

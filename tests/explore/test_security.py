@@ -292,3 +292,10 @@ def test_a_full_queue_is_a_503_and_a_batch_is_one_pass(run: Run, monkeypatch: py
     statuses = asyncio.run(ask())
     assert set(statuses) == {200, 503} and 8 <= statuses.count(200) <= 16
     assert sum(sizes) == statuses.count(200) and max(sizes) == 8
+
+
+def test_live_views_are_bounded(run: Run) -> None:
+    guard = guarded([run], "127.0.0.1", limits=Limits(streams=0))
+    with TestClient(guard, base_url=HERE) as client:
+        refused = client.get("/api/live")
+        assert refused.status_code == 503 and refused.json()["detail"] == "too many live views are open"

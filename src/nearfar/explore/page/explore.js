@@ -24,7 +24,7 @@ async function guarded(work) {
 }
 
 const info = () => page.runs[page.run];
-const shownRuns = () => page.runs.filter((run) => !run.training).map((run) => run.run);
+const shownRuns = (able) => page.runs.filter((run) => !run.training && able(run)).map((run) => run.run);
 const count = () => Math.min(200, Math.max(1, Math.round(Number(at("k").value)) || 20));
 const asked = (run) => {
   const parameters = new URLSearchParams({ run, k: count() });
@@ -34,11 +34,11 @@ const asked = (run) => {
 
 // Nearest
 
-async function show(words, picture, question) {
+async function show(words, picture, question, able = () => true) {
   const mine = ++turn;
   say("searching");
   await guarded(async () => {
-    const answers = await Promise.allSettled(shownRuns().map(async (run) => [run, (await question(run)).results]));
+    const answers = await Promise.allSettled(shownRuns(able).map(async (run) => [run, (await question(run)).results]));
     if (mine !== turn) return;
     const found = answers.filter((each) => each.status === "fulfilled").map((each) => each.value);
     if (!found.length) throw answers[0].reason;
@@ -67,7 +67,7 @@ function neighbours(run, row) {
 function byText(text) {
   page.own = -1;
   const body = JSON.stringify({ text });
-  return show(`“${text}”`, null, (run) => json(`/api/search?${asked(run)}`, { method: "POST", body, headers: { "Content-Type": "application/json" } }));
+  return show(`“${text}”`, null, (run) => json(`/api/search?${asked(run)}`, { method: "POST", body, headers: { "Content-Type": "application/json" } }), (run) => run.texts);
 }
 
 let preview = null;
@@ -77,7 +77,7 @@ function byFile(file) {
   preview = info().uploads === "image" ? URL.createObjectURL(file) : null;
   page.own = -1;
   const kind = file.type || "application/octet-stream";
-  return show(file.name, preview, (run) => json(`/api/search?${asked(run)}`, { method: "POST", body: file, headers: { "Content-Type": kind } }));
+  return show(file.name, preview, (run) => json(`/api/search?${asked(run)}`, { method: "POST", body: file, headers: { "Content-Type": kind } }), (run) => run.uploads === info().uploads);
 }
 
 // Selection
