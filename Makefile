@@ -6,7 +6,7 @@ BENCH := .venv-bench
 PIP_FLAGS := --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test slow check format bench clean
+.PHONY: help setup demo test slow drills fuzz check format bench clean
 
 help:  ## this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## /  make \1\t/' | expand -t 16
@@ -20,7 +20,13 @@ test: $(VENV)/.dev  ## the tests, doctests included
 	$(BIN)/pytest -q -n auto
 
 slow: $(VENV)/.dev  ## the long tests too
-	$(BIN)/pytest -q -n auto -m ""
+	$(BIN)/pytest -q -n auto -m "not drill"
+
+drills: $(VENV)/.dev  ## kills, full disks, dying processes and damaged files in their long form
+	$(BIN)/pytest -q -m drill tests
+
+fuzz: $(VENV)/.fuzz  ## atheris on everything that reads a file, FUZZ_SECONDS for each target (60)
+	$(BIN)/python -m tests.fuzz.explore --seconds $(or $(FUZZ_SECONDS),60)
 
 check: $(VENV)/.dev  ## lint, format and types
 	$(BIN)/ruff check .
@@ -31,11 +37,12 @@ format: $(VENV)/.dev  ## put the code into its format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(BENCH)/.done  ## losses, views, k-NN and log-mels side by side with peers, into benchmarks/results
+bench: $(BENCH)/.done  ## losses, views, k-NN, log-mels and shards side by side with peers, into benchmarks/results
 	$(BENCH)/bin/python benchmarks/losses.py
 	$(BENCH)/bin/python benchmarks/views.py
 	$(BENCH)/bin/python benchmarks/evaluate.py
 	$(BENCH)/bin/python benchmarks/audio.py
+	$(BENCH)/bin/python benchmarks/shards.py
 
 clean:  ## remove the environments
 	rm -rf $(VENV) $(BENCH)
@@ -52,6 +59,10 @@ $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/python
 	@echo "installing nearfar with all extras and tools into $(VENV) (a few minutes the first time)"
 	@$(BIN)/pip install $(PIP_FLAGS) -e '.[dev]'
 	@touch $@ $(VENV)/.core
+
+$(VENV)/.fuzz: $(VENV)/.dev
+	@$(BIN)/pip install $(PIP_FLAGS) -e '.[fuzz]'
+	@touch $@
 
 $(BENCH)/.done: pyproject.toml constraints.txt benchmarks/requirements.txt
 	$(PYTHON) -m venv $(BENCH)

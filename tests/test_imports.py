@@ -26,6 +26,7 @@ MAY_IMPORT = {
     "embeddings": {"losses", "data", "export", "views"},
     "doctor": {"data", "embeddings"},
     "explore": {"losses", "data", "embeddings", "evaluate", "export", "views"},
+    "lab": {"losses", "nn", "methods", "evaluate"},
     "modalities": {"nn", "methods", "data", "views", "evaluate", "config"},
     "train": {
         *("losses", "nn", "scale", "methods", "modalities", "data", "views", "evaluate", "report", "export", "config"),

@@ -1,5 +1,6 @@
 """What a run is a function of: frozen dataclasses, as YAML in the run folder and as flags of the command."""
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
@@ -9,6 +10,9 @@ from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import yaml
+
+_LARGEST_SIDE = 8192  # pixels; a batch of larger ones is a mistake, and no machine's memory
+_LARGEST_YAML = 1 << 20  # bytes
 
 
 @dataclass(frozen=True)
@@ -28,8 +32,8 @@ class ReadConfig:
     strict: bool = False  # stop at a broken file instead of skipping it
 
     def __post_init__(self) -> None:
-        if self.size is not None and self.size < 1:
-            raise ValueError(f"sources.size is {self.size}, expected at least 1 pixel")
+        if self.size is not None and not 1 <= self.size <= _LARGEST_SIDE:
+            raise ValueError(f"sources.size is {self.size}, expected at least 1 pixel, at most {_LARGEST_SIDE:,}")
         if self.held_out is not None and not re.fullmatch(r"[^=!]+=.+", self.held_out):
             raise ValueError(f"sources.held_out is {self.held_out!r}, expected COLUMN=VALUE or COLUMN=VALUE,VALUE")
 
@@ -48,6 +52,12 @@ class DataConfig(ReadConfig):
     groups: str | None = None  # a table of path and group to the same end, as `nearfar doctor` writes it
     validation: float = 0.1  # part of the training data held out, at most 2,000 samples
     test: str | None = None  # data of the final evaluation; None: glyphs' own test split, else the validation samples
+    shuffle: int = 10_000  # of streamed shards: places that a sample may move in their order, which is drawn, too
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.shuffle < 0:
+            raise ValueError(f"sources.shuffle is {self.shuffle}, expected at least 0")
 
 
 @dataclass(frozen=True)
@@ -77,9 +87,9 @@ class TextConfig:
     dim: int = 256  # of the space that images and texts share
 
     def __post_init__(self) -> None:
-        for name, least in (("vocabulary", 260), ("length", 3), ("dim", 1)):
-            if getattr(self, name) < least:
-                raise ValueError(f"text.{name} is {getattr(self, name)}, expected at least {least}")
+        for name, least, most in (("vocabulary", 260, 10**7), ("length", 3, 10**5), ("dim", 1, 10**5)):
+            if not least <= getattr(self, name) <= most:
+                raise ValueError(f"text.{name} is {getattr(self, name)}, expected at least {least}, at most {most:,}")
         if self.dropout is not None and not 0 <= self.dropout < 1:
             raise ValueError(f"text.dropout is {self.dropout}, expected a part from 0 to below 1")
 
@@ -108,8 +118,8 @@ class SoundConfig:
             raise ValueError(f"sound.rate is {self.rate}, expected values a second, such as 16000")
         if self.seconds > self.longest:
             raise ValueError(f"sound.seconds is {self.seconds}, more than sound.longest, {self.longest}")
-        if self.mels < 1:
-            raise ValueError(f"sound.mels is {self.mels}, expected at least 1")
+        if not 1 <= self.mels <= 4096:
+            raise ValueError(f"sound.mels is {self.mels}, expected at least 1, at most 4,096")
 
 
 @dataclass(frozen=True)
@@ -179,6 +189,10 @@ class TrainConfig:
     device: str = "auto"  # or cpu, cuda, cuda:1, mps
     precision: Literal["32", "bf16", "fp16"] = "32"  # of the forward pass
     accumulate: int = 1  # batches to one optimiser step
+    processes: int = 1  # on each machine, one to a GPU; they share the batch, and train as one would
+    nodes: int = 1  # machines
+    strategy: Literal["ddp", "fsdp"] = "ddp"  # of several processes: each has all weights, or a part of them
+    gather: Literal["gather", "ring"] = "gather"  # all rows to each process, or keys that travel, in linear memory
     channels_last: bool = True  # memory layout of the images: faster for most convolutions
     views: str | None = None  # preset; None: the method's own
     options: dict[str, Any] = field(default_factory=dict)  # the method's hyperparameters, such as temperature
@@ -198,9 +212,15 @@ class TrainConfig:
         return kind_of(self.data, self.method, self.modality)
 
     def __post_init__(self) -> None:
-        for name in ("image_size", "epochs", "batch_size", "accumulate", "health_every", "checkpoint_every"):
+        counts = ("image_size", "epochs", "batch_size", "accumulate", "health_every", "checkpoint_every")
+        for name in (*counts, "processes", "nodes"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}, expected at least 1")
+        if self.batch_size < self.processes * self.nodes:
+            raise ValueError(
+                f"batch_size is {self.batch_size} for {self.processes * self.nodes} processes, expected a sample or "
+                "more for each: it is that of all together"
+            )
         if not self.data.strip():
             raise ValueError("data is empty, expected the name of a data set or a path")
         if self.pretrained and self.weights is not None:
@@ -208,8 +228,10 @@ class TrainConfig:
         for name in ("lr", "clip"):
             if (value := getattr(self.optimizer, name)) is not None and not value > 0:
                 raise ValueError(f"optimizer.{name} is {value}, expected above 0")
-        if self.seed < 0:
-            raise ValueError(f"seed is {self.seed}, expected at least 0")
+        if not 0 <= self.seed < 1 << 63:
+            raise ValueError(f"seed is {self.seed}, expected at least 0, and below 2^63")
+        if self.image_size > _LARGEST_SIDE:
+            raise ValueError(f"image_size is {self.image_size}, expected at most {_LARGEST_SIDE:,} pixels")
         if self.batch_size < 2:
             raise ValueError("batch_size is 1, expected at least 2: a batch of one has no negatives")
         self._check_parts()
@@ -233,13 +255,7 @@ class TrainConfig:
     @classmethod
     def from_yaml(cls, path: Path) -> "TrainConfig":
         """The configuration in a file; an unknown key is an error that names the nearest known one."""
-        try:
-            found = yaml.safe_load(path.read_text(encoding="utf-8"))
-        except (yaml.YAMLError, UnicodeDecodeError) as error:
-            raise ValueError(f"{path} is no YAML: {' '.join(str(error).split())}") from None
-        if not isinstance(found, Mapping):
-            raise ValueError(f"{path} holds a {type(found).__name__}, expected keys and values")
-        config: TrainConfig = build(cls, found, str(path))
+        config: TrainConfig = build(cls, read_yaml(path), str(path))
         return config
 
 
@@ -478,14 +494,14 @@ def build(kind: type[Any], values: Mapping[str, Any], where: str) -> Any:
     given = {}
     for key, value in values.items():
         if key not in known:
-            raise ValueError(f"{where}: there is no key {key!r}{nearest(str(key), known)}")
+            raise ValueError(f"{where}: there is no key {_shown(key)}{nearest(str(key)[:80], known)}")
         inner = hints[key]
         if not _is_config(inner):
             given[key] = _fitting(value, inner, f"{where}: {key}")
         elif isinstance(value or {}, Mapping):
             given[key] = build(inner, value or {}, f"{where}: {key}")
         else:
-            raise ValueError(f"{where}: {key} is {value!r}, expected keys and values")
+            raise ValueError(f"{where}: {key} is {_shown(value)}, expected keys and values")
     return kind(**given)
 
 
@@ -498,9 +514,12 @@ def _fitting(value: Any, hint: Any, where: str) -> Any:
             return str(value)
         if plain is float and isinstance(value, int | float | str) and not isinstance(value, bool):
             try:
-                return float(value)
-            except ValueError:
+                number = float(value)
+            except (ValueError, OverflowError):
                 continue
+            if not math.isfinite(number):
+                raise ValueError(f"{where} is {number}, expected a finite number")
+            return number
         if plain is str and isinstance(value, Path):
             return str(value)
         if plain is list and isinstance(value, list | tuple):
@@ -508,7 +527,43 @@ def _fitting(value: Any, hint: Any, where: str) -> Any:
         if isinstance(plain, type) and isinstance(value, plain) and not (plain is int and isinstance(value, bool)):
             return value
     words = " or ".join(_in_words(kind) for kind in kinds)
-    raise ValueError(f"{where} is {value!r}, expected {words}")
+    raise ValueError(f"{where} is {_shown(value)}, expected {words}")
+
+
+class _Plain(yaml.SafeLoader):  # type: ignore[misc]
+    """YAML of plain values: ten lines of aliases can stand for a billion values, and brackets be nested without end."""
+
+    depth = 0
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        fault = "aliases (*name) have no place in a configuration" if self.check_event(yaml.AliasEvent) else ""
+        fault = "it is nested too deeply" if self.depth > 32 else fault
+        if fault:
+            raise yaml.composer.ComposerError(None, None, fault, self.peek_event().start_mark)
+        self.depth += 1
+        node = super().compose_node(parent, index)
+        self.depth -= 1
+        return node
+
+
+def read_yaml(path: Path) -> Mapping[Any, Any]:
+    """Keys and values of a file."""
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {str(path)!r}")
+    if path.stat().st_size > _LARGEST_YAML:
+        raise ValueError(f"{path} has {path.stat().st_size:,} bytes, expected a configuration of at most 1 MB")
+    try:
+        found = yaml.load(path.read_text(encoding="utf-8"), _Plain)
+    except (yaml.YAMLError, ValueError, OverflowError) as error:  # ValueError: of a date or a number that is none
+        raise ValueError(f"{path} is no YAML: {' '.join(str(error).split())[:300]}") from None
+    if not isinstance(found, Mapping):
+        raise ValueError(f"{path} holds a {type(found).__name__}, expected keys and values")
+    return found
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:80]}…"
 
 
 def _in_words(kind: Any) -> str:

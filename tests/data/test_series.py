@@ -99,7 +99,7 @@ def test_broken_rows_are_skipped_and_listed(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"row 2 of .* cannot be used: 'abc' is no number"):
         open_series(path, strict=True)
     other = write(tmp_path / "a.ts", "@classLabel false\n@data\n1,2:3,4\n1,2\n")
-    assert [s.reason for s in open_series(other).skipped] == ["it has 1 channels, expected 2 as in the first"]
+    assert [s.reason for s in open_series(other).skipped] == ["it has 1 channels, expected 2 as most have"]
     mixed = write(tmp_path / "b.csv", "series,time,x,label\na,0,1,up\na,0,2,up\nb,0,1,up\nb,1,2,down\nc,0,1,up\n")
     assert [s.path for s in open_series(mixed).skipped] == ["a", "b"]
 
@@ -182,3 +182,53 @@ def test_every_shape_is_another_and_stays_in_bounds() -> None:
     assert np.abs(drawn).max() <= 1.25
     apart = ((drawn[:, None] - drawn[None]) ** 2).mean(2) + np.eye(len(SHAPES))
     assert apart.min() > 0.01
+
+
+def _wide(folder: Path, head: str, line: str, *, rows: int = 8, steps: int = 20) -> Path:
+    """A table with a header; `line` is a row's beginning, with {n} for its number and {y} for its label."""
+    lines = [head + "," + ",".join(f"t{t}" for t in range(steps))]
+    for n in range(rows):
+        values = ",".join(str(round(n + t / 10, 2)) for t in range(steps))
+        lines.append(line.format(n=n, y=n % 2) + "," + values)
+    path = folder / "table.csv"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("head", "line"),
+    [("id,label", "{n},{y}"), (",label", "{n},{y}"), ("Unnamed: 0,label", "{n},{y}"), ("label,sample", "{y},s{n}")],
+)
+def test_columns_that_number_the_rows_are_no_values(head: str, line: str, tmp_path: Path) -> None:
+    found = open_series(_wide(tmp_path, head, line))
+    assert tuple(found.values.shape) == (8, 1, 20) and found.classes == ["0", "1"]
+    assert found.values[3, 0, 0] == 3.0
+
+
+def test_a_header_of_numbers_is_a_header(tmp_path: Path) -> None:
+    path = tmp_path / "numbers.csv"
+    path.write_text("label," + ",".join(map(str, range(12))) + "\n" + "up,1,2,3,4,5,6,7,8,9,10,11,12\n" * 3)
+    found = open_series(path)
+    assert tuple(found.values.shape) == (3, 1, 12) and found.classes == ["up"]
+
+
+def test_lines_of_the_archive_with_a_bad_first_row_no_label_or_two_spaces(tmp_path: Path) -> None:
+    good = "\t".join(["1", *(str(t / 10) for t in range(20))])
+    path = tmp_path / "a.tsv"
+    path.write_text(good.replace("0.5", "oops", 1) + "\n" + f"{good}\n" * 3)
+    found = open_series(path)
+    assert tuple(found.values.shape) == (3, 1, 20) and "oops" in found.skipped[0].reason and found.classes == ["1"]
+    path.write_text(good + "\n" + "\t" + good.partition("\t")[2] + "\n")
+    found = open_series(path)
+    assert tuple(found.values.shape) == (2, 1, 20) and found.labels is not None and found.labels.tolist() == [0, -1]
+    path.write_text("".join("  " + good.replace("\t", "  ") + "\n" for _ in range(4)))
+    found = open_series(path)
+    assert tuple(found.values.shape) == (4, 1, 20) and found.classes == ["1"]
+
+
+def test_one_odd_first_series_does_not_cost_the_others(tmp_path: Path) -> None:
+    path = tmp_path / "odd.ts"
+    path.write_text("@classLabel true a b\n@data\n1,2,3:a\n" + "1,2,3:4,5,6:b\n" * 4)
+    found = open_series(path)
+    assert tuple(found.values.shape) == (4, 2, 3)
+    assert [(s.path, s.reason) for s in found.skipped] == [("line 3", "it has 1 channels, expected 2 as most have")]

@@ -85,7 +85,7 @@ def test_the_command_writes_groups_that_a_table_reader_reads(
         csv.writer(file).writerows([["path", "label"], *([f"{i}.png", ""] for i in range(310))])
     assert main(["duplicates", str(tmp_path / "x.npy"), "--index", kind]) == 0
     told = capsys.readouterr().out
-    assert "found from the data" in told and "20 of 310 images are in 10 groups" in told
+    assert "found from the data" in told and "20 of 310 samples are in 10 groups" in told
     assert "  and 5 more groups" in told
     table = open_source(tmp_path / "x.npy.groups.csv")
     assert table.groups is not None and len(table.names) == 20

@@ -61,7 +61,7 @@ def window(browser: Any, address: str) -> Iterator[Any]:
     page.on("pageerror", lambda error: said.append(str(error)))
     page.on("request", lambda request: asked.append(request.url))
     page.goto(address)
-    until(page, "window.nearfarMap && nearfarMap.count === 60")
+    until(page, "document.body.dataset.run === '0' && nearfarMap.count === 60")
     yield page
     # A screenshot, or the test that reads pixels, makes the driver of WebGL speak.
     assert [text for text in said if "GPU stall due to ReadPixels" not in text] == []
@@ -72,9 +72,9 @@ def window(browser: Any, address: str) -> Iterator[Any]:
 @pytest.fixture
 def page(window: Any) -> Any:
     """As it was opened, but for what was found last."""
-    window.select_option("#run", "1")
-    window.select_option("#run", "0")
-    until(window, "nearfarMap.count === 60 && nearfarMap.only === -2 && nearfarMap.chosen === 0")
+    for run in ("1", "0"):
+        window.select_option("#run", run)
+        until(window, f"document.body.dataset.run === '{run}'")
     return window
 
 

@@ -80,7 +80,7 @@ def test_a_recording_finds_itself(client: TestClient, place: Path) -> None:
         (recording(tone(300, 3.0)), "it is 3 seconds long, more than the limit of 2"),
         (recording(np.zeros(RATE, np.float32)), "it is silent"),
         (recording(tone(300))[:900], "it is cut off"),
-        (recording(tone(300), rate=999_999), "999,999 values a second, expected from 100 to 768,000"),
+        (recording(tone(300), rate=999_999), "at 999,999 a second are no sound"),
         (b"", "the file is empty"),
         (b"RIFF", "it cannot be read as a sound"),
         (bytes(1000), "not a sound"),

@@ -8,6 +8,8 @@ import torch
 from PIL import Image
 
 from nearfar.config import DataConfig
+from nearfar.data import find_source
+from nearfar.data.shard_writer import write_shards
 from nearfar.train import checkpoint
 from nearfar.train.run import Run
 from tests.train.runs import QUIET, config, stop_after, weights
@@ -59,6 +61,25 @@ def test_a_run_on_streamed_files_resumes_in_the_middle_of_an_epoch_to_the_same_w
         for name, x in weights(whole).items():
             assert torch.equal(x, weights(resumed)[name]), (steps, name)
     assert (tmp_path / "whole" / "skipped.txt").read_text().startswith("007.jpg\t")
+
+
+def test_a_run_on_streamed_shards_resumes_in_the_middle_of_an_epoch_to_the_same_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, train_only: None
+) -> None:
+    write_shards(find_source("glyphs:90"), tmp_path / "shards", samples=20, progress=False)
+    sources = DataConfig(stream=True, shuffle=30)
+    streamed = config("simclr", data=str(tmp_path / "shards"), batch_size=16, sources=sources)
+    whole = Run(streamed, tmp_path / "whole", resume=False, console=QUIET)
+    whole.go()
+    assert whole.total == 10 and whole.loader.parts is not None and int(whole.loader.parts.max()) == 4
+    folder = tmp_path / "stopped"
+    with monkeypatch.context() as patch:
+        stop_after(7, patch)
+        assert Run(streamed, folder, resume=False, console=QUIET).go() is None
+    resumed = Run(streamed, folder, resume=True, console=QUIET)
+    resumed.go()
+    for name, x in weights(whole).items():
+        assert torch.equal(x, weights(resumed)[name]), name
 
 
 def test_a_broken_checkpoint_gives_way_to_the_one_before(

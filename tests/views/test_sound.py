@@ -23,7 +23,7 @@ from nearfar.views.sound import (
 from nearfar.views.spectrogram import draw_boxes, log_mixup_exp, mask, resize_crop
 from nearfar.views.wave import OVER, add_noise, change_gain, cut, floats_of
 
-MELS = [LogMel(), LogMel(8000, 512, 80, 64, 60.0, 3900.0), LogMel(8000, 300, 111, 20, 0.0, 4000.0)]
+MELS = [LogMel(), LogMel(8000, 512, 80, 64, 60.0, 3900.0), LogMel(8000, 301, 125, 20, 0.0, 4000.0)]
 SMALL = LogMel(8000, 256, 80, 32, 60.0, 3900.0)
 
 
@@ -61,6 +61,14 @@ def test_centred_bands_have_mean_zero_over_what_is_heard() -> None:
         np.testing.assert_allclose(found[row], expected, atol=1e-5)
     louder = mel(10 * x[:2]).numpy()
     np.testing.assert_allclose(louder[0], found[0], atol=0.02)  # all but the floor's small share
+
+
+def test_log_mel_of_a_loud_tone_is_librosas_within_a_thousandth() -> None:
+    x = (0.9 * np.sin(0.3 * np.arange(16_000)))[None].astype(np.float32)
+    np.testing.assert_allclose(MELS[0](torch.from_numpy(x)), librosas(x, MELS[0]), atol=1e-3)
+    np.testing.assert_allclose(
+        MELS[0](torch.from_numpy(x).double()), librosas(x.astype(np.float64), MELS[0]), atol=1e-6
+    )
 
 
 @pytest.mark.parametrize("mel", MELS)

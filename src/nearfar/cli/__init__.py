@@ -15,7 +15,9 @@ COMMANDS = {
     "duplicates": "near-duplicate groups in a file of embeddings",
     "explore": "a web page of a run: map, search, neighbours, duplicates, and the run as it trains",
     "doctor": "duplicates, broken files, sizes, balance and leaks of a data set, before a run",
+    "shard": "images as WebDataset's tar files, for data beyond one disk",
     "export": "the encoder for other programs: ONNX, torch, timm, Hugging Face",
+    "lab": "the mathematics run: what theory predicts beside what is measured",
     "check": "is the machine right, and are loss and gradient exact here?",
 }
 
@@ -60,7 +62,9 @@ def run(command: str, arguments: list[str]) -> int:
     except KeyboardInterrupt:
         print("nearfar: interrupted", file=sys.stderr)
         return 130
-    except Exception as error:
+    except (SystemExit, GeneratorExit):
+        raise
+    except BaseException as error:  # a panic of a Rust library is no Exception
         if debug:
             raise
         print(f"nearfar {command}: {' '.join(str(error).split()) or type(error).__name__}", file=sys.stderr)

@@ -2,25 +2,39 @@
 
 import argparse
 import platform
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from nearfar.scale.certify import Subject
 
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="nearfar check",
         description="Compare every loss and its gradient with its plain dense definition in float64 on this machine, "
-        "then run one batch so large that its similarity matrix is not worth holding.",
+        "and a few training steps of every method, in tiles, types, and on a batch that processes share, with one "
+        "process in float64; then run one batch so large that its similarity matrix is not worth holding. Exits with 1 "
+        "where anything is off by more than its tolerance.",
     )
-    parser.add_argument("--device", default="cpu", help="where to compute, for instance cuda (default: cpu)")
+    parser.add_argument(
+        "what",
+        nargs="?",
+        metavar="RUN",
+        help="a run folder, or MODULE:NAME of your own method: its training steps alone are compared",
+    )
+    parser.add_argument("--device", default="cpu", help="where the losses are computed, such as cuda (default: cpu)")
     parser.add_argument("--pairs", type=int, default=8192, help="pairs of the large batch (default: 8192)")
+    parser.add_argument("--processes", type=int, default=2, help="that share a batch; 1: none (default: 2)")
+    parser.add_argument("--rows", type=int, default=12, help="of a run's data, in each of two batches (default: 12)")
     options = parser.parse_args(arguments)
-    if options.pairs < 1:
-        parser.error(f"--pairs is {options.pairs}, expected at least 1")
+    for name, least in (("pairs", 1), ("processes", 1), ("rows", 8)):
+        if getattr(options, name) < least:
+            parser.error(f"--{name} is {getattr(options, name)}, expected at least {least}")
 
     import torch
     from rich.console import Console
-    from rich.table import Table
-
-    from nearfar.scale.check import TOLERANCE, certify, large_batch
 
     console = Console()
     device = torch.device(options.device)
@@ -29,27 +43,79 @@ def main(arguments: list[str]) -> int:
         f"Python {platform.python_version()}, torch {torch.__version__}, {device.type}, "
         f"{torch.get_num_threads()} threads"
     )
-    table = Table(title="float32 in tiles, against the dense definition in float64")
-    for name in ("loss", "tile", "value, relative error", "gradient, relative error", ""):
-        table.add_column(name, justify="left" if name in ("loss", "") else "right")
-    failed = 0
-    with console.status("comparing losses and gradients"):
-        for row in certify(device):
-            failed += not row.passed
-            mark = "[green]right[/]" if row.passed else "[red]WRONG[/]"
-            tile = "auto" if row.tile is None else str(row.tile)
-            table.add_row(row.loss, tile, f"{row.value_error:.1e}", f"{row.gradient_error:.1e}", mark)
-    console.print(table)
+    failed = 0 if options.what else check_losses(console, device, options.pairs)
+    failed += check_methods(console, options.what, options.processes, options.rows)
+    if failed:
+        console.print(
+            f"[red]{failed} rows are off by more than their tolerance[/]: do not train so"
+            + ("" if options.what else " here; please report it")
+        )
+        return 1
+    what = "this method's training agrees" if options.what else "every loss and every gradient agrees"
+    console.print(f"[green]{what} with its definition here[/]")
+    return 0
 
-    with console.status(f"NT-Xent over {options.pairs:,} pairs, forward and backward"):
-        seconds, loss = large_batch(options.pairs, device)
-    matrix = 4 * (2 * options.pairs) ** 2 / 2**30
+
+def check_losses(console: Any, device: Any, pairs: int) -> int:
+    """Every loss on this device, and a large batch; how many are wrong."""
+    from nearfar.scale.check import TOLERANCE, certify, large_batch
+
+    with console.status("comparing losses and gradients"):
+        found = list(certify(device))
+    rows = (
+        (r.loss, "auto" if r.tile is None else str(r.tile), r.value_error, r.gradient_error, r.passed) for r in found
+    )
+    title = f"losses: float32 in tiles, against the dense definition in float64, to {TOLERANCE:g}"
+    show(console, title, ("loss", "tile", "value", "gradient"), rows)
+    with console.status(f"NT-Xent over {pairs:,} pairs, forward and backward"):
+        seconds, loss = large_batch(pairs, device)
+    matrix = 4 * (2 * pairs) ** 2 / 2**30
     console.print(
-        f"NT-Xent over {options.pairs:,} pairs, forward and backward, tile by tile: {seconds:.2f} s, "
+        f"NT-Xent over {pairs:,} pairs, forward and backward, tile by tile: {seconds:.2f} s, "
         f"loss {loss:.3f} (the whole matrix would take {matrix:.1f} GiB)"
     )
-    if failed:
-        console.print(f"[red]{failed} rows are off by more than {TOLERANCE:g}[/]: do not train here; please report it")
-        return 1
-    console.print(f"[green]every loss and every gradient agrees with its definition here[/], to {TOLERANCE:g}")
-    return 0
+    return sum(not row.passed for row in found)
+
+
+def check_methods(console: Any, what: str | None, processes: int, rows: int) -> int:
+    """Training steps of every method, of a run's, or of one's own; how many variants are wrong."""
+    from nearfar.scale.certify import certify_methods
+
+    found = []
+    with console.status("reading") as status:
+        for of_method in certify_methods(subjects(what, rows), processes=processes, said=status.update):
+            found += of_method
+    columns = ("method", "trained", "loss", "gradient", "state", "tolerance")
+    cells = ((r.what, r.variant, r.value_error, r.gradient_error, r.state_error, r.tolerance, r.passed) for r in found)
+    title = "methods: a few training steps against float64 on one process with dense matrices; relative errors"
+    show(console, title, columns, cells)
+    for note in dict.fromkeys(f"{row.what}: {row.note}" for row in found if row.note):
+        console.print(f"[red]{note}[/]")
+    return sum(not row.passed for row in found)
+
+
+def subjects(what: str | None, rows: int) -> list["Subject"]:
+    from nearfar.methods import specimens
+
+    if what is None:
+        return specimens.subjects()
+    if ":" in what and not Path(what).exists():
+        return [specimens.subject_named(what)]
+    if not (Path(what) / "config.yaml").is_file():
+        raise FileNotFoundError(f"{what} is no run folder: it has no config.yaml; expected one, or MODULE:NAME")
+    from nearfar.train.certified import subject_of_run
+
+    return [subject_of_run(Path(what), rows)]
+
+
+def show(console: Any, title: str, columns: tuple[str, ...], rows: Iterable[tuple[Any, ...]]) -> None:
+    """A table whose last column says whether a row is right."""
+    from rich.table import Table
+
+    table = Table(title=title)
+    for name in (*columns, ""):
+        table.add_column(name, justify="left" if name in ("loss", "method", "trained", "") else "right")
+    for *cells, passed in rows:
+        words = [f"{cell:.0e}" if isinstance(cell, float) else cell for cell in cells]
+        table.add_row(*words, "[green]right[/]" if passed else "[red]WRONG[/]")
+    console.print(table)

@@ -20,12 +20,12 @@ def main(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
 
     from nearfar.embeddings.duplicates import check_threshold, find_duplicates, write_groups
-    from nearfar.embeddings.files import Embeddings
+    from nearfar.embeddings.files import of_samples
     from nearfar.embeddings.index import lookup
     from nearfar.embeddings.progress import bar
 
     check_threshold(options.threshold)
-    file = Embeddings(options.embeddings)
+    file = of_samples(options.embeddings)
     with bar(True, "comparing", len(file)) as advance:
         found = find_duplicates(
             file,
@@ -45,5 +45,5 @@ def main(arguments: list[str]) -> int:
         print(f"  {len(rows)}: {', '.join(names[row] for row in rows[:SHOWN])}{more}")
     if len(groups) > SHOWN:
         print(f"  and {len(groups) - SHOWN:,} more groups")
-    print(f"{sum(map(len, groups)):,} of {len(file):,} images are in {len(groups):,} groups: {out}")
+    print(f"{sum(map(len, groups)):,} of {len(file):,} samples are in {len(groups):,} groups: {out}")
     return 0

@@ -1,12 +1,13 @@
-"""`nearfar embed`: every image of a data set as a vector, in a file."""
+"""`nearfar embed`: every sample of a data set as a vector, in a file."""
 
 import argparse
+from pathlib import Path
 
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="nearfar embed",
-        description="Write path, label and vector of every image to a file, chunk by chunk. Killed and started again "
+        description="Write path, label and vector of every sample to a file, chunk by chunk. Killed and started again "
         "with the same arguments, it goes on after the last finished chunk.",
     )
     parser.add_argument("run", help="a run folder, an exported one, timm:NAME or torchvision:NAME")
@@ -16,7 +17,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--labels", action="store_true", help="sub-folders are labels")
     parser.add_argument("--split", help="a part of the data, such as test")
     parser.add_argument("--size", type=int, help="side at which files are decoded (default: 1.15 × the encoder's)")
-    parser.add_argument("--batch-size", type=int, default=256, help="images in a forward pass (default: 256)")
+    parser.add_argument("--batch-size", type=int, default=256, help="samples in a forward pass (default: 256)")
     parser.add_argument("--chunk", type=int, default=16_384, help="rows held in memory at most (default: 16384)")
     parser.add_argument("--device", default="auto", help="where to compute (default: the accelerator, else cpu)")
     parser.add_argument("--frames", action="store_true", help="a row for every frame in time: of runs on sequences")
@@ -55,7 +56,10 @@ def frames(options: argparse.Namespace) -> int:
     model = encoder_of(options.run)
     if not isinstance(model, SeriesModel | SoundModel) or not hasattr(model.backbone, "frames"):
         raise ValueError(f"{options.run} has no frames, expected a run on series or sounds; leave --frames out")
-    data = model.open(options.data, split=options.split)
+    if isinstance(model, SoundModel):
+        data = model.open(options.data, split=options.split, labels=options.labels or None)
+    else:
+        data = model.open(options.data, split=options.split)
     path, rows = embed_frames(
         model,
         data,
@@ -64,5 +68,9 @@ def frames(options: argparse.Namespace) -> int:
         batch_size=min(options.batch_size, 64),
         name=options.data,
     )
+    if data.skipped:
+        listed = Path(f"{path}.skipped.txt")
+        listed.write_text("".join(f"{each.path}: {each.reason}\n" for each in data.skipped), encoding="utf-8")
+        print(f"{len(data.skipped)} samples could not be read and are left out: {listed}")
     print(f"{rows:,} frames of {len(data):,} samples: {path}")
     return 0

@@ -37,7 +37,7 @@ def main(arguments: list[str]) -> int:
     from rich.table import Table
 
     from nearfar.cli.encoder import encoder_of
-    from nearfar.embeddings.files import Embeddings
+    from nearfar.embeddings.files import of_samples
     from nearfar.embeddings.index import lookup
     from nearfar.embeddings.pictures import thumbnails
     from nearfar.embeddings.query import embed_image, embed_sound, embed_text, picture_of
@@ -47,7 +47,7 @@ def main(arguments: list[str]) -> int:
     from nearfar.export import SeriesModel, SoundModel
 
     console = Console()
-    encoder, file = encoder_of(options.run), Embeddings(options.embeddings)
+    encoder, file = encoder_of(options.run), of_samples(options.embeddings)
     if isinstance(encoder, SeriesModel):
         raise ValueError(f"{options.run} was trained on series, expected an encoder of images or sounds to search with")
     if isinstance(encoder, SoundModel) != (options.sound is not None):

@@ -7,9 +7,10 @@ from jsonargparse import ArgumentError as BadArgument
 from jsonargparse import ArgumentParser, Namespace
 
 from nearfar.cli.flags import describe
-from nearfar.config import TrainConfig, build, completed, nearest
+from nearfar.config import TrainConfig, build, completed, nearest, read_yaml
 
 SHORT = {"--batch": "--batch-size", "--group": "--sources.groups"}
+MAY_CHANGE = ("epochs", "processes", "nodes")  # of a run that is resumed
 
 
 def main(arguments: list[str]) -> int:
@@ -27,6 +28,8 @@ def main(arguments: list[str]) -> int:
     describe(parser, TrainConfig)
     known = {action.dest for action in parser._actions}
     try:
+        for path in config_files(arguments):
+            read_yaml(path)  # what would take all memory is refused before anyone else reads it
         options = parser.parse_args([underscored(a) for a in arguments], defaults=False)
     except BadArgument as error:
         print(f"nearfar train: {explained(str(error), known)}", file=sys.stderr)
@@ -35,24 +38,38 @@ def main(arguments: list[str]) -> int:
     from rich.console import Console
 
     from nearfar.train import free_folder, resumed, run
+    from nearfar.train.processes import is_first
 
     console = Console()
     if options.get("resume") is not None:
-        if other := sorted(set(options.as_dict()) - {"resume", "epochs"}):
+        if other := sorted(set(options.as_dict()) - {"resume", *MAY_CHANGE}):
             print(
                 f"nearfar train: --resume goes on with the run's own settings, so --{other[0]} has no place; "
-                "--epochs alone may be another",
+                "--epochs, --processes and --nodes may be others",
                 file=sys.stderr,
             )
             return 2
-        results = resumed(Path(options.resume), epochs=options.get("epochs"), console=console)
+        changed = {name: options.get(name) for name in MAY_CHANGE}
+        results = resumed(Path(options.resume), console=console, **changed)
         folder = Path(options.resume)
     else:
         config = configured(options)
         folder = free_folder(config) if options.get("out") is None else Path(options.out)
         results = run(config, folder, console=console)
-    console.print(f"run: {folder}", soft_wrap=True, markup=False, highlight=False)
+    if is_first():
+        console.print(f"run: {folder}", soft_wrap=True, markup=False, highlight=False)
     return 0 if results is not None else 130
+
+
+def config_files(arguments: list[str]) -> list[Path]:
+    """The files that --config names, in either way of writing it."""
+    pairs = zip(["", *arguments], arguments, strict=False)
+    found = [
+        Path(now if before == "--config" else now.removeprefix("--config="))
+        for before, now in pairs
+        if before == "--config" or now.startswith("--config=")
+    ]
+    return [path for path in found if path.is_file()]
 
 
 def configured(options: Namespace) -> TrainConfig:

@@ -120,7 +120,7 @@ def open_data(
         groups: a table of path and group, as in `with_groups`.
         root: where torchvision's data sets are, or the images that a file names.
         seed: of data made by code.
-        stream: decode at every look and store nothing.
+        stream: decode at every look and store nothing, but for the list of a shard's members.
         cache, strict, workers, progress: as in `pack`.
     """
     made = _made_by_code(spec)
@@ -139,7 +139,7 @@ def open_data(
             caption_column=caption_column,
             captions=captions,
             root=root,
-            index=None if stream else cache_folder(cache) / "shards",
+            index=cache_folder(cache) / "shards",
         )
         if captions and source.captions is None:
             raise ValueError(f"{source.description} has no captions; give a table of path and caption")

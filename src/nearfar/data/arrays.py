@@ -1,6 +1,10 @@
 """Samples that are already arrays: .npz and .npy files."""
 
+import math
+import os
+import struct
 import zipfile
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import BinaryIO
@@ -14,6 +18,8 @@ from nearfar.data.sources import Source
 
 IMAGES = ("x", "images", "data", "arr_0")
 LABELS = ("y", "labels", "targets", "arr_1")
+# What zipfile raises on broken archives: of a password or an unknown method RuntimeError and NotImplementedError.
+ARCHIVE = (zipfile.BadZipFile, zlib.error, struct.error, RuntimeError, NotImplementedError)
 
 
 def array_source(
@@ -34,7 +40,7 @@ def array_source(
     named = None if members == [""] or labels is False else _find(members, LABELS, split)
     if labels and named is None:
         raise ValueError(f"{path} has no array of labels, expected one called {' or '.join(LABELS)}")
-    values = None if named is None else np.load(path, allow_pickle=False)[named]
+    values = None if named is None else _load(path, named)
     if values is not None and values.size != shape[0]:
         raise ValueError(f"{path} has {shape[0]} images and labels of shape {values.shape}, expected one for each")
     numbers, found = (None, None) if values is None else label_column(values.reshape(-1).tolist(), classes)
@@ -70,7 +76,7 @@ def _members(path: Path) -> list[str]:
     try:
         with zipfile.ZipFile(path) as file:
             return [name.removesuffix(".npy") for name in file.namelist()]
-    except zipfile.BadZipFile:
+    except (*ARCHIVE, EOFError, ValueError):
         raise ValueError(f"{path} is not an .npz file; write it with numpy.savez") from None
 
 
@@ -83,24 +89,62 @@ def _shape(path: Path, member: str) -> tuple[int, ...]:
     """From the header alone, without unpacking the array."""
     if not member:
         with path.open("rb") as file:
-            return _header(path, file)
-    with zipfile.ZipFile(path) as archive, archive.open(f"{member}.npy") as inner:
-        return _header(path, inner)  # type: ignore[arg-type]  # a zip member reads as a binary file
+            return _header(path, file, path.stat().st_size)
+    try:
+        with zipfile.ZipFile(path) as archive, archive.open(f"{member}.npy") as inner:
+            stated = archive.getinfo(f"{member}.npy").file_size
+            return _header(path, inner, stated)  # type: ignore[arg-type]  # a zip member reads as a binary file
+    except (*ARCHIVE, EOFError, KeyError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path}: {member} cannot be read: {' '.join(str(error).split())}") from None
 
 
-def _header(path: Path, file: BinaryIO) -> tuple[int, ...]:
+def _header(path: Path, file: BinaryIO, size: int) -> tuple[int, ...]:
+    """The shape that a header of a file of `size` bytes states, if so many bytes are there."""
     try:
         version = npy.read_magic(file)
         reader = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
         shape, _, kind = reader(file)
-    except ValueError as error:
+    except Exception as error:  # numpy reads the header as Python: SyntaxError, TokenError, …
         raise ValueError(f"{path} is not a readable array: {' '.join(str(error).split())}") from None
     if kind != np.uint8:
-        raise ValueError(f"{path} has images of type {kind}, expected uint8; save (255 * x).round().astype('uint8')")
+        raise ValueError(
+            f"{path} has images of type {kind}, expected uint8: save (255 * x).round()."
+            "astype('uint8'); if they are series, say --modality series"
+        )
+    if min(shape, default=1) < 1 or file.tell() + math.prod(shape) > size:
+        raise ValueError(f"{path} states images of shape {_words(shape)}, but is {size:,} bytes long: it is cut short")
     return tuple(shape)
+
+
+def _words(shape: Sequence[int]) -> str:
+    return str(tuple(shape)) if all(-(10**18) < n < 10**18 for n in shape) else "beyond any"
+
+
+def check_room(path: Path) -> None:
+    """Refuse an archive whose arrays, unpacked, would not fit into memory: a few bytes can stand for any number."""
+    with zipfile.ZipFile(path) as archive:
+        needed = sum(info.file_size for info in archive.infolist())
+    there = physical_memory()
+    if needed > there / 2:
+        raise ValueError(
+            f"{path} unpacks to {needed / 1e9:.1f} GB, with {there / 1e9:.1f} GB of memory; save it as .npy, which is "
+            "read where it lies"
+        )
+
+
+def physical_memory() -> int:
+    """Bytes of this machine; more than any where it does not say."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return 1 << 62
 
 
 def _load(path: Path, member: str) -> NDArray[np.uint8]:
     if not member:
         return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
-    return np.asarray(np.load(path, allow_pickle=False)[member])
+    check_room(path)
+    try:
+        return np.asarray(np.load(path, allow_pickle=False)[member])
+    except Exception as error:  # of the archive, of the header, of the memory
+        raise ValueError(f"{path}: {member} cannot be read: {' '.join(str(error).split())}") from None

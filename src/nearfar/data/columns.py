@@ -28,7 +28,8 @@ def label_column(values: Sequence[object], classes: Sequence[str] | None = None)
     number_of = {name: i for i, name in enumerate(names)}
     for text in texts:
         if text is not None and text not in number_of:
-            raise ValueError(f"the label {text!r} is not among the {len(names)} known classes{nearest(text, names)}")
+            close = nearest(text, names)
+            raise ValueError(f"the label {text[:60]!r} is not among the {len(names)} known classes{close}")
     labels = [-1 if text is None else number_of[text] for text in texts]
     return torch.tensor(labels, dtype=torch.int64), names
 
@@ -46,7 +47,7 @@ def group_column(values: Sequence[object]) -> Tensor:
 
 def nearest(word: str, known: Sequence[str]) -> str:
     """ "; did you mean …?" or nothing."""
-    close = get_close_matches(word.lower(), [name.lower() for name in known], n=1, cutoff=0.5)
+    close = get_close_matches(word[:80].lower(), [name.lower() for name in known], n=1, cutoff=0.5)
     found = [name for name in known if close and name.lower() == close[0]]
     return f"; did you mean {found[0]!r}?" if found else ""
 
@@ -60,6 +61,6 @@ def _whole(value: object) -> int | None:
         return int(value)
     if isinstance(value, float) and value.is_integer():
         return int(value)
-    if isinstance(value, str) and value.strip().removeprefix("-").isdecimal():
+    if isinstance(value, str) and len(value) < 20 and value.strip().removeprefix("-").isdecimal():
         return int(value) if str(int(value)) == value.strip() else None  # "007" is a name
     return None

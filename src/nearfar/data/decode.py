@@ -23,6 +23,8 @@ def decode(
     Raises:
         OSError, ValueError and whatever else Pillow raises: `why` turns it into a line.
     """
+    if isinstance(file, Path) and file.exists() and not file.is_file():
+        raise ValueError("a folder, a device or a pipe, expected a file")  # a pipe would be waited for without end
     with Image.open(file, formats=formats) as image:
         width, height = image.size
         if width * height > pixel_limit:

@@ -171,7 +171,7 @@ def _decode(
         _ = source.images  # loaded here, once, and not by every thread
     chunks = [todo[i : i + CHUNK] for i in range(0, len(todo), CHUNK)]
     saved = time.monotonic()
-    with warnings.catch_warnings(), ThreadPoolExecutor(workers or cores()) as pool, _bar(progress) as bar:
+    with warnings.catch_warnings(), ThreadPoolExecutor(workers or cores()) as pool, shown_progress(progress) as bar:
         warnings.simplefilter("ignore")  # of Pillow, about files it reads nonetheless
         task = bar.add_task(store.words, total=len(todo), skipped="")
         futures = [pool.submit(_decode_chunk, source, store, chunk) for chunk in chunks]
@@ -217,7 +217,7 @@ def _digest(data: bytes) -> str:
     return hashlib.blake2b(data, digest_size=12).hexdigest()
 
 
-def _bar(shown: bool) -> Progress:
+def shown_progress(shown: bool) -> Progress:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     return Progress(*columns, TextColumn("{task.fields[skipped]}"), console=Console(stderr=True), disable=not shown)
 

@@ -88,7 +88,7 @@ def samples(columns: Columns, wanted: Wanted, where: str) -> Samples:
         kept.add(row, files[row], [None if missing(value) else value for value in stated])
     rows, captions = kept.finished()
     if not rows:
-        first = f"the first, {kept.skipped[0].path}: {kept.skipped[0].reason}"
+        first = f"the first, {kept.skipped[0].path[:200]}: {kept.skipped[0].reason}"
         raise ValueError(f"none of the {len(keep)} rows of {where} can be used; {first}")
     # Labels are numbered over the whole table, so that every split of it numbers them alike.
     numbers, found = (None, None) if named is None else label_column(list(map(sound, named)), wanted.classes)
@@ -191,7 +191,7 @@ def rows_of_split(columns: Columns, split: str | None, where: str) -> list[int]:
 
 
 def listed(columns: Columns) -> str:
-    return ", ".join(repr(printable(name)) for name in list(columns)[:12]) or "no columns at all"
+    return ", ".join(repr(printable(name)[:60]) for name in list(columns)[:12]) or "no columns at all"
 
 
 def sound(value: object) -> object:

@@ -106,7 +106,7 @@ def open_series(
             raise ValueError(f"waves have the splits 'train' and 'test', not {split!r}")
         return waves(max(made // 5, 1) if split == "test" else made, seed=seed, split=split or "train")  # type: ignore[arg-type]
     path = series_file(Path(spec).expanduser(), split)
-    rows = read_series(path, label=label_column, group=group_column)
+    rows = read_series(path, label=label_column, group=group_column).alike()
     if rows.skipped and (strict or not rows.values):
         raise ValueError(f"{rows.skipped[0].path} of {path} cannot be used: {rows.skipped[0].reason}")
     if not rows.values:

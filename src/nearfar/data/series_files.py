@@ -6,7 +6,7 @@ value, and a channel without any value by 0; steps at the end without any value 
 
 import csv
 import io
-import zipfile
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nearfar.data.arrays import check_room
 from nearfar.data.dataset import Skipped
 from nearfar.data.rows import GROUPS, LABELS, Columns, find_column
 from nearfar.data.tables import read_columns, read_text
@@ -32,10 +33,10 @@ def read_series(path: Path, *, label: str | None = None, group: str | None = Non
         return _from_ts(path)
     if path.suffix.lower() in (".csv", ".tsv") and _headless(path):
         return _from_lines(path)
-    columns = read_columns(path)
+    columns = {name: column for name, column in read_columns(path).items() if not _is_index(name)}
     series = find_column(columns, "series", None, SERIES, str(path))
-    read = _from_wide if series is None else _from_long
-    return read(path, columns, label, group)
+    long = series is not None and len({str(name) for name in series}) < len(series)
+    return (_from_long if long else _from_wide)(path, columns, label, group)
 
 
 class Rows:
@@ -49,11 +50,9 @@ class Rows:
         self.skipped: list[Skipped] = []
 
     def add(self, name: str, read: Callable[[], Values], label: object = None, group: object = None) -> None:
-        """A row that cannot be read, or is of another kind than the first, is left out and listed."""
+        """A row that cannot be read is left out and listed."""
         try:
             values = filled(read())
-            if self.values and len(values) != len(self.values[0]):
-                raise ValueError(f"it has {len(values)} channels, expected {len(self.values[0])} as in the first")
         except ValueError as error:
             self.skipped.append(Skipped(name, str(error)))
             return
@@ -61,6 +60,21 @@ class Rows:
         self.labels.append(label)
         self.groups.append(group)
         self.names.append(name)
+
+    def alike(self) -> "Rows":
+        """With those rows alone that have as many channels as most have; the others are listed."""
+        counts = Counter(map(len, self.values))
+        if len(counts) < 2:
+            return self
+        usual = counts.most_common(1)[0][0]
+        kept = Rows()
+        kept.skipped = list(self.skipped)
+        for values, label, group, name in zip(self.values, self.labels, self.groups, self.names, strict=True):
+            if len(values) == usual:
+                kept.add(name, lambda values=values: values, label, group)  # type: ignore[misc]
+            else:
+                kept.skipped.append(Skipped(name, f"it has {len(values)} channels, expected {usual} as most have"))
+        return kept
 
 
 def filled(values: Values) -> Values:
@@ -106,18 +120,21 @@ def _from_arrays(path: Path) -> Rows:
 def _arrays(path: Path) -> dict[str, NDArray[Any]]:
     try:
         with np.load(path, allow_pickle=False) as file:
+            check_room(path)
             return {name: file[name] for name in file.files}
-    except (OSError, EOFError, ValueError, AttributeError, zipfile.BadZipFile) as error:
+    except FileNotFoundError:
+        raise
+    except Exception as error:  # of the archive, of a header, of the memory
         raise ValueError(f"{path} is not a readable .npz file ({' '.join(str(error).split())[:120]})") from None
 
 
 def _from_lines(path: Path) -> Rows:
-    """UCR's: a label and the values, in a line."""
+    """UCR's: a label and the values, in a line; in the archive's old files between one or more spaces."""
     text, rows = read_text(path), Rows()
-    separator = max("\t,; ", key=text.partition("\n")[0].count)
+    separator = _separator(text.partition("\n")[0])
     for number, line in enumerate(text.splitlines(), 1):
         if line.strip():
-            label, *values = line.strip().split(separator)
+            label, *values = line.split(separator)
             rows.add(f"row {number}", lambda values=values: _numbers([values]), label.strip())  # type: ignore[misc]
     return rows
 
@@ -155,13 +172,15 @@ def _from_wide(path: Path, columns: Columns, label: str | None, group: str | Non
     """A row for each series."""
     labels = find_column(columns, "label", label, LABELS, str(path))
     groups = find_column(columns, "group", group, GROUPS, str(path))
-    steps = [column for column in columns.values() if column is not labels and column is not groups]
+    names = find_column(columns, "series", None, SERIES, str(path))
+    apart = [id(column) for column in (labels, groups, names)]
+    steps = [column for column in columns.values() if id(column) not in apart]
     if not steps:
         raise ValueError(f"{path} has no columns of values beside {', '.join(map(repr, columns))}")
     rows = Rows()
     for row in range(len(steps[0])):
         rows.add(
-            f"row {row + 1}",
+            f"row {row + 1}" if names is None else str(names[row]),
             lambda row=row: _numbers([[column[row] for column in steps]]),  # type: ignore[misc]
             None if labels is None else labels[row],
             None if groups is None else groups[row],
@@ -194,24 +213,47 @@ def _from_long(path: Path, columns: Columns, label: str | None, group: str | Non
                 steps = [steps[i] for i in np.argsort(at)]
             return _numbers([[column[row] for row in steps] for column in channels])
 
-        said = {labels[row] for row in steps} if labels is not None else {None}
+        said = {repr(labels[row]) for row in steps} if labels is not None else {""}
         if len(said) > 1:
             rows.skipped.append(Skipped(name, f"its steps have {len(said)} labels, expected one"))
             continue
-        rows.add(name, read, said.pop(), None if groups is None else groups[steps[0]])
+        own = None if labels is None else labels[steps[0]]
+        rows.add(name, read, own, None if groups is None else groups[steps[0]])
     return rows
 
 
 def _headless(path: Path) -> bool:
-    """Whether the first line is a series already: no field but the first is a word."""
-    first = read_text(path).partition("\n")[0].strip()
-    fields = next(csv.reader(io.StringIO(first), delimiter=max("\t,; ", key=first.count)), [])
-    return len(fields) > 1 and all(number_in(field) is not None for field in fields[1:])
+    """Whether the first line is a series already: hardly a field but the first is a word, and the first no column's."""
+    first = read_text(path).partition("\n")[0].rstrip("\r\n")
+    separator = _separator(first)
+    try:
+        fields = first.split() if separator is None else next(csv.reader(io.StringIO(first), delimiter=separator), [])
+    except csv.Error:  # a field without end
+        return False
+    named = fields[:1] and fields[0].strip().lower() in (*LABELS, *GROUPS, *SERIES, *TIMES)
+    words = sum(number_in(field) is None for field in fields[1:])
+    return len(fields) > 1 and not named and words <= (len(fields) - 1) // 10
+
+
+def _separator(line: str) -> str | None:
+    """What parts the fields of a line; None is any run of spaces."""
+    found = max("\t,; ", key=line.strip().count)
+    return None if found == " " else found
+
+
+def _is_index(name: str) -> bool:
+    """Whether a column only numbers the rows, as tables have it that pandas wrote."""
+    return not name.strip() or name.startswith("Unnamed: ")
 
 
 def _numbers(channels: Sequence[Sequence[object]]) -> Values:
     """(C, T), channels of unequal length ended with NaN."""
-    values = np.full((len(channels), max(map(len, channels))), np.nan)
+    longest, stated = max(map(len, channels), default=0), sum(map(len, channels))
+    if not stated:
+        raise ValueError("it has no values")
+    if len(channels) * longest > 100 * stated + 1_000_000:
+        raise ValueError(f"{len(channels):,} channels of up to {longest:,} values hold {stated:,} in all")
+    values = np.full((len(channels), longest), np.nan)
     for row, channel in enumerate(channels):
         for place, field in enumerate(channel):
             number = number_in(field)
@@ -227,5 +269,5 @@ def number_in(field: object) -> float | None:
         return float("nan")
     try:
         return float(field) if isinstance(field, str | int | float) else None
-    except ValueError:
+    except (ValueError, OverflowError):
         return None

@@ -5,62 +5,43 @@ import json
 import os
 import re
 import tarfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
+
+import torch
 
 from nearfar.data.annotations import SPLITS
 from nearfar.data.cache import replacing
 from nearfar.data.columns import nearest
 from nearfar.data.dataset import Skipped
 from nearfar.data.decode import SUFFIXES
-from nearfar.data.rows import Wanted, samples
+from nearfar.data.members import Members, Place
+from nearfar.data.retry import retried
+from nearfar.data.rows import CAPTIONS, GROUPS, LABELS, Wanted, samples
 from nearfar.data.sources import Source, from_samples
 from nearfar.data.tables import from_records
 
 TEXTS = {"txt": "caption", "text": "caption", "caption": "caption", "cls": "label"}  # what a member states, by suffix
 LARGEST_TEXT = 1 << 20  # bytes of a member that is not a picture
+LARGEST_PICTURE = 1 << 29  # bytes of one that is
+MOST_KEYS = 1000  # in all the .json of a data set; of more, those that mean something here
+MOST_SHARDS = 1_000_000  # that a pattern may name
+INDEX = "index.json"  # beside shards that `write_shards` made: how many samples each has
 BLOCK = 512  # bytes of a tar's header
-VERSION = 1  # of the index; raise it when the same shard is read otherwise
+VERSION = 2  # of the index; raise it when the same shard is read otherwise
 
 
-@dataclass(frozen=True)
-class Place:
-    """Where a member's bytes are, in which state of the shard."""
-
-    shard: Path
-    start: int
-    size: int
-    state: str
-
-    def read(self) -> bytes:
-        with self.shard.open("rb") as file:
-            file.seek(self.start)
-            return file.read(self.size)
-
-
-@dataclass
+@dataclass(slots=True)
 class Sample:
     """What the members of one stem state."""
 
     name: str
     picture: Place | None = None
     stated: dict[str, object] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Members:
-    """Pictures by number, read out of their shards when they are needed; nothing is unpacked to the disk."""
-
-    places: Sequence[Place]
-
-    def __len__(self) -> int:
-        return len(self.places)
-
-    def __getitem__(self, index: int, /) -> bytes:
-        return self.places[index].read()
 
 
 def shard_source(spec: str | Path, wanted: Wanted, index: Path | None = None) -> Source:
@@ -78,24 +59,61 @@ def shard_source(spec: str | Path, wanted: Wanted, index: Path | None = None) ->
     found: list[Sample] = []
     skipped: list[Skipped] = []
     above = os.path.commonpath([file.absolute().parent for file in files])
+    counts: dict[Path, int] = {}
     for file in files:
         inside, faults = _indexed(file.absolute(), file.absolute().relative_to(above).as_posix(), index)
         found += inside
         skipped += faults
+        counts[file.absolute()] = -1 if faults else len(inside)  # -1: what is wrong with it is told already
+    skipped += missing_of(counts, whole=Path(spec).expanduser().is_dir() and wanted.split is None)
     pictures = [sample.picture for sample in found if sample.picture is not None]
     skipped += [Skipped(sample.name, "no picture among its members") for sample in found if sample.picture is None]
     if not pictures:
         first = f"; the first, {skipped[0].path}: {skipped[0].reason}" if skipped else ""
         raise ValueError(f"there is no sample in {len(files)} shards of {spec}{first}")
     records = [{**sample.stated, "__path__": sample.name} for sample in found if sample.picture is not None]
-    kept = samples(from_records(records), replace(wanted, split=None, path="__path__"), f"{spec}")
+    if len({name for record in records for name in record}) > MOST_KEYS:
+        known = {"__path__", wanted.label, wanted.group, wanted.caption, *LABELS, *GROUPS, *CAPTIONS}
+        records = [{name: value for name, value in record.items() if name in known} for record in records]
+    classes = wanted.classes or _classes(counts, {record.get("label") for record in records})
+    kept = samples(from_records(records), replace(wanted, split=None, path="__path__", classes=classes), f"{spec}")
     places = [pictures[row] for row in kept.rows]
+    number_of = {file: number for number, file in enumerate(counts)}
     return from_samples(
         f"shards {_absolute(spec)}" + (f" ({wanted.split})" if wanted.split else ""),
         replace(kept, skipped=[*skipped, *kept.skipped]),
         load=lambda: Members(places),
         versions=[f"{place.state} {place.start} {place.size}" for place in places],
+        parts=torch.tensor([number_of[place.shard] for place in places], dtype=torch.int32),
     )
+
+
+def _classes(files: Iterable[Path], labels: set[object]) -> list[str] | None:
+    """The names in the lists beside the shards, in their order: a class of which there is no sample has its number."""
+    found: list[list[str]] = []
+    for folder in dict.fromkeys(file.parent for file in files):
+        with suppress(OSError, ValueError, TypeError, KeyError):
+            found.append([str(name) for name in json.loads((folder / INDEX).read_text(encoding="utf-8"))["classes"]])
+    same = bool(found) and all(names == found[0] for names in found)
+    return found[0] if same and {str(label) for label in labels if label is not None} <= set(found[0]) else None
+
+
+def missing_of(counts: dict[Path, int], *, whole: bool) -> list[Skipped]:
+    """What the lists beside the shards name, and is not there.
+
+    Args:
+        counts: samples found in each file; -1 where it is known why some are missing.
+        whole: every shard of the folders should be among them.
+    """
+    lost: list[Skipped] = []
+    for folder in dict.fromkeys(file.parent for file in counts):
+        with suppress(OSError, ValueError, TypeError, KeyError, AttributeError):  # no list, or another program's
+            for entry in json.loads((folder / INDEX).read_text(encoding="utf-8"))["shards"]:
+                file, stated = folder / str(entry["file"]), int(entry["samples"])
+                there = counts.get(file, 0 if whole and not file.exists() else -1)
+                if 0 <= there < stated:
+                    lost.append(Skipped(str(file), f"{there:,} of the {stated:,} samples that {INDEX} names are there"))
+    return lost
 
 
 def is_shards(spec: str | Path) -> bool:
@@ -119,9 +137,13 @@ def shard_files(spec: str | Path, split: str | None = None) -> list[Path]:
     """The tar files that a spec names, sorted, those of a split alone."""
     folder = Path(spec).expanduser()
     if folder.is_dir():
-        files = sorted([*folder.glob("*.tar"), *(file for split in SPLITS for file in (folder / split).glob("*.tar"))])
+        places = [folder, *(folder / split for split in SPLITS)]
+        files = sorted(file for place in places for file in place.glob("*.tar") if not file.name.startswith("."))
     else:
-        files = [file for pattern in expanded(str(folder)) for file in _matching(pattern)]
+        patterns = list(islice(expanded(str(folder)), MOST_SHARDS + 1))
+        if len(patterns) > MOST_SHARDS:
+            raise ValueError(f"{str(spec)!r} names more than {MOST_SHARDS:,} shards; is the pattern right?")
+        files = [file for pattern in patterns for file in _matching(pattern)]
     if not files:
         raise FileNotFoundError(f"there is no .tar file {str(spec)!r}; is the pattern right?")
     if split is None:
@@ -146,11 +168,11 @@ def expanded(pattern: str) -> Iterator[str]:
         return
     span = re.fullmatch(r"(\d+)\.\.(\d+)", found[1])
     if span is None:
-        choices = found[1].split(",")
+        choices: Iterable[str] = found[1].split(",")
     else:
         first, last = int(span[1]), int(span[2])
         step = 1 if last >= first else -1
-        choices = [f"{number:0{len(span[1])}d}" for number in range(first, last + step, step)]
+        choices = (f"{number:0{len(span[1])}d}" for number in range(first, last + step, step))
     for choice in choices:
         yield from expanded(pattern[: found.start()] + choice + pattern[found.end() :])
 
@@ -170,7 +192,7 @@ def _absolute(spec: str | Path) -> Path:
 def _indexed(file: Path, title: str, index: Path | None) -> tuple[list[Sample], list[Skipped]]:
     """What is in a shard, from the index that an earlier look at the same file left, where there is one."""
     try:
-        state = file.stat()
+        state = retried(file.stat)
     except OSError as error:
         return [], [
             Skipped(str(file), "file not found" if isinstance(error, FileNotFoundError) else str(error.strerror))
@@ -181,7 +203,10 @@ def _indexed(file: Path, title: str, index: Path | None) -> tuple[list[Sample], 
     if stored is not None:
         with suppress(OSError, ValueError, TypeError, KeyError):  # not there yet, or damaged
             return _from_json(json.loads(stored.read_text()), file, version)
-    found, skipped = _read_shard(file, title, version)
+    try:
+        found, skipped = retried(lambda: _read_shard(file, title, version))
+    except OSError as error:  # nothing is noted: the next look may see more
+        return [], [Skipped(str(file), error.strerror or str(error))]
     if stored is not None and found:
         stored.parent.mkdir(parents=True, exist_ok=True)
         with replacing(stored) as fresh:
@@ -224,27 +249,32 @@ def _read_shard(file: Path, title: str, version: str) -> tuple[list[Sample], lis
                     raw,
                     skipped,
                 )
-    except (OSError, tarfile.TarError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else f"not a readable tar: {error}"
-        skipped.append(Skipped(str(file), reason))
+    except tarfile.TarError as error:
+        skipped.append(Skipped(str(file), f"not a readable tar: {error}"))
     return list(found.values()), skipped
 
 
 def _members(tar: tarfile.TarFile, raw: BinaryIO, name: str, skipped: list[Skipped]) -> Iterator[tarfile.TarInfo]:
     """Members that are whole; a shard that ends or breaks before its end is listed."""
-    fault, size = "", raw.seek(0, os.SEEK_END)
+    fault, size, before = "", raw.seek(0, os.SEEK_END), -1
     try:
         while (member := tar.next()) is not None:
-            if member.offset_data + member.size > size:
-                fault = f"cut short inside {member.name}"
+            if member.size < 0 or tar.offset <= before:  # which would lead back, without end
+                fault = f"broken at byte {max(before, 0):,}"
                 break
+            if member.offset_data + member.size > size:
+                fault = f"cut short inside {member.name[:200]}"
+                break
+            before = tar.offset
             yield member
             tar.members = []  # type: ignore[attr-defined]  # else it remembers every one of them
         else:
             raw.seek(tar.offset)  # tarfile takes a broken header for the end
             fault = f"broken at byte {tar.offset:,}" if any(raw.read(BLOCK)) else ""
-    except tarfile.TarError as error:
-        fault = f"cut short ({error})"
+    except OSError:
+        raise
+    except Exception as error:  # headers of strangers: numbers that are none, names of names of names, no memory
+        fault = f"cut short ({error})" if isinstance(error, tarfile.TarError) else "broken, with a header of nonsense"
     if fault:
         skipped.append(Skipped(name, f"{fault}; what came before is kept"))
 
@@ -252,7 +282,9 @@ def _members(tar: tarfile.TarFile, raw: BinaryIO, name: str, skipped: list[Skipp
 def _add(sample: Sample, name: str, kind: str, place: Place, raw: BinaryIO, skipped: list[Skipped]) -> None:
     """What one member states of its sample."""
     last = kind.rpartition(".")[2]
-    if f".{last}" in SUFFIXES:
+    if f".{last}" in SUFFIXES and place.size > LARGEST_PICTURE:
+        skipped.append(Skipped(name, f"{place.size:,} bytes of picture, more than {LARGEST_PICTURE:,}"))
+    elif f".{last}" in SUFFIXES:
         if sample.picture is None:
             sample.name, sample.picture = name, place
         else:
@@ -263,6 +295,9 @@ def _add(sample: Sample, name: str, kind: str, place: Place, raw: BinaryIO, skip
             return
         raw.seek(place.start)
         text = raw.read(place.size).decode(errors="surrogateescape").removeprefix("\ufeff")
+        if last == "cls":
+            sample.stated.setdefault("label", text.strip())
+            return
         if last in TEXTS:
             sample.stated[TEXTS[last]] = text.strip()
             return
@@ -271,6 +306,8 @@ def _add(sample: Sample, name: str, kind: str, place: Place, raw: BinaryIO, skip
         except (ValueError, RecursionError):
             record = None
         if isinstance(record, dict):
-            sample.stated = {str(key): value for key, value in record.items()} | sample.stated
+            # A label in words is worth more than the number in .cls; a caption of its own file more than one in here.
+            said = {key: value for key, value in sample.stated.items() if key != "label" or "label" not in record}
+            sample.stated = {str(key): value for key, value in record.items()} | said
         else:
             skipped.append(Skipped(name, "not a JSON object"))

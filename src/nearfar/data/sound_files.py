@@ -16,7 +16,7 @@ SILENCE = 1e-4  # a sound that never gets louder, 80 dB below the loudest, is si
 FULL, RUN = 0.9999, 4  # so many values in a row at the top or the bottom are cut off
 LONGEST = 3600 * 48_000  # values of a file, in all its channels: more is a mistake, or an attack
 CHANNELS = 64
-RATES = (100, 768_000)  # values a second that are believed: the filter from a rate to another is as long as the rate
+RATES = (100, 384_000)  # values a second; from another rate a filter of any size, or any number of values, would follow
 
 
 def decode_sound(file: Path | BinaryIO, rate: int, *, seconds: float | None = None) -> Wave:
@@ -34,11 +34,12 @@ def decode_sound(file: Path | BinaryIO, rate: int, *, seconds: float | None = No
     soundfile = reader()
     _check_whole(file)
     with soundfile.SoundFile(str(file) if isinstance(file, Path) else file) as sound:
-        stated, found = sound.frames, int(sound.samplerate)
+        stated = sound.frames
         if sound.channels > CHANNELS or stated * sound.channels > LONGEST:
             raise ValueError(f"{stated:,} values in {sound.channels} channels are more than the limit")
-        if not RATES[0] <= found <= RATES[1]:
-            raise ValueError(f"it has {found:,} values a second, expected from {RATES[0]} to {RATES[1]:,}")
+        found = int(sound.samplerate)
+        if not RATES[0] <= found <= RATES[1] or stated * rate > LONGEST * found:
+            raise ValueError(f"{stated:,} values at {found:,} a second are no sound, or more than the limit")
         if seconds is not None and stated > seconds * found:
             raise ValueError(f"it is {stated / found:,.0f} seconds long, more than the limit of {seconds:g}")
         x = sound.read(dtype="float32", always_2d=True)  # (T, channels)
@@ -72,6 +73,8 @@ def is_clipped(x: NDArray[np.float32]) -> np.bool_:
 def _check_whole(file: Path | BinaryIO) -> None:
     """A RIFF file says how long it is; libsndfile reads what is there of a shorter one and says nothing."""
     if isinstance(file, Path):
+        if file.stat().st_size == 0:  # of a pipe, too, which would be waited for without end
+            raise ValueError("the file is empty")
         with file.open("rb") as opened:
             return _check_whole(opened)
     there = file.seek(0, 2)

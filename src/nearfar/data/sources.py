@@ -18,6 +18,7 @@ from nearfar.data import tables
 from nearfar.data.columns import label_column, nearest
 from nearfar.data.dataset import Captions, Skipped
 from nearfar.data.decode import SUFFIXES, decode, squared
+from nearfar.data.retry import retried
 from nearfar.data.rows import Samples, Wanted
 
 SPLIT_FOLDERS = {"val": ("val", "valid", "validation"), "validation": ("validation", "valid", "val")}
@@ -45,6 +46,7 @@ class Source:
         labels, classes, groups, captions: as in `Dataset`.
         skipped: samples that were left out before any was decoded.
         size: side to store the pictures at where none is asked for: their own where all are squares of one size.
+        parts: (N,) the number of the shard that each is in, or None.
     """
 
     description: str
@@ -59,6 +61,7 @@ class Source:
     captions: Captions | None = None
     skipped: Sequence[Skipped] = ()
     size: int | None = None
+    parts: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.names)
@@ -72,7 +75,8 @@ class Source:
     def read(self, index: int, size: int) -> NDArray[np.uint8]:
         """Sample `index` as (size, size, 3); raises what `decode.why` can explain."""
         if self.paths is not None:
-            return decode(self.paths[index], size)
+            path = self.paths[index]
+            return retried(lambda: decode(path, size))
         image = self.images[index]
         if isinstance(image, bytes):
             return decode(io.BytesIO(image), size)
@@ -97,7 +101,7 @@ class Source:
 def _file_state(path: Path) -> bytes:
     try:
         state = path.stat()
-    except OSError:
+    except (OSError, ValueError):  # ValueError: a name with a zero byte
         return os.fsencode(path) + b"\0missing"
     return os.fsencode(path) + f"\0{state.st_size}\0{state.st_mtime_ns}".encode()
 
@@ -150,6 +154,7 @@ def open_source(
         return folder_source(path, labels=bool(labels), classes=classes, split=split)
     if not path.exists():
         raise FileNotFoundError(f"there is no file or folder {str(spec)!r}")
+    tables.regular(path)
     kind, part = path.suffix.lower(), f" ({split})" if split else ""
     if kind in tables.READERS:
         found = tables.read(path, wanted)
@@ -177,6 +182,7 @@ def from_samples(
     paths: Sequence[Path] | None = None,
     load: Callable[[], Images] | None = None,
     versions: Sequence[str] | None = None,
+    parts: Tensor | None = None,
 ) -> Source:
     """Rows and the files or pictures they are about."""
     return Source(
@@ -190,6 +196,7 @@ def from_samples(
         groups=found.groups,
         captions=found.captions,
         skipped=found.skipped,
+        parts=parts,
     )
 
 
@@ -228,6 +235,8 @@ def _split_folder(folder: Path, split: str) -> Path:
         if (folder / name).is_dir():
             return folder / name
     there = sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith("."))
+    if "=" in split:
+        raise ValueError(f"{split!r} asks for a column, which a folder has by --sources.pattern alone: give one")
     raise ValueError(f"{folder} has no sub-folder for the split {split!r}{nearest(split, there)}")
 
 

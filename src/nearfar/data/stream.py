@@ -47,6 +47,7 @@ class StreamDataset:
         self.labels = None if source.labels is None else source.labels[self.rows]
         self.groups = None if source.groups is None else source.groups[self.rows]
         self.classes = source.classes
+        self.parts = None if source.parts is None else source.parts[self.rows]  # for `Loader`
         self.captions = None if source.captions is None else [source.captions[row] for row in self.rows.tolist()]
         self.names: Sequence[str] = [source.names[row] for row in self.rows.tolist()]
         self._failed: dict[int, Skipped] = {}

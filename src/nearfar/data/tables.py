@@ -14,6 +14,8 @@ from nearfar.data.rows import Columns, Samples, Wanted, samples
 
 # Excel's "Unicode text" is UTF-16, and says so.
 BYTE_ORDER_MARKS = {codecs.BOM_UTF8: "utf-8", codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
+SPARSEST = 100  # cells of a table to one that is filled
+DENSEST = 100  # rows to a byte of a Parquet file: the same row over and over is written in no space
 
 
 def read(path: Path, wanted: Wanted) -> Samples:
@@ -26,16 +28,23 @@ def read_columns(path: Path) -> Columns:
     columns = READERS[path.suffix.lower()](path)
     for name in columns:
         if printable(name) != name:
-            raise ValueError(f"{path} is not UTF-8 (its column {printable(name)!r}); save it as UTF-8")
+            raise ValueError(f"{path} is not UTF-8 (its column {printable(name)[:60]!r}); save it as UTF-8")
     return columns
 
 
 def read_text(path: Path) -> str:
     """A file of text, in UTF-8 or what its first bytes say; other bytes become surrogates, and cost their row alone."""
-    content = path.read_bytes()
+    content = regular(path).read_bytes()
     mark = next((mark for mark in BYTE_ORDER_MARKS if content.startswith(mark)), b"")
     encoding = BYTE_ORDER_MARKS.get(mark, "utf-8")
     return content.removeprefix(mark).decode(encoding, "surrogateescape" if encoding == "utf-8" else "replace")
+
+
+def regular(path: Path) -> Path:
+    """A pipe would be waited for without end, and a device has none."""
+    if path.exists() and not path.is_file():
+        raise ValueError(f"{path} is a folder, a device or a pipe, expected a file")
+    return path
 
 
 def _read_separated(path: Path) -> Columns:
@@ -84,6 +93,8 @@ def _read_json_lines(path: Path) -> Columns:
             record = json.loads(line)
         except json.JSONDecodeError as error:
             raise ValueError(f"{path}, line {number}, is not JSON: {error.msg} at column {error.colno}") from None
+        except ValueError as error:  # a number of thousands of digits
+            raise ValueError(f"{path}, line {number}, is not JSON: {error}") from None
         except RecursionError:
             raise ValueError(f"{path}, line {number}, is nested too deeply") from None
         if not isinstance(record, dict):
@@ -95,6 +106,10 @@ def _read_json_lines(path: Path) -> Columns:
 def from_records(records: list[dict[str, object]]) -> Columns:
     """Columns of everything that any record has, None where one lacks it."""
     names = dict.fromkeys(name for record in records for name in record)
+    if len(names) * len(records) > SPARSEST * sum(map(len, records)) + 1_000_000:
+        raise ValueError(
+            f"{len(records):,} records have {len(names):,} different keys, expected the same few in each of them"
+        )
     return {name: [record.get(name) for record in records] for name in names}
 
 
@@ -102,10 +117,16 @@ def _read_parquet(path: Path) -> Columns:
     from pyarrow import ArrowException, parquet
 
     try:
+        rows, size = parquet.read_metadata(regular(path)).num_rows, path.stat().st_size
+        if not 0 <= rows <= DENSEST * size:
+            raise ValueError(f"{path} states {rows:,} rows in {size:,} bytes, expected a table")
         table = parquet.read_table(path)
         return {str(name): _values(table.column(name)) for name in table.column_names}
-    except (ArrowException, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is not a readable Parquet file: {str(error).splitlines()[0]}") from None
+    except FileNotFoundError:
+        raise
+    except (ArrowException, OSError, UnicodeDecodeError) as error:
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise ValueError(f"{path} is not a readable Parquet file: {reason}") from None
 
 
 def _values(column: Any) -> list[object]:

@@ -187,6 +187,14 @@ def _kinds() -> str:
     return f"{', '.join(KINDS[:-1])} or {KINDS[-1]}"
 
 
+def of_samples(path: str | Path) -> Embeddings:
+    """A file with a row for each sample; one of frames in time is refused."""
+    file = Embeddings(path)
+    if file.about.get("frames"):
+        raise ValueError(f"{file.path} has a row for each frame, expected one for each sample: embed without --frames")
+    return file
+
+
 def about_of(text: bytes) -> dict[str, Any]:
     """What a file says of itself; nothing where that cannot be read."""
     try:

@@ -205,6 +205,9 @@ class SoundModel(Model):
     @torch.no_grad()
     def embed(self, waves: Tensor) -> Tensor:
         """(B, F) of (B, L) waves at `rate`, int16 as the data give them, or floating point in [-1, 1]."""
+        if not isinstance(waves, Tensor) or waves.ndim != 2 or 0 in waves.shape:
+            seen = f"a tensor of shape {tuple(waves.shape)}" if isinstance(waves, Tensor) else repr(waves)[:60]
+            raise ValueError(f"waves are {seen}, expected a tensor (B, L) of sounds; embed_files takes their files")
         if waves.is_floating_point():
             waves = (waves.clamp(-1, 1) * 32_767).round().to(torch.int16)
         return self(self.prepare(waves))  # type: ignore[no-any-return]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from nearfar.export.card import with_metrics
 from nearfar.export.graphs import to_onnx, to_torch_export, to_torchscript
-from nearfar.export.model import CARD, Model, ReadingEncoder, TextModel, load, write_model
+from nearfar.export.model import CARD, Model, ReadingEncoder, SeriesModel, SoundModel, TextModel, load, write_model
 from nearfar.export.parity import Exportable, exportables
 from nearfar.export.shapes import to_huggingface, to_timm, to_torchvision
 
@@ -46,6 +46,9 @@ def export(run: str | Path, format: str, out: str | Path | None = None, *, licen
         raise ValueError(f"the format is {format!r}, expected one of {', '.join(FORMATS)}")
     folder = Path(run)
     encoder = load(folder)
+    if isinstance(encoder, SoundModel | SeriesModel) and format != "nearfar":
+        what = "sounds" if isinstance(encoder, SoundModel) else "series"
+        raise ValueError(f"an encoder of {what} is exported in the format nearfar alone, which nearfar.load opens")
     card = with_metrics(encoder.card, folder / "evaluation.json")
     if licence is not None:
         card = {**card, "licence": licence}

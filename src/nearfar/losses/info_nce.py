@@ -28,6 +28,7 @@ from nearfar.losses.similarity import (
     stack_views,
     twin_similarity,
 )
+from nearfar.losses.ways import refuse_elsewhere
 
 Similarity = Literal["cosine", "dot", "euclidean"]
 
@@ -79,6 +80,7 @@ def info_nce(
         near, far = near_and_far(query, positive, scale=scale, ids=query_ids, longest=longest)  # (B,), (B,)
         return reduced(softplus(far - near), reduction)
     if similarity == "euclidean":
+        refuse_elsewhere("euclidean similarity")
         near = -(query - positive).square().sum(-1)  # (B,)
         query, keys = _distance_as_inner_product(query, keys)
     else:

@@ -20,6 +20,7 @@ from nearfar.losses.arguments import (
 )
 from nearfar.losses.similarity import exact, once_differentiable, paired_similarity, sample_ids
 from nearfar.losses.tiles import Grid, strips
+from nearfar.losses.ways import current_way
 
 
 def sigmoid_pairs(
@@ -81,9 +82,42 @@ def similarity_softplus_sum(
     check_finite("scale", scale)
     check_finite("bias", bias)
     q, k = accumulable(query), accumulable(keys)
+    if (way := current_way()) is not None:
+        return way.softplus_sums(q, k, as_scalar(scale, q), as_scalar(bias, q), query_ids, key_ids)
     grid = Grid(len(q), len(k), query_ids, key_ids, like=q)
     total: Tensor = _SoftplusSum.apply(q, k, as_scalar(scale, q), as_scalar(bias, q), grid)  # type: ignore[no-untyped-call]
     return total
+
+
+@torch.no_grad()
+def block_softplus_sums(query: Tensor, keys: Tensor, scale: Tensor, bias: Tensor, grid: Grid) -> Tensor:
+    """(B,), the sums over some of the keys."""
+    with exact(query):
+        q, k = grid.sort_rows(query), grid.sort_columns(keys)
+        total = q.new_zeros(len(q))
+        for tile, s in grid.similarities(q, k, scale):
+            for strip, part in strips(s):
+                total[tile.rows][strip].add_(softplus(part.add_(bias)).sum(1))
+    return grid.restore_rows(total)
+
+
+@torch.no_grad()
+def block_softplus_gradients(
+    query: Tensor, keys: Tensor, scale: Tensor, bias: Tensor, grad: Tensor, grid: Grid, *, for_keys: bool = True
+) -> tuple[Tensor, Tensor | None, Tensor]:
+    """Of the inner products' queries and keys, before the scale, and of the bias, given that of each sum (B,)."""
+    with exact(query):
+        q, k, g = grid.sort_rows(query), grid.sort_columns(keys), grid.sort_rows(grad)
+        grad_bias = torch.zeros_like(bias)
+
+        def weighted(tile_rows: slice, s: Tensor) -> Tensor:
+            w = s.add_(bias).sigmoid_().mul_(g[tile_rows, None])
+            grad_bias.add_(w.sum())
+            return w
+
+        weights = ((tile, weighted(tile.rows, s)) for tile, s in grid.similarities(q, k, scale))
+        of_query, of_keys = grid.weighted_sums(q, k, weights, for_keys=for_keys)
+    return grid.restore_rows(of_query), None if of_keys is None else grid.restore_columns(of_keys), grad_bias
 
 
 class _SoftplusSum(torch.autograd.Function):
@@ -91,33 +125,16 @@ class _SoftplusSum(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, query: Tensor, keys: Tensor, scale: Tensor, bias: Tensor, grid: Grid) -> Tensor:
-        with exact(query):
-            q, k = grid.sort_rows(query), grid.sort_columns(keys)
-            total = q.new_zeros(len(q))
-            for tile, s in grid.similarities(q, k, scale):
-                for strip, part in strips(s):
-                    total[tile.rows][strip].add_(softplus(part.add_(bias)).sum(1))
         ctx.grid = grid
         ctx.save_for_backward(query, keys, scale, bias)
-        return grid.restore_rows(total)
+        return block_softplus_sums(query, keys, scale, bias, grid)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         query, keys, scale, bias = ctx.saved_tensors
-        grid: Grid = ctx.grid
-        with exact(query):
-            q, k, g = grid.sort_rows(query), grid.sort_columns(keys), grid.sort_rows(grad)
-            grad_bias = torch.zeros_like(bias)
-
-            def weighted(tile_rows: slice, s: Tensor) -> Tensor:
-                w = s.add_(bias).sigmoid_().mul_(g[tile_rows, None])
-                grad_bias.add_(w.sum())
-                return w
-
-            weights = ((tile, weighted(tile.rows, s)) for tile, s in grid.similarities(q, k, scale))
-            for_query, for_keys = grid.weighted_sums(q, k, weights, for_keys=ctx.needs_input_grad[1])
-            grad_scale = (q * for_query).sum()
-            grad_query = grid.restore_rows(for_query.mul_(scale))
-            grad_keys = None if for_keys is None else grid.restore_columns(for_keys.mul_(scale))
-        return grad_query, grad_keys, grad_scale, grad_bias, None
+        of_query, of_keys, grad_bias = block_softplus_gradients(
+            query, keys, scale, bias, grad, ctx.grid, for_keys=ctx.needs_input_grad[1]
+        )
+        grad_scale = (query * of_query).sum()
+        return of_query.mul_(scale), None if of_keys is None else of_keys.mul_(scale), grad_scale, grad_bias, None

@@ -22,6 +22,7 @@ from nearfar.losses.arguments import (
     unit,
 )
 from nearfar.losses.tiles import Grid, Tile, own_ids, strips
+from nearfar.losses.ways import current_way, refuse_elsewhere
 
 
 def similarity_logsumexp(
@@ -108,6 +109,7 @@ def twin_similarity(z: Tensor) -> Tensor:
 def sample_ids(z: Tensor, ids: Tensor | None) -> Tensor:
     """(B,), the ids given, or one of its own for each row of `z`."""
     if ids is None:
+        refuse_elsewhere("a loss without ids")
         return own_ids(len(z), 1, z)
     check_ids("ids", ids, len(z), z)
     return ids
@@ -116,12 +118,15 @@ def sample_ids(z: Tensor, ids: Tensor | None) -> Tensor:
 def stack_views(z1: Tensor, z2: Tensor, ids: Tensor | None) -> tuple[Tensor, Tensor]:
     """(2B, D) normalised rows, all of z1 before all of z2, and their (2B,) ids: both views of a sample share one."""
     check_pair("z1", z1, "z2", z2)
+    if ids is None:
+        refuse_elsewhere("a loss without ids")
     both = own_ids(len(z1), 2, z1) if ids is None else sample_ids(z1, ids).repeat(2)
     return unit(torch.cat([z1, z2])), both
 
 
 def count_negatives(query_ids: Tensor, key_ids: Tensor) -> Tensor:
     """(B,), how many keys have an id other than the query's."""
+    refuse_elsewhere("the number of negatives")
     query_ids, ordered = query_ids.long(), key_ids.long().sort().values
     equal = torch.searchsorted(ordered, query_ids, right=True) - torch.searchsorted(ordered, query_ids)
     return len(key_ids) - equal
@@ -151,9 +156,50 @@ def _sums(
     symmetric = keys is query and key_ids is query_ids
     q = accumulable(query)
     k = None if symmetric else accumulable(keys)
+    if (way := current_way()) is not None:
+        other, factor = q if k is None else k, as_scalar(scale, q)
+        rows, columns = way.log_sums(q, other, factor, query_ids, key_ids, two_way)
+        return _Sums(rows, columns, factor * paired_similarity(q, other) if paired else q.new_empty(0))
     grid = Grid(len(q), None if k is None else len(k), query_ids, key_ids, like=q)
     found = _LogSumExp.apply(q, k, as_scalar(scale, q), grid, paired, two_way, longest)  # type: ignore[no-untyped-call]
     return _Sums(*found)
+
+
+@torch.no_grad()
+def block_log_sums(
+    query: Tensor, keys: Tensor, scale: Tensor, query_ids: Tensor | None, key_ids: Tensor | None, two_way: bool
+) -> tuple[Tensor, Tensor | None]:
+    """The sums of queries over some of their keys, and of those over the queries; for who walks the keys by blocks."""
+    grid = Grid(len(query), len(keys), query_ids, key_ids, like=query)
+    rows, columns, _ = _LogSumExp.apply(query, keys, scale, grid, False, two_way, None)  # type: ignore[no-untyped-call]
+    return rows, columns
+
+
+@torch.no_grad()
+def block_log_sum_gradients(
+    query: Tensor,
+    keys: Tensor,
+    scale: Tensor,
+    query_ids: Tensor | None,
+    key_ids: Tensor | None,
+    rows: tuple[Tensor, Tensor],
+    columns: tuple[Tensor, Tensor] | None,
+) -> tuple[Tensor, Tensor]:
+    """Of the inner products' queries and keys, before the scale, given gradient and whole log-sum-exp of each row.
+
+    Args:
+        rows: (B,), (B,), of the queries over all their keys, of which `keys` are some.
+        columns: (M,), (M,), of the keys over all queries; None where they are not wanted.
+    """
+    grid = Grid(len(query), len(keys), query_ids, key_ids, like=query)
+    with exact(query):
+        q, k = grid.sort_rows(query), grid.sort_columns(keys)
+        row_side = grid.sort_rows(rows[0]), grid.sort_rows(rows[1])
+        column_side = None if columns is None else (grid.sort_columns(columns[0]), grid.sort_columns(columns[1]))
+        weights = _weights_of_similarities(grid.similarities(q, k, scale), row_side, column_side)
+        of_query, of_keys = grid.weighted_sums(q, k, weights, for_keys=True)
+    assert of_keys is not None
+    return grid.restore_rows(of_query), grid.restore_columns(of_keys)
 
 
 Backward = Callable[..., tuple[Tensor | None, ...]]

@@ -8,6 +8,7 @@ from torch import Tensor
 from nearfar.losses.arguments import accumulable, check_query_and_keys
 from nearfar.losses.similarity import count_negatives, exact, once_differentiable
 from nearfar.losses.tiles import Grid
+from nearfar.losses.ways import refuse_elsewhere
 
 _GATHERED = 1 << 22  # entries of gathered keys held at once in the backward pass
 
@@ -34,6 +35,7 @@ def top_k_similarity(
     [1, 2, 0]
     """
     check_query_and_keys(query, keys, query_ids, key_ids)
+    refuse_elsewhere("the most similar keys")
     fewest = len(keys)
     if query_ids is not None and key_ids is not None:
         fewest = int(count_negatives(query_ids, key_ids).min())

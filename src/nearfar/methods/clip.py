@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from nearfar.losses import sigmoid_pairs, symmetric_info_nce
 from nearfar.losses.arguments import check_choice
 from nearfar.methods.method import Batch, Encoded, Method, Step
+from nearfar.nn.share import whole
 from nearfar.nn.temperature import LogitScale
 from nearfar.nn.towers import TwoTowers
 
@@ -35,6 +36,7 @@ class CLIP(Method):
     https://arxiv.org/abs/2303.15343; LiT: Zhai et al. 2022, https://arxiv.org/abs/2111.07991
     """
 
+    ring = True
     encoder: TwoTowers
     logit_bias: nn.Parameter | None
 
@@ -81,7 +83,7 @@ class CLIP(Method):
         log = {"logit_scale": scale.detach()}
         if self.logit_bias is None:
             loss = symmetric_info_nce(z1, z2, temperature=1 / scale, ids=ids)
-            return Step(loss, z1.detach(), z2.detach(), candidates=len(z1), log=log)
+            return Step(loss, z1.detach(), z2.detach(), candidates=whole(len(z1)), log=log)
         loss = sigmoid_pairs(z1, z2, logit_scale=scale, logit_bias=self.logit_bias, ids=ids)
         log["logit_bias"] = self.logit_bias.detach().clone()
         return Step(loss, z1.detach(), z2.detach(), log=log)

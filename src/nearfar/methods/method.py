@@ -47,6 +47,8 @@ class Method(nn.Module):
     """A method is `encode`, `contrast` and `after_step`. State that must survive a checkpoint is in buffers."""
 
     encoder: nn.Module  # what the user keeps: x (B, ...) to h (B, F)
+    idle = False  # whether some trained parameters take no part in some steps
+    ring = False  # whether the loss is a mean over rows, each against the batch's own by ids: then keys may travel
 
     def encode(self, batch: Batch) -> Encoded:
         """Per-sample work, which may be run in chunks: everything of a sample that `contrast` needs, by name."""

@@ -13,6 +13,7 @@ from nearfar.nn.ema import copy_of, ema_distance, move_towards
 from nearfar.nn.heads import projector
 from nearfar.nn.norm import in_groups
 from nearfar.nn.queue import Queue
+from nearfar.nn.share import whole
 
 
 class MoCo(Method):
@@ -63,7 +64,7 @@ class MoCo(Method):
 
     def encode(self, batch: Batch) -> Encoded:
         x1, x2 = batch.views[:2]
-        groups = self._groups(len(x1))
+        groups = self._groups(whole(len(x1)))
         q = in_groups(self._query_network(), x1, groups)  # (B, D)
         with torch.no_grad():
             k = self._keys(x2, groups)  # (B, D)
@@ -98,9 +99,9 @@ class MoCo(Method):
 
     def _keys(self, x: Tensor, groups: int) -> Tensor:
         """(B, D), in the order of x, though normalised in another."""
-        order = torch.randperm(len(x), generator=torch.Generator().manual_seed(int(self.steps))).to(x.device)
-        k = in_groups(self.key_network, x[order], groups)
-        return k[order.argsort()]
+        generator = torch.Generator().manual_seed(int(self.steps))
+        order = torch.randperm(whole(len(x)), generator=generator).to(x.device)
+        return in_groups(self.key_network, x, groups, order)
 
 
 moco_v1 = partial(MoCo, temperature=0.07, layers=1)  # v1's temperature and linear head

@@ -7,6 +7,7 @@ from nearfar.losses import info_nce
 from nearfar.methods.method import Batch, Encoded, Method, Step
 from nearfar.nn.ema import copy_of, ema_distance, move_towards, rising_momentum
 from nearfar.nn.heads import predictor, projector
+from nearfar.nn.share import whole
 
 
 class MoCoV3(Method):
@@ -20,6 +21,8 @@ class MoCoV3(Method):
 
     Reference: Chen et al. 2021, algorithm 1, https://arxiv.org/abs/2104.02057
     """
+
+    ring = True
 
     def __init__(
         self,
@@ -52,7 +55,7 @@ class MoCoV3(Method):
             q2, k1, temperature=self.temperature, ids=ids
         )
         log = {"info_nce": both.detach() / 2, "ema_distance": ema_distance(self.key_network, self._query_network())}
-        return Step(2 * self.temperature * both, q1.detach(), k2, candidates=len(q1), log=log)
+        return Step(2 * self.temperature * both, q1.detach(), k2, candidates=whole(len(q1)), log=log)
 
     def after_step(self, progress: float) -> None:
         move_towards(self.key_network, self._query_network(), rising_momentum(self.momentum, progress))

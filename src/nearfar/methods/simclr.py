@@ -7,6 +7,7 @@ from torch import nn
 from nearfar.losses import nt_xent
 from nearfar.methods.method import Batch, Encoded, Method, Step
 from nearfar.nn.heads import projector
+from nearfar.nn.share import whole
 
 
 class SimCLR(Method):
@@ -23,6 +24,8 @@ class SimCLR(Method):
 
     Reference: Chen et al. 2020, https://arxiv.org/abs/2002.05709; v2 https://arxiv.org/abs/2006.10029
     """
+
+    ring = True
 
     def __init__(
         self,
@@ -49,7 +52,7 @@ class SimCLR(Method):
     def contrast(self, encoded: Encoded) -> Step:
         z1, z2 = encoded["z1"], encoded["z2"]
         loss = nt_xent(z1, z2, temperature=self.temperature, ids=encoded["ids"])
-        return Step(loss, z1.detach(), z2.detach(), candidates=2 * len(z1) - 1)
+        return Step(loss, z1.detach(), z2.detach(), candidates=2 * whole(len(z1)) - 1)
 
 
 simclr_v2 = partial(SimCLR, temperature=0.1, layers=3)  # v2's temperature and deeper head

@@ -66,6 +66,7 @@ class SimCSE(Method):
         self.temperature, self.mlm, self.warmup = temperature, mlm, warmup
         self.mask_rate, self.mask_token, self.special_tokens = mask_rate, mask_token, tuple(special_tokens)
         self.masked_words = MaskedWords(encoder, features) if mlm or warmup else None
+        self.idle = warmup > 0 and mlm == 0  # the head of masked words, after the warm-up
         self.register_buffer("steps", torch.tensor(0))
         self.register_buffer("progress", torch.tensor(0.0))
 
@@ -109,15 +110,18 @@ class SimCSE(Method):
     def _guess(self, masked_words: "MaskedWords", batch: Batch) -> tuple[Tensor, Tensor]:
         """Of each sentence (B,) the nats that its masked words cost, and (B,) their number."""
         assert self.mask_token is not None
-        tokens = trimmed(batch.views[0])
+        tokens = batch.views[0]
         masked, chosen = mask_tokens(
             tokens,
             vocabulary=masked_words.vocabulary,
             mask=self.mask_token,
             special=self.special_tokens,
-            generator=view_generator(int(self.steps), int(batch.index[0]), 0),  # another for each chunk of a batch
+            # a text's own, whatever chunk of the batch and whatever process it is in
+            generator=[view_generator(int(self.steps), sample, 0) for sample in batch.index.tolist()],
             rate=self.mask_rate,
         )
+        length = trimmed(tokens).shape[1]
+        masked, tokens, chosen = masked[:, :length], tokens[:, :length], chosen[:, :length]
         surprise = masked_words(self.encoder, masked, tokens, chosen)
         return surprise, chosen.sum(1)
 

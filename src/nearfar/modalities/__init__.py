@@ -12,6 +12,7 @@ from nearfar.modalities.pairs import Pairs
 from nearfar.modalities.series import Series
 from nearfar.modalities.sounds import Sounds
 from nearfar.modalities.texts import Texts
+from nearfar.views.part import Part
 
 MODALITIES: dict[str, Callable[[TrainConfig], Modality]] = {
     "image": Images,
@@ -33,7 +34,14 @@ def settled(config: TrainConfig) -> TrainConfig:
 
 
 def views_in_parts(
-    modality: Modality, samples: Tensor, source: Dataset, index: Tensor, *, seed: int, step: int
+    modality: Modality,
+    samples: Tensor,
+    source: Dataset,
+    index: Tensor,
+    *,
+    seed: int,
+    step: int,
+    part: Part | None = None,
 ) -> Callable[[slice], list[Tensor]]:
     """Rows of a batch to what `modality.views` has in these rows.
 
@@ -41,8 +49,8 @@ def views_in_parts(
     texts are about as large as the samples, and some mix sounds of the whole batch: they are made at once.
     """
     if isinstance(modality, Images):
-        return modality.views_in_parts(samples, source, index, seed=seed, step=step)
-    whole = modality.views(samples, source, index, seed=seed, step=step)
+        return modality.views_in_parts(samples, source, index, seed=seed, step=step, part=part)
+    whole = modality.views(samples, source, index, seed=seed, step=step, part=part)
     return lambda rows: [view[rows] for view in whole]
 
 

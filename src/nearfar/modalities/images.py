@@ -14,6 +14,7 @@ from nearfar.nn.backbones import backbone
 from nearfar.views import PRESETS, ImageView, Preparation, make_views
 from nearfar.views.grid import ROWS, view_grid
 from nearfar.views.image import apply_views
+from nearfar.views.part import Part
 from nearfar.views.presets import draw_views
 
 
@@ -66,22 +67,24 @@ class Images:
     def options(self) -> dict[str, Any]:
         return {}
 
-    def views(self, samples: Tensor, source: Dataset, index: Tensor, *, seed: int, step: int) -> list[Tensor]:
-        return make_views(samples, self.recipes, seed=seed, step=step, out=self._room_for(samples))
+    def views(
+        self, samples: Tensor, source: Dataset, index: Tensor, *, seed: int, step: int, part: Part | None = None
+    ) -> list[Tensor]:
+        return make_views(samples, self.recipes, seed=seed, step=step, out=self._room_for(samples), part=part)
 
     def views_in_parts(
-        self, samples: Tensor, source: Dataset, index: Tensor, *, seed: int, step: int
+        self, samples: Tensor, source: Dataset, index: Tensor, *, seed: int, step: int, part: Part | None = None
     ) -> Callable[[slice], list[Tensor]]:
         """Rows of the batch to what `views` has in these rows, until the next are asked for, which overwrite them."""
-        drawn = draw_views(samples, self.recipes, seed=seed, step=step)
+        drawn = draw_views(samples, self.recipes, seed=seed, step=step, part=part)
 
-        def part(rows: slice) -> list[Tensor]:
+        def some(rows: slice) -> list[Tensor]:
             images = samples[rows]
             made = self._room_for(images)
             apply_views(images, self.recipes, [each.rows(rows.start, rows.stop) for each in drawn], made)
             return made
 
-        return part
+        return some
 
     def two_views(self, samples: Tensor, source: Dataset, index: Tensor, *, seed: int, step: int) -> list[Tensor]:
         recipes = self.recipes[:2] if len(self.recipes) > 1 else self.recipes * 2

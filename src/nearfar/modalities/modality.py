@@ -7,6 +7,7 @@ from typing import Any, Protocol
 from torch import Tensor, nn
 
 from nearfar.data import Dataset
+from nearfar.views.part import Part
 
 
 class Modality(Protocol):
@@ -33,13 +34,16 @@ class Modality(Protocol):
         """Options of methods that the data know better than the defaults; a method takes those that it has."""
         ...
 
-    def views(self, samples: Tensor, source: Dataset, index: Tensor, *, seed: int, step: int) -> list[Tensor]:
+    def views(
+        self, samples: Tensor, source: Dataset, index: Tensor, *, seed: int, step: int, part: Part | None = None
+    ) -> list[Tensor]:
         """What the method sees of a batch in training: the same seed and step always give the same.
 
         Args:
             samples: what `source.fetch(index)` gave, on the device.
             source: where they are from.
             index: (B,) their numbers there.
+            part: which rows of the batch these are, where several processes share it.
         """
         ...
 

@@ -14,6 +14,7 @@ from nearfar.modalities.images import Images
 from nearfar.modalities.texts import cut, load_tokenizer, make_text_encoder
 from nearfar.nn.towers import TwoTowers
 from nearfar.views import make_views
+from nearfar.views.part import Part, rows_of
 from nearfar.views.presets import view_generator
 
 _CHAINED = 0.05  # part of all images that equal captions may join
@@ -36,6 +37,7 @@ class Captioned:
         self.captions: Captions = images.captions
         self.labels, self.classes, self.groups = images.labels, images.classes, images.groups
         self.names, self.size = images.names, images.size
+        self.parts: Tensor | None = getattr(images, "parts", None)
 
     @property
     def skipped(self) -> Sequence[Skipped]:
@@ -50,10 +52,11 @@ class Captioned:
     def subset(self, indices: Tensor) -> "Captioned":
         return Captioned(self.images.subset(indices), self.tokens, self.first[indices])
 
-    def draw(self, indices: Tensor, generator: torch.Generator) -> Tensor:
+    def draw(self, indices: Tensor, generator: torch.Generator, part: Part | None = None) -> Tensor:
         """(B,) images to (B, L) tokens, of each one of its captions."""
         counts = self.counts[indices]
-        number = (torch.rand(len(indices), generator=generator, dtype=torch.float64) * counts).long()
+        chance = torch.rand(rows_of(part, len(indices)), generator=generator, dtype=torch.float64)
+        number = ((chance if part is None else part.own(chance)) * counts).long()
         return self.tokens[self.first[indices] + number].long()
 
 
@@ -86,17 +89,19 @@ class Pairs(Images):
         texts = make_text_encoder(self.config, self.config.text.encoder, untrained=untrained, dropout=0.0)
         return TwoTowers(super().encoder(untrained=untrained), texts, dim=self.config.text.dim)
 
-    def views(self, samples: Tensor, source: Dataset, index: Tensor, *, seed: int, step: int) -> list[Tensor]:
+    def views(
+        self, samples: Tensor, source: Dataset, index: Tensor, *, seed: int, step: int, part: Part | None = None
+    ) -> list[Tensor]:
         assert isinstance(source, Captioned)
-        images = super().views(samples, source, index, seed=seed, step=step)
-        return [*images, source.draw(index.cpu(), view_generator(seed, step, _CAPTION)).to(samples.device)]
+        images = super().views(samples, source, index, seed=seed, step=step, part=part)
+        return [*images, source.draw(index.cpu(), view_generator(seed, step, _CAPTION), part).to(samples.device)]
 
     def views_in_parts(
-        self, samples: Tensor, source: Dataset, index: Tensor, *, seed: int, step: int
+        self, samples: Tensor, source: Dataset, index: Tensor, *, seed: int, step: int, part: Part | None = None
     ) -> Callable[[slice], list[Tensor]]:
         assert isinstance(source, Captioned)
-        images = super().views_in_parts(samples, source, index, seed=seed, step=step)
-        tokens = source.draw(index.cpu(), view_generator(seed, step, _CAPTION)).to(samples.device)
+        images = super().views_in_parts(samples, source, index, seed=seed, step=step, part=part)
+        tokens = source.draw(index.cpu(), view_generator(seed, step, _CAPTION), part).to(samples.device)
         return lambda rows: [*images(rows), tokens[rows]]
 
     def two_views(self, samples: Tensor, source: Dataset, index: Tensor, *, seed: int, step: int) -> list[Tensor]:

@@ -12,6 +12,7 @@ from nearfar.config import DataConfig, SeriesConfig, TrainConfig, nearest
 from nearfar.data import Dataset, has_series_splits, open_series
 from nearfar.data.series import SeriesDataset
 from nearfar.nn.sequence import sequence_encoder
+from nearfar.views.part import Part
 from nearfar.views.series import SERIES_PRESETS, SeriesPreparation, jittered, make_series_views
 from nearfar.views.series_plot import ROWS, plot_views
 
@@ -80,8 +81,10 @@ class Series:
     def options(self) -> dict[str, Any]:
         return {}
 
-    def views(self, samples: Tensor, source: Dataset, index: Tensor, *, seed: int, step: int) -> list[Tensor]:
-        return make_series_views(self.preparation(samples), self.recipes, seed=seed, step=step)
+    def views(
+        self, samples: Tensor, source: Dataset, index: Tensor, *, seed: int, step: int, part: Part | None = None
+    ) -> list[Tensor]:
+        return make_series_views(self.preparation(samples), self.recipes, seed=seed, step=step, part=part)
 
     def two_views(self, samples: Tensor, source: Dataset, index: Tensor, *, seed: int, step: int) -> list[Tensor]:
         recipes = self.recipes[:2] if len(self.recipes) > 1 else SERIES_PRESETS["series"]()

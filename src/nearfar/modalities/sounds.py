@@ -17,6 +17,7 @@ from nearfar.nn.sequence import PRESETS as SEQUENCE
 from nearfar.nn.sequence import sequence_encoder
 from nearfar.views.grid import ROWS, sound_grid
 from nearfar.views.logmel import LogMel
+from nearfar.views.part import Part
 from nearfar.views.sound import SOUND_PRESETS, SoundPreparation, SoundView, jittered, make_sound_views, of_waves
 
 _MEASURED = 1000  # sounds, evenly spaced, whose log-mels tell mean and deviation
@@ -123,8 +124,10 @@ class Sounds:
     def options(self) -> dict[str, Any]:
         return {}
 
-    def views(self, samples: Tensor, source: Dataset, index: Tensor, *, seed: int, step: int) -> list[Tensor]:
-        return make_sound_views(samples, self.recipes, seed=seed, step=step)
+    def views(
+        self, samples: Tensor, source: Dataset, index: Tensor, *, seed: int, step: int, part: Part | None = None
+    ) -> list[Tensor]:
+        return make_sound_views(samples, self.recipes, seed=seed, step=step, part=part)
 
     def two_views(self, samples: Tensor, source: Dataset, index: Tensor, *, seed: int, step: int) -> list[Tensor]:
         recipes = self.recipes

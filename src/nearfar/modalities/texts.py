@@ -12,6 +12,7 @@ from nearfar.config import TrainConfig
 from nearfar.data import Dataset, TextDataset, Tokenizer, caption_ids, merged_ids, open_texts
 from nearfar.evaluate.tfidf import TfIdf
 from nearfar.nn.text import text_encoder
+from nearfar.views.part import Part
 
 DROPOUT = 0.1  # of an encoder whose only view it is
 
@@ -140,7 +141,9 @@ class Texts:
         given = self.tokenizer if self.config.text.tokenizer is not None else None
         return {} if given is None else {"mask_token": given.mask, "special_tokens": given.special}
 
-    def views(self, samples: Tensor, source: Dataset, index: Tensor, *, seed: int, step: int) -> list[Tensor]:
+    def views(
+        self, samples: Tensor, source: Dataset, index: Tensor, *, seed: int, step: int, part: Part | None = None
+    ) -> list[Tensor]:
         """The sentence, its partner and its negative; or, alone, the sentence twice."""
         assert isinstance(source, Tokens)
         others = [x.to(samples.device) for x in source.others(index)]

@@ -2,6 +2,7 @@
 
 import difflib
 import logging
+import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+from nearfar.nn.sequence import PRESETS as SEQUENCE
 
 SMALL = 64  # up to this many pixels a ResNet keeps its resolution in the stem
 TINY = {  # the stem's width, then width and stride of each block; multiply-adds of a 32 × 32 image
@@ -161,6 +164,9 @@ def _from_torchvision(name: str, pretrained: bool) -> nn.Module:
 
 
 def _unknown(name: str, known: list[str]) -> str:
+    if name in SEQUENCE or name.startswith("audio-"):
+        kind = "sound" if name.startswith(("audio-", "cpc-16k", "cpc-8k")) else "series"
+        return f"the backbone {name!r} is not of images; if your data are {kind}, say --modality {kind}"
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.0)
     return f"there is no backbone {name!r}; the nearest known is {near[0]!r}"
 
@@ -232,6 +238,10 @@ def _read(file: Path) -> Mapping[str, Tensor]:
             from safetensors.torch import load_file
 
             return load_file(file)
+        if zipfile.is_zipfile(file):  # as torch writes them, never compressed: a few bytes could stand for any number
+            with zipfile.ZipFile(file) as archive:
+                if any(info.compress_type != zipfile.ZIP_STORED for info in archive.infolist()):
+                    raise ValueError("a compressed archive")
         state = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:  # each format fails in its own way
         raise ValueError(f"{file} is not a file of weights, safetensors or torch ({type(error).__name__})") from error

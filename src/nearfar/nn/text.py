@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from nearfar.losses.arguments import check_choice
 from nearfar.nn.attention import Transformer
+from nearfar.nn.share import current, most_of_all
 
 PADDING = 0  # the token id of places without text; a tokenizer that has another one is translated to this
 PRESETS = {  # width, layers, heads; parameters without the token embedding
@@ -155,7 +156,8 @@ def pooled(states: Tensor, tokens: Tensor, pooling: Pooling) -> Tensor:
 def trimmed(tokens: Tensor) -> Tensor:
     """Without the columns at the end that are padding in every row: the same features for less work.
 
-    A graph that is traced for export keeps them, since its input may have text there.
+    Where processes share a batch: in every row of all, so that dropout is drawn as on the whole. A graph that is traced
+    for export keeps them, since its input may have text there.
 
     >>> trimmed(torch.tensor([[5, 6, 0, 0], [5, 0, 0, 0]]))
     tensor([[5, 6],
@@ -164,7 +166,10 @@ def trimmed(tokens: Tensor) -> Tensor:
     if tokens.ndim != 2 or _recorded():
         return tokens
     used = (tokens != PADDING).any(0).nonzero()
-    return tokens[:, : int(used.max()) + 1] if len(used) else tokens[:, :1]
+    length = int(used.max()) + 1 if len(used) else 1
+    if current() is not None:
+        length = most_of_all(length, tokens.device)
+    return tokens[:, :length]
 
 
 def check_tokens(tokens: Tensor, vocabulary: int, length: int) -> None:

@@ -28,15 +28,18 @@ Encoded = dict[str, Tensor]  # each (B, ...)
 Encode = Callable[[slice], Encoded]  # rows of the batch to what they are encoded to
 
 
-def equal_parts(rows: int, most: int) -> list[slice]:
+def equal_parts(rows: int, most: int, among: int = 0) -> list[slice]:
     """The fewest parts of at most `most` rows, none larger than another by more than one row.
+
+    Args:
+        among: rows of the process that has most of them, where several share a batch: all have as many parts as it.
 
     >>> [(part.start, part.stop) for part in equal_parts(9, 4)]
     [(0, 3), (3, 6), (6, 9)]
     """
     if most < 1:
         raise ValueError(f"most is {most}, expected at least 1 row in a part")
-    count = -(-rows // most)
+    count = -(-max(rows, among) // most)
     return [slice(rows * i // count, rows * (i + 1) // count) for i in range(count)]
 
 

@@ -1,5 +1,6 @@
 """Training: the only room that imports Lightning."""
 
+import shlex
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,9 @@ from nearfar import _torchvision  # noqa: F401  before lightning, which imports 
 from nearfar.config import DataConfig, OptimizerConfig, TrainConfig, build, completed
 from nearfar.evaluate import Results
 from nearfar.export.model import Loaded, load
+from nearfar.train.processes import is_first
 from nearfar.train.run import Run
+from nearfar.train.watch import ending
 
 __all__ = ["DataConfig", "Encoder", "OptimizerConfig", "Results", "Run", "TrainConfig", "load", "run", "train"]
 
@@ -31,29 +34,46 @@ def train(data: str | Path = "glyphs", *, out: str | Path | None = None, **setti
 
     Raises:
         KeyboardInterrupt: where the run was stopped before its end, after a checkpoint was written.
+        SystemExit: with status 0, where SIGTERM stopped it.
     """
     config: TrainConfig = build(TrainConfig, completed({"data": str(data), **settings}), "train")
     folder = free_folder(config) if out is None else Path(out)
-    if run(config, folder) is None:
+    results = run(config, folder)
+    if not is_first():
+        raise SystemExit(0)  # the first process goes on alone
+    if results is None:
         raise KeyboardInterrupt(f"stopped; go on with: nearfar train --resume {folder}")
     return load(folder)
 
 
 def run(config: TrainConfig, folder: Path, *, resume: bool = False, console: Console | None = None) -> Results | None:
     """One run in a folder; None where it was stopped before its end."""
-    if not resume and (folder / "checkpoints").exists():
+    if not resume and is_first() and (folder / "checkpoints").exists():
         raise FileExistsError(f"{folder} holds a run already; nearfar train --resume {folder} goes on with it")
     if folder.exists() and not folder.is_dir():
         raise FileExistsError(f"{folder} is a file, expected a folder for the run")
-    return Run(config, folder, resume=resume, console=console or Console()).go()
+    speaker = console or Console()
+
+    def tell() -> None:
+        begun = (folder / "config.yaml").exists()
+        how = f"go on with: nearfar train --resume {shlex.quote(str(folder))}" if begun else "start it once more"
+        speaker.print(f"ended by SIGTERM outside of the steps; {how}", soft_wrap=True, markup=False, highlight=False)
+
+    with ending(tell):
+        return Run(config, folder, resume=resume, console=speaker).go()
 
 
-def resumed(folder: Path, *, epochs: int | None = None, console: Console | None = None) -> Results | None:
-    """Go on with the run in a folder."""
+def resumed(folder: Path, *, console: Console | None = None, **settings: int | None) -> Results | None:
+    """Go on with the run in a folder.
+
+    Args:
+        settings: what may be another than before: epochs, processes, nodes; None: as before.
+    """
     if not (folder / "config.yaml").is_file():
         raise FileNotFoundError(f"{folder} is no run folder: it has no config.yaml")
     config = TrainConfig.from_yaml(folder / "config.yaml")
-    return run(replace(config, epochs=epochs or config.epochs), folder, resume=True, console=console)
+    changed: dict[str, Any] = {name: value for name, value in settings.items() if value is not None}
+    return run(replace(config, **changed), folder, resume=True, console=console)
 
 
 class _Callable(ModuleType):

@@ -1,7 +1,7 @@
 """The evaluation of an encoder of sounds or series by name: its modality opens, prepares, varies and knows them raw."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -38,10 +38,11 @@ def assess_samples(
     own = data is None
     if data is None:
         data, test = config.data, test or config.sources.test
-    if sources is None or (own and sources == ReadConfig()):
-        sources = config.sources if own else ReadConfig()
-    modality = model.modality.reading(_complete(sources, data))
+    given = {name: value for name, value in vars(sources or ReadConfig()).items() if value != getattr(_NONE, name)}
+    reading, notes = _kept_held_out(replace(config.sources, **given) if own else DataConfig(**given))
+    modality = model.modality.reading(_complete(reading, data))
     parts = open_sample_parts(modality, data, test, seed=seed)
+    parts.notes.extend(notes)
     if data == config.data and parts.split == "held-out":
         parts.notes.append("the encoder was trained on these samples, without their labels")
     encoders: dict[str, Callable[[Tensor], Tensor]] = {
@@ -62,7 +63,7 @@ def assess_samples(
         seed=seed,
         seeds=seeds,
         settings=settings,
-        data=named(data, test),
+        data=named(data if own and not given else _with_labels(data, reading), test),
         split=parts.split,
         batch_size=batch_size,
         progress=console.is_terminal,
@@ -72,9 +73,26 @@ def assess_samples(
     )
 
 
-def _complete(sources: ReadConfig, data: str) -> DataConfig:
+_NONE = ReadConfig()  # what is read where nothing is said
+
+
+def _with_labels(data: str, sources: DataConfig) -> str:
+    """The data's name, with what the labels are where that was asked for: other labels are other numbers."""
+    said = sources.pattern or (f"column {sources.label_column}" if sources.label_column else None)
+    return f"{data} by {said}" if said else data
+
+
+def _kept_held_out(sources: DataConfig) -> tuple[DataConfig, list[str]]:
+    """Without a part held out by a name that the pattern no longer has, which is noted."""
+    held = sources.held_out
+    if held is None or sources.pattern is None or f"{{{held.partition('=')[0]}}}" in sources.pattern:
+        return sources, []
+    note = f"the pattern {sources.pattern} has nothing called {held.partition('=')[0]!r}, so {held} are not held out"
+    return replace(sources, held_out=None), [note]
+
+
+def _complete(found: DataConfig, data: str) -> DataConfig:
     """With the sub-folders of a folder as labels, where nothing else says what they are."""
-    found = sources if isinstance(sources, DataConfig) else DataConfig(**asdict(sources))
     folder = Path(data).expanduser()
     if found.labels is None and found.pattern is None and folder.is_dir():
         inner = next((folder / split for split in ("train", *TEST_FOLDERS) if (folder / split).is_dir()), folder)

@@ -1,12 +1,44 @@
-"""Checkpoints: written whole or not at all, newest first, and never unpickled."""
+"""Checkpoints: written whole or not at all, with a sum of their bytes, newest first, and never unpickled."""
 
+import hashlib
 import os
+import shutil
+from contextlib import suppress
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
 import torch
 
 KEPT = 2  # of the numbered checkpoints: the newest, and the one before in case the newest cannot be read
+# torch compares no sums when it reads: a flipped bit would be a weight. Its files are zip archives, which may end in a
+# comment: there the sum of all bytes is kept, in the same file, so that neither can be there without the other.
+_MARK = b"nearfar blake2b "
+_DIGEST = 16
+_NO_COMMENT = b"\0\0"  # the last bytes of an archive: how long its comment is
+_END = b"PK\5\6"  # how the record begins that ends an archive, 22 bytes without a comment
+
+
+class _Summed:
+    """A file that knows the sum of what was written to it."""
+
+    def __init__(self, file: FileIO) -> None:
+        self.file, self.sum = file, hashlib.blake2b(digest_size=_DIGEST)
+        self.fault: OSError | None = None
+
+    def write(self, part: bytes) -> int:
+        self.sum.update(part)
+        left = memoryview(part)
+        try:
+            while len(left):  # a disk that is almost full takes a part, and refuses the next
+                left = left[self.file.write(left) :]
+        except OSError as error:
+            self.fault = error
+            raise
+        return len(part)
+
+    def flush(self) -> None:
+        self.file.flush()
 
 
 def save(state: dict[str, Any], path: Path) -> None:
@@ -14,13 +46,43 @@ def save(state: dict[str, Any], path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f".{path.name}.unfinished")
     try:
-        with unfinished.open("wb") as file:
-            torch.save(state, file)
-            file.flush()
+        with unfinished.open("wb", buffering=0) as file:
+            summed = _Summed(file)
+            try:
+                torch.save(state, summed)  # type: ignore[arg-type]  # it needs no more of a file than to write to it
+            except RuntimeError:  # which torch makes of a write that failed
+                raise summed.fault or RuntimeError(f"the checkpoint {path} could not be written") from None
+            comment = _MARK + summed.sum.digest()
+            file.seek(-len(_NO_COMMENT), os.SEEK_END)
+            summed.write(len(comment).to_bytes(2, "little") + comment)
             os.fsync(file.fileno())
         unfinished.replace(path)
+        _sync(path.parent)
+    except OSError as error:
+        raise OSError(_not_written(error, path)) from None
     finally:
-        unfinished.unlink(missing_ok=True)
+        with suppress(OSError):
+            unfinished.unlink(missing_ok=True)
+
+
+def _sync(folder: Path) -> None:
+    """So that the new name, too, survives a loss of power."""
+    with suppress(OSError):  # not every system can
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def _not_written(error: OSError, path: Path) -> str:
+    good = [file.name for file in numbered(path.parent)]
+    before = f"{good[-1]} before it is whole" if good else "there is none before it"
+    free = shutil.disk_usage(path.parent).free / 2**20
+    return (
+        f"the checkpoint {path} could not be written: {error.strerror or error} ({free:,.0f} MiB free); {before}; make "
+        "room and go on with --resume"
+    )
 
 
 def save_step(state: dict[str, Any], folder: Path, step: int) -> Path:
@@ -38,9 +100,37 @@ def numbered(folder: Path) -> list[Path]:
 
 
 def load(path: Path) -> dict[str, Any]:
-    """Read a checkpoint; tensors and plain values alone, nothing that could run."""
+    """Read a checkpoint; tensors and plain values alone, nothing that could run.
+
+    Raises:
+        ValueError: where its bytes are not those that were written.
+    """
+    _check(path)
     state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+    if not isinstance(state, dict) or not isinstance(state.get("step"), int):
+        raise ValueError(f"{path} is no checkpoint: it names no step")
     return state
+
+
+def _check(path: Path) -> None:
+    """Compare a file with the sum at its end."""
+    comment = len(_MARK) + _DIGEST
+    left = path.stat().st_size - comment - len(_NO_COMMENT)
+    found = hashlib.blake2b(digest_size=_DIGEST)
+    with path.open("rb") as file:
+        file.seek(max(left, 0))
+        end = file.read()[len(_NO_COMMENT) :]
+        if not end.startswith(_MARK):
+            if end[-22:].startswith(_END):
+                return  # whole, and written before there were sums
+            raise ValueError(f"{path} is cut short, or damaged at its end")
+        file.seek(0)
+        while left > 0 and (part := file.read(min(left, 1 << 20))):
+            found.update(part)
+            left -= len(part)
+    found.update(_NO_COMMENT)
+    if found.digest() != end[len(_MARK) :]:
+        raise ValueError(f"{path} is damaged: its bytes are not those that were written")
 
 
 def load_newest(folder: Path) -> tuple[dict[str, Any], Path, list[Path]]:
@@ -57,3 +147,10 @@ def load_newest(folder: Path) -> tuple[dict[str, Any], Path, list[Path]]:
             broken.append(path)
     detail = f" ({', '.join(p.name for p in broken)} cannot be read)" if broken else ""
     raise FileNotFoundError(f"{folder} holds no checkpoint to resume from{detail}; start the run anew without --resume")
+
+
+def set_aside(broken: list[Path]) -> None:
+    """Rename what cannot be read, so that it is not counted among those that are kept."""
+    for path in broken:
+        with suppress(OSError):  # another process of the run was first
+            path.rename(path.with_name(f"{path.name}.broken"))

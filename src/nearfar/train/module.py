@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import lightning
@@ -15,9 +16,13 @@ from nearfar.config import TrainConfig
 from nearfar.losses import tile_size
 from nearfar.methods.method import Encoded, Method, Step
 from nearfar.modalities import Modality, views_in_parts
+from nearfar.nn.share import Share, rows_of_all, share_of
 from nearfar.scale.grad_cache import encode_in_parts, equal_parts
+from nearfar.scale.processes import contrast_share, encode_share
 from nearfar.train.health import not_finite
 from nearfar.train.optimisers import make_optimiser, rate_factor
+from nearfar.train.processes import rank_and_world
+from nearfar.views.part import Part
 
 
 class NotFiniteError(RuntimeError):
@@ -37,9 +42,10 @@ class Steps:
     def __iter__(self) -> Iterator[tuple[int, Tensor, Tensor]]:
         """Batch number, (B,) sample numbers, the B samples as the source gives them."""
         number = self.start
+        rank, world = rank_and_world()  # each process has its rows of every batch
         while number < self.stop:
             epoch, first = divmod(number, len(self.loader))
-            for batch in self.loader.fetched(self.source, epoch, first, ahead=self.ahead):
+            for batch in self.loader.fetched(self.source, epoch, first, rank=rank, world=world, ahead=self.ahead):
                 if number >= self.stop:
                     return
                 yield number, batch.indices, batch.x
@@ -83,30 +89,44 @@ class Pretraining(lightning.LightningModule):
 
     def training_step(self, batch: tuple[int, Tensor, Tensor], _: int) -> Tensor:
         number, index, samples = batch
-        torch.manual_seed(mixed(self.config.seed, number))  # dropout and the like
-        parts = equal_parts(len(index), self.config.micro_batch or len(index))
-        encoded = encode_in_parts(self._encoding(number, index, samples), self.method, parts)
+        rank, world = rank_and_world()
+        share = share_of(len(index), samples.device) if world > 1 else None
+        # Dropout and the like. On a CPU it is drawn for the batch of all processes, on a GPU by each for its own.
+        torch.manual_seed(mixed(self.config.seed, number, 0 if samples.device.type == "cpu" else rank))
+        most = len(index) if share is None else max(share.sizes)
+        parts = equal_parts(len(index), self.config.micro_batch or most, most)
+        encode = self._encoding(number, index, samples, share, undivided=len(parts) == 1)
+        encoded = encode_in_parts(encode, self.method, parts)
         with nullcontext() if self.config.tile is None else tile_size(self.config.tile):
-            step = self.method.contrast(encoded)
+            step = contrast_share(self.method, encoded, share, by=self.config.gather)
         if not torch.isfinite(step.loss):
             raise NotFiniteError(not_finite(self.done, self._checkpoint()))
         loss: Tensor = step.loss
         self.last = replace(step, loss=loss.detach())  # not the graph, which holds the samples
         return loss
 
-    def _encoding(self, number: int, index: Tensor, samples: Tensor) -> Callable[[slice], Encoded]:
+    def _encoding(
+        self, number: int, index: Tensor, samples: Tensor, share: Share | None, *, undivided: bool
+    ) -> Callable[[slice], Encoded]:
         """Rows of the batch to what the method encodes them to, the same each time."""
-        kind = samples.device.type
-        labels = None if self.labels is None else self.labels[index.cpu()].to(samples.device)
-        ids = self.ids[index.cpu()].to(samples.device)
+        device, kind = samples.device, samples.device.type
+        labels = None if self.labels is None else self.labels[index.cpu()].to(device)
+        ids = self.ids[index.cpu()].to(device)
+        part = None
+        if share is not None:
+            part = Part(share.first, share.count, share.total, partial(rows_of_all, share=share))
         with torch.autocast(kind, enabled=False):
-            views = views_in_parts(self.modality, samples, self.source, index, seed=self.config.seed, step=number)
+            views = views_in_parts(
+                self.modality, samples, self.source, index, seed=self.config.seed, step=number, part=part
+            )
 
         def encode(rows: slice) -> Encoded:
             with torch.autocast(kind, enabled=False):
                 made = views(rows)
             some = None if labels is None else labels[rows]
-            return self.method.encode(methods.Batch(views=made, index=index[rows], ids=ids[rows], labels=some))
+            batch = methods.Batch(views=made, index=index[rows], ids=ids[rows], labels=some)
+            own = share if share is None or undivided else share_of(rows.stop - rows.start, device)
+            return encode_share(self.method, batch, own)
 
         return encode
 
@@ -143,7 +163,8 @@ class Pretraining(lightning.LightningModule):
         return float(self.optimiser.param_groups[0]["lr"]) if self.optimiser is not None else 0.0
 
 
-def mixed(seed: int, number: int) -> int:
-    """One seed from two numbers, with nothing in common between neighbours."""
-    digest = hashlib.blake2b(f"{seed}/{number}/step".encode(), digest_size=8).digest()
+def mixed(seed: int, number: int, rank: int = 0) -> int:
+    """One seed from these numbers, with nothing in common between neighbours."""
+    words = f"{seed}/{number}/step" + (f"/{rank}" if rank else "")
+    digest = hashlib.blake2b(words.encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little") >> 1

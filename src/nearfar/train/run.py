@@ -6,6 +6,7 @@ import json
 import logging
 import platform
 import shlex
+import signal
 import time
 import warnings
 from collections.abc import Callable
@@ -22,6 +23,7 @@ from torch import Tensor
 import nearfar
 from nearfar.config import TrainConfig, nearest
 from nearfar.data import Dataset, Loader, fingerprint, has_splits
+from nearfar.data.cache import replacing
 from nearfar.data.groups import held_out
 from nearfar.evaluate import Results, calibrated, embed, evaluate, find_neighbours
 from nearfar.evaluate.parts import named
@@ -31,10 +33,12 @@ from nearfar.methods import METHODS, Method
 from nearfar.modalities import Images, modality_of, settled
 from nearfar.report import write_report
 from nearfar.report.figures import FIGURES, draw_curves
+from nearfar.scale.processes import check_ring
 from nearfar.train import checkpoint
 from nearfar.train.advice import advise
 from nearfar.train.health import Verdict
 from nearfar.train.module import NotFiniteError, Pretraining, Steps
+from nearfar.train.processes import as_launched, is_first, part_ways, strategy
 from nearfar.train.readout import Readout
 from nearfar.train.watch import Watch, stopping
 
@@ -56,14 +60,18 @@ class Run:
     """
 
     def __init__(self, config: TrainConfig, folder: Path, *, resume: bool, console: Console) -> None:
-        config = settled(config)
-        self.config, self.folder, self.console = config, folder, console
+        self.first = is_first()  # of several processes: it alone writes and speaks
+        config = as_launched(settled(config))
+        self.config, self.folder, self.console = config, folder, console if self.first else Console(quiet=True)
         self.device = find_device(config.device)
         check_possible(config, self.device)
         self.modality = modality_of(config)
         build_method(config, samples=_VALIDATION)  # what cannot be built is told before the data are read
         self.train, self.validation, self.test = self._open()
-        self.loader = Loader(len(self.train), config.batch_size, config.seed)
+        parts = getattr(self.train, "parts", None)
+        self.loader = Loader(
+            len(self.train), config.batch_size, config.seed, parts=parts, window=config.sources.shuffle
+        )
         self.steps_per_epoch = max(1, len(self.loader) // config.accumulate)
         self.total = config.epochs * len(self.loader) // config.accumulate
         if self.total < 1:
@@ -72,6 +80,8 @@ class Run:
                 f"{config.accumulate} batches; lower --accumulate"
             )
         self.method = build_method(config, len(self.train))
+        if config.gather == "ring":
+            check_ring(self.method)
         self.fingerprint = fingerprint(self.train)
         self.state = self._restore() if resume else None
         self._listed = 0  # of what could not be used
@@ -104,10 +114,17 @@ class Run:
             bank = self.train.subset(torch.linspace(0, len(self.train) - 1, min(_BANK, len(self.train))).long())
         return Readout(self.validation, bank, self.modality)
 
-    def _restore(self) -> dict[str, Any]:
+    def _restore(self) -> dict[str, Any] | None:
+        """The state to go on from; None where the run was killed before its first checkpoint."""
+        if not any((self.folder / "checkpoints").glob("step-*")) and not (self.folder / CARD).exists():
+            self.console.print("there is no checkpoint yet; the run begins at step 0")
+            for name in ("metrics.jsonl", "verdicts.json"):
+                (self.folder / name).unlink(missing_ok=True)
+            return None
         state, path, broken = checkpoint.load_newest(self.folder / "checkpoints")
         for file in broken:
             self.console.print(f"[yellow]{file.name} cannot be read; going on from {path.name}[/]")
+        checkpoint.set_aside(broken)
         if state.get("data", self.fingerprint) != self.fingerprint:
             raise ValueError(
                 f"the data of {self.folder} have changed since {path.name} was written: {self.config.data} now has "
@@ -121,8 +138,12 @@ class Run:
 
     def go(self) -> Results | None:
         """Train, evaluate, report. Returns the evaluation; None where the run was stopped before its end."""
+        if not self.first:
+            self._fit()
+            return Results()  # also where all were stopped: the first process says so
         self.folder.mkdir(parents=True, exist_ok=True)
-        (self.folder / "config.yaml").write_text(self.config.to_yaml(), encoding="utf-8")
+        with replacing(self.folder / "config.yaml") as fresh:  # whole or not at all: others may be reading it
+            fresh.write_text(self.config.to_yaml(), encoding="utf-8")
         (self.folder / "environment.json").write_text(json.dumps(environment(self.device), indent=1))
         self._list_skipped()
         self._tell(self.modality.show(self.train, self.folder))
@@ -171,27 +192,38 @@ class Run:
         steps = Steps(self.train, self.loader, first, self.total * self.config.accumulate, ahead)
         trainer = self._trainer(watch, self.total - module.done)
 
-        def stop() -> None:
-            watch.stopped = True
+        asked = 0
+
+        def stop(number: int) -> None:
+            nonlocal asked
+            watch.stopped, asked = True, number
             self.console.print("stopping after this step")
 
         try:
             with stopping(stop):
                 trainer.fit(module, train_dataloaders=steps)
+            part_ways()
         except SIGTERMException:  # Lightning's way to end; the step before it is saved
             watch.stopped = True
         except NotFiniteError as error:
             watch.say(Verdict("error", "not_finite", str(error)), module.done)
+            if not self.first:
+                raise SystemExit(1) from error  # the first process says it
+            raise
+        except Exception:  # of loading, of the disk, of the device: the command says which in its last line
+            self._tell(f"ended at step {module.done} of {self.total}; the last good checkpoint is {self._newest()}")
             raise
         if module.done < self.total:
             folder = shlex.quote(str(self.folder))
             self._tell(f"stopped at step {module.done} of {self.total}; go on with: nearfar train --resume {folder}")
+            if asked == signal.SIGTERM:
+                raise SystemExit(0)  # not an error: a scheduler that wants the machine back starts the run again
             return False
         return True
 
     def _trainer(self, watch: Watch, steps: int) -> lightning.Trainer:
         logger = None
-        if self.config.tensorboard:
+        if self.config.tensorboard and self.first:
             from lightning.pytorch.loggers import TensorBoardLogger
 
             done = self.total - steps
@@ -203,7 +235,9 @@ class Run:
         warnings.filterwarnings("ignore", module="lightning.*")
         return lightning.Trainer(
             accelerator="gpu" if self.device.type == "cuda" else self.device.type,
-            devices=1,
+            devices=self.config.processes,
+            num_nodes=self.config.nodes,
+            strategy=strategy(self.config, self.device.type, idle=self.method.idle),
             precision=_PRECISION[self.config.precision],  # type: ignore[arg-type]
             max_steps=steps,
             accumulate_grad_batches=self.config.accumulate,
@@ -307,6 +341,11 @@ def check_possible(config: TrainConfig, device: torch.device) -> None:
     if config.precision == "fp16" and device.type == "cpu":
         raise ValueError(
             "precision fp16 needs a GPU: there is no float16 training on a CPU; set --precision bf16 or 32"
+        )
+    if config.strategy == "fsdp":
+        raise ValueError(
+            "strategy fsdp is not supported: momentum networks and checkpoints need whole weights on a process; set "
+            "--strategy ddp, which holds them"
         )
     if config.tensorboard and importlib.util.find_spec("tensorboard") is None:
         raise ModuleNotFoundError(

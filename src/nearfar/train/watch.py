@@ -6,7 +6,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -16,21 +16,26 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from nearfar.data.cache import replacing
+from nearfar.nn.share import most_of_all
 from nearfar.train import checkpoint
 from nearfar.train.health import Verdict, judge, measure
 from nearfar.train.module import Pretraining
+from nearfar.train.processes import is_first
 from nearfar.train.readout import Readout
 
 _MARK = {"good": "[green]✓[/]", "note": "[cyan]·[/]", "warning": "[yellow]![/]", "error": "[red]✗[/]"}
+_SAME = 1.0  # seconds in which a second SIGTERM is the first once more
 
 
 class Watch(lightning.Callback):
-    """Looks after every step and acts on a few of them."""
+    """Looks after every step and acts on a few of them; of several processes the first alone writes and speaks."""
 
     def __init__(
         self, folder: Path, readout: Readout | None, steps_per_epoch: int, console: Console, data: str
     ) -> None:
         self.data = data  # which data the run is on
+        self.first = is_first()
         self.folder, self.readout, self.steps_per_epoch, self.console = folder, readout, steps_per_epoch, console
         self.stopped = False
         self.best: float | None = None
@@ -55,7 +60,8 @@ class Watch(lightning.Callback):
         assert isinstance(module, Pretraining)
         if self._scaler:
             trainer.precision_plugin.load_state_dict(self._scaler)
-        self._bar.start()
+        if self.first:
+            self._bar.start()
         self._task = self._bar.add_task("", total=module.total, completed=module.done, state="")
         self._since = (module.done, time.perf_counter())
 
@@ -65,6 +71,15 @@ class Watch(lightning.Callback):
         assert isinstance(module, Pretraining) and module.last is not None
         if (batch_idx + 1) % module.config.accumulate:
             return
+        if trainer.world_size > 1:  # who was asked to stop tells the others, and all stop after the same step
+            self.stopped = bool(most_of_all(int(self.stopped), module.device))
+        if self.stopped:
+            trainer.should_stop = True
+        if self.first:
+            self._act(module)
+
+    def _act(self, module: Pretraining) -> None:
+        assert module.last is not None
         done, last = module.done, module.done == module.total
         loss = float(module.last.loss.detach())
         self._bar.update(
@@ -77,8 +92,6 @@ class Watch(lightning.Callback):
             self._look(module, loss, knn=True)
         if done % module.config.checkpoint_every == 0 or epoch_ends or last or self.stopped:
             self.save(module)
-        if self.stopped:
-            trainer.should_stop = True
 
     def on_train_end(self, trainer: lightning.Trainer, module: lightning.LightningModule) -> None:
         self._bar.stop()
@@ -94,11 +107,14 @@ class Watch(lightning.Callback):
         """Take up a run where a checkpoint left it; what was logged after that is forgotten."""
         module.done, module.optimiser_state, self.best = state["step"], state["optimizer"], state["best"]
         self._scaler = state["scaler"]
+        if not self.first:
+            return
         log, said = self.folder / "metrics.jsonl", self.folder / "verdicts.json"
         if log.exists():
             lines = [line for line in log.read_text(encoding="utf-8").splitlines() if _step_of(line) <= module.done]
-            log.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
-        if said.exists():
+            with replacing(log) as fresh:
+                fresh.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+        with suppress(OSError, ValueError, TypeError, KeyError):  # not there, or no longer whole
             self.verdicts = [v for v in json.loads(said.read_text(encoding="utf-8")) if v["step"] <= module.done]
 
     def save(self, module: Pretraining) -> Path:
@@ -115,11 +131,12 @@ class Watch(lightning.Callback):
 
     def say(self, verdict: Verdict, step: int) -> None:
         """Tell a verdict once, and again only when its level changes."""
-        if self._said.get(verdict.name) == verdict.level:
+        if not self.first or self._said.get(verdict.name) == verdict.level:
             return
         self._said[verdict.name] = verdict.level
         self.verdicts.append({"step": step, "level": verdict.level, "text": verdict.text})
-        (self.folder / "verdicts.json").write_text(json.dumps(self.verdicts, indent=1, ensure_ascii=False))
+        with replacing(self.folder / "verdicts.json") as fresh:
+            fresh.write_text(json.dumps(self.verdicts, indent=1, ensure_ascii=False), encoding="utf-8")
         self._bar.console.print(
             f"{_MARK[verdict.level]} step {step}: {escape(verdict.text)}", highlight=False, soft_wrap=True
         )
@@ -167,23 +184,59 @@ def _plain(value: float | list[float]) -> float | list[float] | None:
 
 
 @contextmanager
-def stopping(on_stop: Callable[[], None]) -> Iterator[None]:
-    """Ctrl-C and SIGTERM ask to stop after the step; a second Ctrl-C stops at once."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    asked = False
+def stopping(on_stop: Callable[[int], None]) -> Iterator[None]:
+    """Ctrl-C and SIGTERM ask to stop after the step, and `on_stop` is told which; a second one ends at once.
+
+    Launchers send SIGTERM to a group of processes and to each of them: what comes within a second is the same one.
+    """
+    asked = math.inf
 
     def handle(number: int, frame: FrameType | None) -> None:
         nonlocal asked
-        if asked and number == signal.SIGINT:
+        if number == signal.SIGINT and asked < math.inf:
             raise KeyboardInterrupt
-        asked = True
-        on_stop()
+        if number == signal.SIGTERM and time.monotonic() > asked + _SAME:
+            at_once(number)
+        if asked == math.inf:
+            asked = time.monotonic()
+            on_stop(number)
 
-    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    with handling(handle, signal.SIGINT, signal.SIGTERM):
+        yield
+
+
+@contextmanager
+def ending(tell: Callable[[], None]) -> Iterator[None]:
+    """Outside of the steps SIGTERM ends the process with status 0: what is finished is on the disk already.
+
+    Args:
+        tell: says how to go on.
+    """
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        signal.signal(number, signal.SIG_DFL)  # a second one ends at once
+        tell()
+        raise SystemExit(0)
+
+    with handling(handle, signal.SIGTERM):
+        yield
+
+
+@contextmanager
+def handling(handle: Callable[[int, FrameType | None], None], *numbers: signal.Signals) -> Iterator[None]:
+    """Signals go to `handle` for a while; only the main thread can have them."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, handle) for number in numbers}
     try:
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def at_once(number: int) -> None:
+    """End as a process that never heard of the signal would."""
+    signal.signal(number, signal.SIG_DFL)
+    signal.raise_signal(number)

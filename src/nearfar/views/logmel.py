@@ -21,7 +21,8 @@ class LogMel:
     """The logarithm of the energy in bands of frequency, over time: librosa's `melspectrogram` with its defaults.
 
     Bands are Slaney's: evenly spaced and equally weighted in area; frames are centred, the wave is followed by zeros
-    on both sides, the window is Hann's. Equal to `log(melspectrogram(...) + floor)` within 1e-4.
+    on both sides, the window is Hann's. Equal to `log(melspectrogram(...) + floor)` within 1e-6 in float64, and within
+    1e-3 in float32, where a band between loud ones has little but rounding in it.
 
     Attributes:
         rate: values a second.
@@ -57,7 +58,7 @@ class LogMel:
 
     def frames(self, values: int) -> int:
         """Of a wave of so many values."""
-        return 1 + values // self.hop
+        return 1 + (values - self.window % 2) // self.hop
 
     @torch.no_grad()
     def __call__(self, waves: Tensor) -> Tensor:
@@ -66,8 +67,7 @@ class LogMel:
             raise ValueError(f"waves are {waves.dtype} of shape {tuple(waves.shape)}, expected floating point (B, T)")
         window, filters = _constants(self, waves.dtype, waves.device)
         side = self.window // 2
-        padded = F.pad(waves, (side, side + self.window % 2))
-        frames = padded.unfold(1, self.window, self.hop)[:, : self.frames(waves.shape[1])]  # (B, N, window)
+        frames = F.pad(waves, (side, side)).unfold(1, self.window, self.hop)  # (B, N, window)
         scratch, bins = scratch_for(waves), self.window // 2 + 1
         result = waves.new_empty(len(waves), self.mels, frames.shape[1])
         for start, stop in chunks(waves, frames.shape[1] * self.window, VALUES):

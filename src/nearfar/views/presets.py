@@ -12,6 +12,7 @@ from torch import Tensor
 
 from nearfar.views.arguments import check_images
 from nearfar.views.image import Drawn, ImageView, apply_views
+from nearfar.views.part import Part, rows_of
 
 
 def simclr(size: int, *, strength: float | None = None, blur: float | None = None) -> tuple[ImageView, ...]:
@@ -173,7 +174,13 @@ PRESETS: dict[str, Callable[..., tuple[ImageView, ...]]] = {
 
 
 def make_views(
-    images: Tensor, views: Sequence[ImageView], *, seed: int, step: int, out: Sequence[Tensor] | None = None
+    images: Tensor,
+    views: Sequence[ImageView],
+    *,
+    seed: int,
+    step: int,
+    out: Sequence[Tensor] | None = None,
+    part: Part | None = None,
 ) -> list[Tensor]:
     """The views of one training step: the same seed and step always give the same, on every device.
 
@@ -186,6 +193,7 @@ def make_views(
         step: of the training.
         out: where to write, such as the views of an earlier step that are no longer needed: large memory fresh from
             the system is a good part of the cost.
+        part: of a batch that several processes share: the views are those that one process would make of all.
 
     Returns:
         For each recipe (B, 3, size, size), float32, normalised, on the images' device.
@@ -193,16 +201,20 @@ def make_views(
     check_images(images)
     if out is not None and len(out) != len(views):
         raise ValueError(f"out has {len(out)} tensors for {len(views)} views, expected one for each")
-    drawn = draw_views(images, views, seed=seed, step=step)
+    drawn = draw_views(images, views, seed=seed, step=step, part=part)
     made = [view.room(images, None if out is None else out[i]) for i, view in enumerate(views)]
     apply_views(images, views, drawn, made)
     return made
 
 
-def draw_views(images: Tensor, views: Sequence[ImageView], *, seed: int, step: int) -> list[Drawn]:
+def draw_views(
+    images: Tensor, views: Sequence[ImageView], *, seed: int, step: int, part: Part | None = None
+) -> list[Drawn]:
     """All that is chance in `make_views`, for those who apply it to a few rows at a time."""
     height, width = images.shape[2:]
-    return [v.draw(len(images), height, width, view_generator(seed, step, i)) for i, v in enumerate(views)]
+    count = rows_of(part, len(images))
+    drawn = [v.draw(count, height, width, view_generator(seed, step, i)) for i, v in enumerate(views)]
+    return drawn if part is None else [d.rows(part.first, part.first + part.count) for d in drawn]
 
 
 def view_generator(seed: int, step: int, index: int) -> torch.Generator:

@@ -6,12 +6,13 @@ and values are read once, along the line between two steps.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import torch
 from torch import Tensor
 
 from nearfar.views.arguments import check_probability
+from nearfar.views.part import Part, rows_of
 from nearfar.views.presets import view_generator
 
 
@@ -27,6 +28,11 @@ class Drawn:
     factor: Tensor  # (B, C) of the values
     noise: Tensor  # (B, C, T) added to them
     hidden: Tensor  # (B, 2) begin and end of the hidden stretch, as parts of the series
+
+    def of(self, part: Part) -> "Drawn":
+        """What was drawn for the rows of one process."""
+        kept = {field.name: part.own(getattr(self, field.name)) for field in fields(self) if field.name != "noise"}
+        return Drawn(**kept, noise=self.noise if self.noise.numel() == 1 else part.own(self.noise))
 
 
 @dataclass(frozen=True)
@@ -220,12 +226,18 @@ SERIES_PRESETS: dict[str, Callable[[], tuple[SeriesView, ...]]] = {
 }
 
 
-def make_series_views(x: Tensor, views: Sequence[SeriesView], *, seed: int, step: int) -> list[Tensor]:
-    """The views of one training step, each (B, C, T): the same seed and step always give the same, on every device."""
+def make_series_views(
+    x: Tensor, views: Sequence[SeriesView], *, seed: int, step: int, part: Part | None = None
+) -> list[Tensor]:
+    """The views of one training step, each (B, C, T): the same seed and step always give the same, on every device.
+
+    Args:
+        part: of a batch that several processes share: the views are those that one process would make of all.
+    """
     made = []
     for index, view in enumerate(views):
-        drawn = view.draw(len(x), x.shape[1], x.shape[2], view_generator(seed, step, index))
-        made.append(view.apply(x, drawn))
+        drawn = view.draw(rows_of(part, len(x)), x.shape[1], x.shape[2], view_generator(seed, step, index))
+        made.append(view.apply(x, drawn if part is None else drawn.of(part)))
     return made
 
 

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from nearfar.views.arguments import check_probability, check_range
 from nearfar.views.logmel import LogMel
+from nearfar.views.part import Part, rows_of
 from nearfar.views.presets import view_generator
 from nearfar.views.spectrogram import draw_boxes, log_mixup_exp, mask, resize_crop
 from nearfar.views.wave import add_noise, change_gain, cut, floats_of, leveled
@@ -98,8 +99,12 @@ class SoundView:
         return drawn
 
     @torch.no_grad()
-    def apply(self, waves: Tensor, drawn: Drawn) -> Tensor:
-        """(B, L) int16 to (B, 1, mels, frames), or to (B, 1, values) where the view is the wave."""
+    def apply(self, waves: Tensor, drawn: Drawn, part: Part | None = None) -> Tensor:
+        """(B, L) int16 to (B, 1, mels, frames), or to (B, 1, values) where the view is the wave.
+
+        Where the waves are part of a batch, what was drawn is that of the part; the sounds in the background and the
+        mean of all views are then those of the whole batch.
+        """
         x, lengths = floats_of(waves)
         moved = self.speed != (1.0, 1.0)
         speed = drawn["speed"].to(x.device) if moved else None
@@ -122,11 +127,12 @@ class SoundView:
             x = _over(x, ends)
         if self.mel is None:
             return x[:, None]
-        return self._of_spectrogram((self.mel(x) - self.mean) / self.std, drawn)[:, None]
+        return self._of_spectrogram((self.mel(x) - self.mean) / self.std, drawn, part)[:, None]
 
-    def _of_spectrogram(self, x: Tensor, drawn: Drawn) -> Tensor:
+    def _of_spectrogram(self, x: Tensor, drawn: Drawn, part: Part | None) -> Tensor:
         if self.mixup:
-            x = log_mixup_exp(x, x[drawn["other"].to(x.device)], drawn["ratio"])
+            every = x if part is None else part.gather(x)
+            x = log_mixup_exp(x, every[drawn["other"].to(x.device)], drawn["ratio"])
         if self.resize is not None:
             x = resize_crop(x, drawn["boxes"])
         for number, (dim, most) in enumerate(((1, self.bands), (2, self.frames))):
@@ -135,8 +141,25 @@ class SoundView:
                 begin = (drawn["stripe places"][number] * (x.shape[dim] - extent + 1)).long()
                 x = mask(x, begin, extent, dim=dim)
         if self.renormalize:
-            x = (x - x.mean()) / (x.std() + LEAST_DEVIATION)
+            mean, deviation = (x.mean(), x.std()) if part is None else _of_all(x, part)
+            x = (x - mean) / (deviation + LEAST_DEVIATION)
         return x
+
+
+def _of_all(x: Tensor, part: Part) -> tuple[Tensor, Tensor]:
+    """Mean and deviation over the rows of all processes; rows are equally long."""
+    mean = x.flatten(1).mean(1)
+    squares = (x.flatten(1) - mean[:, None]).square().mean(1)
+    means, variances = part.gather(torch.stack([mean, squares], 1)).double().unbind(1)  # (total,), (total,)
+    count = part.total * x.shape[1:].numel()
+    whole = means.mean()
+    variance = (variances + (means - whole).square()).mean() * count / (count - 1)
+    return whole.to(x.dtype), variance.sqrt().to(x.dtype)
+
+
+def _own(drawn: Drawn, part: Part) -> Drawn:
+    """What was drawn for the rows of one process."""
+    return {name: part.own(x, 1 if name.startswith("stripe") else 0) for name, x in drawn.items()}
 
 
 def byol_a(values: int, mel: LogMel, *, mean: float = 0.0, std: float = 1.0) -> tuple[SoundView, ...]:
@@ -229,15 +252,20 @@ SOUND_PRESETS: dict[str, Callable[..., tuple[SoundView, ...]]] = {
 }
 
 
-def make_sound_views(waves: Tensor, views: Sequence[SoundView], *, seed: int, step: int) -> list[Tensor]:
+def make_sound_views(
+    waves: Tensor, views: Sequence[SoundView], *, seed: int, step: int, part: Part | None = None
+) -> list[Tensor]:
     """The views of one training step: the same seed and step always give the same, on every device.
 
     Args:
         waves: (B, L) int16, -32768 behind the end of a sound.
+        part: of a batch that several processes share: the views are those that one process would make of all.
     """
-    return [
-        view.apply(waves, view.draw(len(waves), view_generator(seed, step, index))) for index, view in enumerate(views)
-    ]
+    made = []
+    for index, view in enumerate(views):
+        drawn = view.draw(rows_of(part, len(waves)), view_generator(seed, step, index))
+        made.append(view.apply(waves, drawn if part is None else _own(drawn, part), part))
+    return made
 
 
 @dataclass(frozen=True)
@@ -273,7 +301,7 @@ class SoundPreparation:
         x = cut(x, start, int(ends.max()))
         if self.mel is None:
             return _over(leveled(x, torch.minimum(lengths, ends)) if self.level else x, ends)[:, None]
-        frames = 1 + ends // self.mel.hop
+        frames = 1 + (ends - self.mel.window % 2) // self.mel.hop
         return _over((self.mel(x) - self.mean) / self.std, frames)[:, None]
 
     def words(self) -> str:

@@ -17,7 +17,7 @@ def mask_tokens(
     vocabulary: int,
     mask: int,
     special: Sequence[int],
-    generator: torch.Generator,
+    generator: torch.Generator | Sequence[torch.Generator],
     rate: float = BERT_RATE,
 ) -> tuple[Tensor, Tensor]:
     """Choose tokens to be guessed; 80 % of them become `mask`, 10 % any other token, 10 % stay.
@@ -26,7 +26,8 @@ def mask_tokens(
         tokens: (B, L) integers.
         vocabulary: ids are below this.
         special: ids that are never chosen and never put in place of others: padding, start, end, mask.
-        generator: on the CPU, so that all devices get the same.
+        generator: on the CPU, so that all devices get the same; or one for each text, so that what is chosen in it
+            depends on no other text of the batch.
         rate: the chance of each token to be chosen, by itself.
 
     Returns:
@@ -45,8 +46,14 @@ def mask_tokens(
     choices = words.nonzero()[:, 0]  # (W,) what stands for text
     if not len(choices):
         raise ValueError(f"all {vocabulary} tokens of the vocabulary are special, expected some that stand for text")
-    chance, fate = torch.rand(2, *tokens.shape, generator=generator)  # (B, L), (B, L)
-    others = choices[torch.randint(len(choices), tokens.shape, generator=generator)]  # (B, L)
+    if isinstance(generator, torch.Generator):
+        chance, fate = torch.rand(2, *tokens.shape, generator=generator)  # (B, L), (B, L)
+        which = torch.randint(len(choices), tokens.shape, generator=generator)
+    else:
+        drawn = [torch.rand(3, tokens.shape[1], generator=each, dtype=torch.float64) for each in generator]
+        chance, fate, part = torch.stack(drawn, 1) if drawn else torch.zeros(3, *tokens.shape)  # each (B, L)
+        which = (part * len(choices)).long()
+    others = choices[which]  # (B, L)
     chance, fate, others, words = (x.to(tokens.device) for x in (chance, fate, others, words))
     chosen = (chance < rate) & words[tokens]
     replaced = torch.where(fate < MASKED, mask, torch.where(fate < MASKED + RANDOM, others, tokens))

@@ -152,6 +152,8 @@ async function hunt() {
 // Runs
 
 async function open(number) {
+  delete document.body.dataset.run; // said again when all is there
+  turn++;
   page.run = number; page.own = -1; page.label = "";
   const run = info();
   at("by-text").hidden = !run.texts; at("by-file").hidden = !run.uploads;
@@ -160,13 +162,15 @@ async function open(number) {
   for (const id of ["map-section", "search", "results", "selection", "duplicates-section"]) at(id).hidden = run.training;
   at("about").textContent = run.training ? `${run.name}: in training` : `${run.name}: ${run.rows.toLocaleString("en")} samples of ${run.data ?? "unknown data"}, vectors of ${run.dim}`;
   live.show(run.live ? number : null, run.training);
-  if (run.training) return;
+  if (run.training) { document.body.dataset.run = number; return; }
   const [table, { labels }] = await Promise.all([ask(`/api/map?run=${number}`).then((answer) => answer.arrayBuffer()), json(`/api/labels?run=${number}`)]);
+  if (page.run !== number) return; // another was chosen meanwhile
   page.labels = labels;
   at("label-choice").hidden = !labels.length;
   at("label").replaceChildren(make("option", { value: "", textContent: "all labels" }), ...labels.map((label) => make("option", { value: label.name, textContent: `${label.name} (${label.rows})` })));
   map.load(new Float32Array(table));
   select([]); filter(""); paintLegend();
+  document.body.dataset.run = number;
 }
 
 const map = new PointMap(at("points"), at("marks"), {

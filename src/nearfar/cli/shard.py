@@ -1,0 +1,52 @@
+"""`nearfar shard`: any images as WebDataset's tar files, for data beyond one disk."""
+
+import argparse
+import shlex
+from pathlib import Path
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="nearfar shard",
+        description="Write images, with their labels, captions and groups, as shards: tar files as WebDataset has "
+        "them, and index.json, which lists them. Killed, the same command goes on after the last finished shard.",
+    )
+    parser.add_argument("data", help="a folder, a table, arrays, 'glyphs', shards, or a torchvision data set by name")
+    parser.add_argument("-o", "--out", required=True, help="folder for the shards")
+    parser.add_argument("--samples", type=int, default=10_000, help="of a shard, at most (default: 10000)")
+    parser.add_argument("--megabytes", type=float, default=256, help="of a shard, at most (default: 256)")
+    parser.add_argument("--labels", action="store_true", help="sub-folders are labels")
+    parser.add_argument("--split", help="a part of the data, such as test, after which the shards are named")
+    parser.add_argument("--in-order", action="store_true", help="keep the order of the data, which is else drawn")
+    parser.add_argument("--seed", type=int, default=0, help="of the order (default: 0)")
+    for column in ("path", "label", "caption", "group"):
+        parser.add_argument(f"--{column}-column", help="of a table")
+    options = parser.parse_args(arguments)
+    if options.seed < 0:
+        parser.error(f"--seed is {options.seed}, expected at least 0")
+
+    from nearfar.data import find_source
+    from nearfar.data.shard_writer import write_shards
+
+    source = find_source(
+        options.data,
+        split=options.split,
+        labels=options.labels or None,
+        path_column=options.path_column,
+        label_column=options.label_column,
+        caption_column=options.caption_column,
+        group_column=options.group_column,
+    )
+    done = write_shards(
+        source,
+        Path(options.out),
+        name=options.split or "shard",
+        samples=options.samples,
+        megabytes=options.megabytes,
+        seed=None if options.in_order else options.seed,
+    )
+    if done.skipped:
+        print(f"{len(done.skipped)} samples or captions could not be used; index.json in {options.out} says why")
+    print(f"{done.samples:,} samples in {len(done.shards):,} shards: {options.out}")
+    print(f"to train on them: {shlex.join(['nearfar', 'train', '--data', options.out, '--sources.stream', 'true'])}")
+    return 0

@@ -1,0 +1,145 @@
+"""Lower bounds of mutual information, where the truth is known: correlated Gaussians.
+
+A critic is two towers whose inner product `<u(x), w(y)>` scores a pair. Its best is `log p(y | x) / p(y)` for every
+bound here. Pairs of a batch are drawn from p(x, y), row i with column j ≠ i from p(x) p(y).
+"""
+
+import math
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from nearfar.lab.networks import minimise, mlp
+from nearfar.losses import info_nce, similarity_logsumexp
+
+Estimator = Literal["info_nce", "nwj", "dv"]
+Draw = Callable[[], tuple[Tensor, Tensor]]
+_KEPT = 0.9  # of the moving average of E[e^f] at each step of MINE
+
+
+def gaussian_information(rho: float, dimension: int) -> float:
+    """`-d/2 log(1 - ρ²)`, in nats, of d pairs of unit Gaussians with correlation ρ.
+
+    >>> round(gaussian_information(0.5, 2), 4)
+    0.2877
+    """
+    if not -1 < rho < 1:
+        raise ValueError(f"rho is {rho:g}, expected a correlation above -1 and below 1")
+    return -dimension / 2 * math.log1p(-(rho**2))
+
+
+def correlation_for(information: float, dimension: int) -> float:
+    """The ρ at which d pairs share so many nats."""
+    if not 0 <= information < math.inf:
+        raise ValueError(f"information is {information:g}, expected a finite number of nats, at least 0")
+    return math.sqrt(-math.expm1(-2 * information / dimension))
+
+
+def correlated_gaussians(
+    n: int, dimension: int, rho: float, generator: torch.Generator, dtype: torch.dtype = torch.float32
+) -> tuple[Tensor, Tensor]:
+    """x and y, (n, d) each: unit Gaussians, the k-th of y correlated with the k-th of x."""
+    x, noise = torch.randn(2, n, dimension, generator=generator, dtype=dtype)
+    return x, rho * x + math.sqrt(1 - rho**2) * noise
+
+
+def best_critic(x: Tensor, y: Tensor, rho: float) -> tuple[Tensor, Tensor]:
+    """u and w, (n, d + 2), whose inner products are `log p(y | x) / p(y)` of correlated Gaussians."""
+    left = 1 - rho**2
+    constant = -x.shape[1] / 2 * math.log(left)
+    own_x = constant - rho**2 / (2 * left) * x.square().sum(1, keepdim=True)
+    own_y = -(rho**2) / (2 * left) * y.square().sum(1, keepdim=True)
+    one = torch.ones_like(own_x)
+    return torch.cat([rho / left * x, own_x, one], 1), torch.cat([y, one, own_y], 1)
+
+
+def pair_scores(u: Tensor, w: Tensor) -> Tensor:
+    """(n,), the critic of the true pairs."""
+    return (u * w).sum(1)
+
+
+def log_mean_exp_of_others(u: Tensor, w: Tensor) -> Tensor:
+    """log of the mean of e^f over the n (n - 1) pairs that do not belong together."""
+    n, ids = len(u), torch.arange(len(u))
+    if n < 2:
+        raise ValueError(f"u has shape {tuple(u.shape)}, expected at least two rows: nothing else to compare with")
+    return similarity_logsumexp(u, w, scale=1.0, query_ids=ids, key_ids=ids).logsumexp(0) - math.log(n * (n - 1))
+
+
+def info_nce_bound(u: Tensor, w: Tensor) -> Tensor:
+    """`log N - L`, N the rows of the batch: never above log N, since L is never below 0.
+
+    Reference: van den Oord et al. 2018, appendix A.1, https://arxiv.org/abs/1807.03748; proof in `nearfar.lab.proof`
+    """
+    return math.log(len(u)) - info_nce(u, w, temperature=1.0, similarity="dot")
+
+
+def nwj_bound(u: Tensor, w: Tensor) -> Tensor:
+    """`1 + E[f] - E'[e^f]`; the paper's f is this one plus 1.
+
+    Reference: Nguyen, Wainwright & Jordan 2010, https://arxiv.org/abs/0809.0853
+    """
+    return 1 + pair_scores(u, w).mean() - log_mean_exp_of_others(u, w).exp()
+
+
+def dv_bound(u: Tensor, w: Tensor) -> Tensor:
+    """`E[f] - log E'[e^f]`: at least `nwj_bound` of the same critic and batch, since log m ≤ m - 1.
+
+    The logarithm of a mean over a batch is too low on average, so this is a bound only for large batches.
+
+    Reference: Donsker & Varadhan 1983; Belghazi et al. 2018 (MINE), theorem 1, https://arxiv.org/abs/1801.04062
+    """
+    return pair_scores(u, w).mean() - log_mean_exp_of_others(u, w)
+
+
+BOUNDS: dict[Estimator, Callable[[Tensor, Tensor], Tensor]] = {
+    "info_nce": info_nce_bound,
+    "nwj": nwj_bound,
+    "dv": dv_bound,
+}
+
+
+class Critic(nn.Module):
+    """Two small networks of which the inner product is taken."""
+
+    def __init__(self, dimension: int, generator: torch.Generator, *, hidden: int = 64, features: int = 32) -> None:
+        super().__init__()
+        self.u = mlp([dimension, hidden, features], generator)
+        self.w = mlp([dimension, hidden, features], generator)
+
+    def forward(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        return self.u(x), self.w(y)
+
+
+def train_critic(estimator: Estimator, critic: Critic, draw: Draw, *, steps: int, lr: float = 5e-3) -> None:
+    """Raise a bound on fresh batches, by Adam.
+
+    DV is trained as MINE: a batch's gradient of log E'[e^f] is biased, so E'[e^f] is divided by its moving average.
+
+    Reference: Belghazi et al. 2018, section 3.2, https://arxiv.org/abs/1801.04062
+    """
+    if estimator not in BOUNDS:
+        raise ValueError(f"estimator is {estimator!r}, expected one of {', '.join(map(repr, BOUNDS))}")
+    average: Tensor | None = None  # the log of it
+
+    def loss() -> Tensor:
+        nonlocal average
+        u, w = critic(*draw())
+        if estimator != "dv":
+            return -BOUNDS[estimator](u, w)
+        now = log_mean_exp_of_others(u, w)
+        new = now.detach()
+        average = new if average is None else torch.logaddexp(average + math.log(_KEPT), new + math.log(1 - _KEPT))
+        return (now - average).exp() - pair_scores(u, w).mean()
+
+    minimise(loss, list(critic.parameters()), steps=steps, lr=lr)
+
+
+@torch.no_grad()
+def measure(
+    bound: Callable[[Tensor, Tensor], Tensor], critic: Callable[..., tuple[Tensor, Tensor]], draw: Draw, batches: int
+) -> Tensor:
+    """(batches,), the bound on fresh batches."""
+    return torch.stack([bound(*critic(*draw())) for _ in range(batches)]).double()

@@ -1,0 +1,25 @@
+"""One file for each experiment: it measures, and says what theory gave for the same number.
+
+Each is a function of a seed. `quick` takes fewer samples and steps, for a first look.
+"""
+
+from collections.abc import Callable
+
+from nearfar.lab.experiments.bound import bound
+from nearfar.lab.experiments.collapse import collapse
+from nearfar.lab.experiments.nce import nce
+from nearfar.lab.experiments.negatives import negatives
+from nearfar.lab.experiments.temperature import temperature
+from nearfar.lab.experiments.views import views
+from nearfar.lab.findings import Findings
+
+EXPERIMENTS: dict[str, Callable[..., Findings]] = {
+    "bound": bound,
+    "temperature": temperature,
+    "negatives": negatives,
+    "collapse": collapse,
+    "nce": nce,
+    "views": views,
+}
+
+__all__ = ["EXPERIMENTS", "bound", "collapse", "nce", "negatives", "temperature", "views"]

@@ -1,0 +1,170 @@
+"""What collapse looks like: complete, to a few dimensions, and not at all; and which losses lead there."""
+
+import math
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from nearfar.evaluate.geometry import alignment, deviation, effective_rank, uniformity
+from nearfar.lab.findings import Claim, Findings, Line, Panel, Table, Tell, quiet
+from nearfar.lab.information import entropy
+from nearfar.lab.networks import mlp
+from nearfar.lab.sphere import (
+    collapsed_loss,
+    even_loss,
+    relative_variance,
+    sphere_points,
+    turn_alignment,
+    turned,
+    uniform_uniformity,
+)
+from nearfar.losses import nt_xent, vicreg
+
+_TAU = 0.5
+_DIMENSION = 32
+
+Part = tuple[list[Claim], Table, list[Panel]]
+
+
+def collapse(seed: int = 0, *, quick: bool = False, tell: Tell = quiet) -> Findings:
+    """Clouds of which loss, uniformity, rank and deviation are known; then three losses on one small encoder."""
+    generator = torch.Generator().manual_seed(seed)
+    tell("clouds of known shape")
+    n = 1024 if quick else 4096
+    parts = [_clouds(n, generator), _circle(n, generator), _trained(generator, quick, tell)]
+    return Findings(
+        "collapse",
+        "Where all is one point NT-Xent is log(2N - 1), uniformity 0 and RankMe 1. A cloud in r of D dimensions has "
+        "RankMe r, and the deviation of a dimension does not show it. Alignment alone collapses.",
+        claims=[claim for claims, _, _ in parts for claim in claims],
+        tables=[table for _, table, _ in parts],
+        panels=[panel for _, _, panels in parts for panel in panels],
+    )
+
+
+def _clouds(n: int, generator: torch.Generator) -> Part:
+    """Evenly spread in r of 32 dimensions, turned at random so that every axis has a share; and a falling spectrum."""
+    turn, _ = torch.linalg.qr(torch.randn(_DIMENSION, _DIMENSION, generator=generator, dtype=torch.float64))
+    rows, claims, ranks, spreads = [], [], [], []
+    kept = (_DIMENSION, 8, 2)
+    for r in kept:
+        z = sphere_points(n, r, generator) @ turn[:r]
+        name = {_DIMENSION: "spread over all", 2: "a circle"}.get(r, f"spread over {r} dimensions")
+        loss, rank = float(nt_xent(z, z, temperature=_TAU)), float(effective_rank(z))
+        each, spread = float(deviation(z).square().mean().sqrt()), float(uniformity(z))
+        # negatives come in pairs of twins: half as many draws, twice the variance
+        expected = even_loss(2 * n - 2, _TAU, r, 1.0) - _twins(n, r)
+        rows.append((name, r, rank, uniform_uniformity(r), spread, expected, loss, _DIMENSION**-0.5, each))
+        ranks.append(rank)
+        spreads.append(spread)
+        claims += [
+            Claim(f"{name}: RankMe", "=", r, rank, 0.5 * r * r / n + 0.01 * r),
+            Claim(f"{name}: uniformity", "=", uniform_uniformity(r), spread, _chance(n, 4.0, r)),
+            Claim(f"{name}: NT-Xent", "=", expected, loss, _chance(n, 1 / _TAU, r)),
+            Claim(f"{name}: deviation of a dimension, rms", "=", _DIMENSION**-0.5, each, 0.02 * _DIMENSION**-0.5),
+        ]
+    one = turn[:1].repeat(n, 1)
+    loss, rank, spread = float(nt_xent(one, one, temperature=_TAU)), float(effective_rank(one)), float(uniformity(one))
+    each = float(deviation(one).max())
+    rows.append(("one point", 1, rank, 0.0, spread, collapsed_loss(n), loss, 0.0, each))
+    falling = 1 / torch.arange(1, _DIMENSION + 1, dtype=torch.float64)
+    cloud = torch.randn(n, _DIMENSION, generator=generator, dtype=torch.float64) * falling @ turn
+    expected, rank_falling = math.exp(entropy(falling / falling.sum())), float(effective_rank(cloud))
+    claims += [
+        Claim("one point: NT-Xent, log(2N - 1)", "=", collapsed_loss(n), loss, 1e-9),
+        Claim("one point: RankMe", "=", 1.0, rank, 1e-4),
+        Claim("one point: uniformity", "=", 0.0, spread, 1e-9),
+        Claim("one point: deviation of a dimension, largest", "=", 0.0, each, 1e-12),
+        Claim("deviations 1, 1/2, 1/3, …: RankMe is e^{entropy of their shares}", "=", expected, rank_falling, 0.4),
+    ]
+    panel = Panel(
+        "RankMe sees the dimensions",
+        "dimensions of the cloud",
+        "RankMe",
+        [Line("RankMe", [*kept, 1], [*ranks, rank]), Line("RankMe", [1, _DIMENSION], [1, _DIMENSION], "predicted")],
+        log="xy",
+    )
+    shapes = list(range(2, _DIMENSION + 1))
+    spread_panel = Panel(
+        "uniformity of even clouds",
+        "dimensions of the cloud",
+        "uniformity",
+        [
+            Line("uniformity", [*kept, 1], [*spreads, spread]),
+            Line("uniformity", shapes, [uniform_uniformity(d) for d in shapes], "predicted"),
+        ],
+        log="x",
+    )
+    columns = ("cloud", "RankMe, theory", "", "uniformity, theory", "", "NT-Xent, theory", "", "deviation, theory", "")
+    return claims, Table(f"{n:,} points in {_DIMENSION} dimensions, τ = {_TAU:g}", columns, rows), [panel, spread_panel]
+
+
+def _twins(n: int, dimension: int) -> float:
+    """What `even_loss` leaves out where each negative occurs twice: once more half the relative variance over M."""
+    return relative_variance(1 / _TAU, dimension) / (2 * (2 * n - 2))
+
+
+def _chance(n: int, kappa: float, dimension: int) -> float:
+    """Five deviations of the log of a mean of e^{κ cos} over all pairs of n points, and a little for what is next.
+
+    The mean over the pairs of one point is the same for all points, so only the pairs' own chance is left.
+    """
+    return 5 * math.sqrt(2 * relative_variance(kappa, dimension)) / n + 20 / n**2
+
+
+def _circle(n: int, generator: torch.Generator) -> Part:
+    """Alignment on the circle, where the second view is the first one turned."""
+    rows, claims = [], []
+    z = sphere_points(n, 2, generator)
+    for sigma in (0.1, 0.5, 2.0):
+        found, predicted = float(alignment(z, turned(z, sigma, generator))), turn_alignment(sigma)
+        rows.append((sigma, predicted, found))
+        spread = math.sqrt(2 * (1 - math.exp(-(sigma**2))) ** 2)  # deviation of |z - z'|² = 2 - 2 cos
+        claims.append(
+            Claim(f"circle, turned by {sigma:g}: alignment", "=", predicted, found, 5 * spread / math.sqrt(n))
+        )
+    columns = ("deviation of the angle", "alignment, 2 - 2 e^{-σ²/2}", "measured")
+    return claims, Table("two views on the circle", columns, rows), []
+
+
+def _trained(generator: torch.Generator, quick: bool, tell: Tell) -> Part:
+    """The same encoder, data and views under three losses."""
+    n, inputs, outputs, steps = 128 if quick else 256, 16, 8, 150 if quick else 400
+    x = torch.randn(n, inputs, generator=generator)
+    start = int(torch.randint(2**31, (1,), generator=generator))
+    losses: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+        "alignment alone": lambda z1, z2: (F.normalize(z1, dim=1) - F.normalize(z2, dim=1)).square().sum(1).mean(),
+        "NT-Xent": lambda z1, z2: nt_xent(z1, z2, temperature=_TAU),
+        "VICReg": vicreg,
+    }
+    rows, lines, claims = [], [], []
+    full = outputs**-0.5
+    for name, loss in losses.items():
+        tell(f"training by {name}")
+        own = torch.Generator().manual_seed(start)
+        encoder = mlp([inputs, 64, outputs], own)
+        optimiser = torch.optim.Adam(encoder.parameters(), lr=1e-2)
+        at, seen = [], []
+        for step in range(steps + 1):
+            first, second = 0.3 * torch.randn(2, n, inputs, generator=own)
+            z1, z2 = encoder(x + first), encoder(x + second)
+            if step % (steps // 25) == 0:
+                at.append(step)
+                seen.append(float(deviation(z1.detach()).square().mean().sqrt()) / full)
+            optimiser.zero_grad()
+            loss(z1, z2).backward()
+            optimiser.step()
+        rank, spread = float(effective_rank(F.normalize(z1, dim=1))), float(uniformity(z1.detach()))
+        rows.append((name, seen[0], seen[-1], rank, spread, float(alignment(z1.detach(), z2.detach()))))
+        lines.append(Line(name, at, seen))
+        if name == "alignment alone":
+            claims.append(Claim(f"{name}: deviation of a dimension, of the full", "≤", 0.0, seen[-1], 0.1))
+            claims.append(Claim(f"{name}: RankMe", "=", 1.0, rank, 0.5))
+        else:
+            claims.append(Claim(f"{name}: deviation of a dimension, of the full", "≥", 0.9, seen[-1]))
+            claims.append(Claim(f"{name}: RankMe of {outputs}", "≥", 0.9 * outputs, rank))
+    panel = Panel("three losses, one encoder", "step", "deviation of a dimension, of the full", lines)
+    columns = ("loss", "deviation at first, of the full", "at last", "RankMe", "uniformity", "alignment")
+    return claims, Table(f"an encoder to {outputs} dimensions, {steps} steps", columns, rows), [panel]

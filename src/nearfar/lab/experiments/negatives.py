@@ -1,0 +1,138 @@
+"""Negatives: how many are enough, what the false ones do, and what debiasing mends."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from nearfar.lab.findings import Claim, Findings, Line, Panel, Table, Tell, mean_and_error, quiet
+from nearfar.lab.sphere import (
+    classes_on_sphere,
+    even_loss,
+    gradient_noise,
+    log_mean_exp,
+    mass_of_negatives,
+    mass_of_true_negatives,
+    sphere_points,
+)
+from nearfar.losses import debiased, info_nce, nt_xent
+
+_TAU = 0.5
+_QUERIES = 64
+
+Part = tuple[list[Claim], Table, list[Panel]]
+
+
+def negatives(seed: int = 0, *, quick: bool = False, tell: Tell = quiet) -> Findings:
+    """Loss and gradient noise of M evenly spread negatives, and the sum of negatives of which some are false."""
+    generator = torch.Generator().manual_seed(seed)
+    parts = [_number(generator, dimension, quick, tell) for dimension in ((2, 16) if quick else (2, 3, 16))]
+    parts.append(_false(generator, quick, tell))
+    return Findings(
+        "negatives",
+        "L - log M tends to log E[e^{s/τ}] - s⁺/τ, the chance in the gradient falls as M^{-1/2}; of false negatives "
+        "the debiased sum is free on average.",
+        claims=[claim for claims, _, _ in parts for claim in claims],
+        tables=[table for _, table, _ in parts],
+        panels=[panel for _, _, panels in parts for panel in panels],
+    )
+
+
+def _number(generator: torch.Generator, dimension: int, quick: bool, tell: Tell) -> Part:
+    """The positive is the query itself, so the gradient along the sphere is that of the negatives alone."""
+    sizes = (16, 64, 256) if quick else (16, 64, 256, 1024, 4096)
+    limit = log_mean_exp(1 / _TAU, dimension) - 1 / _TAU
+    rows, claims = [], []
+    lines: dict[str, list[float]] = {"loss": [], "loss of theory": [], "noise": [], "noise of theory": []}
+    for m in sizes:
+        tell(f"D = {dimension}, M = {m}")
+        draws = [_loss_and_noise(m, dimension, generator) for _ in range(50 if quick else 300)]
+        loss, error = mean_and_error(torch.stack([each for each, _ in draws]))
+        squared, squared_error = mean_and_error(torch.stack([each for _, each in draws]))
+        predicted, noise = even_loss(m, _TAU, dimension, 1.0), gradient_noise(m, _TAU, dimension, 1.0)
+        rows.append((m, predicted, loss, noise, math.sqrt(squared)))
+        for name, value in zip(
+            lines, (loss - math.log(m), predicted - math.log(m), math.sqrt(squared), noise), strict=True
+        ):
+            lines[name].append(value)
+        if m >= 64:  # below, the second correction counts
+            of = f"D = {dimension}, M = {m}"
+            claims.append(Claim(f"{of}: loss", "=", predicted, loss, 4 * error + 10 / m**2))
+            slack = 4 * squared_error / (2 * math.sqrt(squared)) + 8 * noise / m
+            claims.append(Claim(f"{of}: gradient, root mean square", "=", noise, math.sqrt(squared), slack))
+    title = {2: "circle", 3: "sphere"}.get(dimension, f"sphere in {dimension} dimensions")
+    panel = Panel(
+        title,
+        "negatives M",
+        "nats; gradient",
+        [
+            Line("loss - log M", sizes, lines["loss"]),
+            Line("loss - log M", sizes, lines["loss of theory"], "predicted"),
+            Line("gradient, rms", sizes, lines["noise"]),
+            Line("gradient, rms", sizes, lines["noise of theory"], "predicted"),
+            Line("limit of loss - log M", [sizes[0], sizes[-1]], [limit, limit], "limit"),
+        ],
+        log="x",
+    )
+    columns = ("M", "loss, theory", "measured", "gradient rms, theory", "measured")
+    return claims, Table(f"{title}: evenly spread embeddings, τ = {_TAU:g}", columns, rows), [panel]
+
+
+def _loss_and_noise(m: int, dimension: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Mean loss of some queries with the same M negatives, and the mean square of their gradients."""
+    query = sphere_points(_QUERIES, dimension, generator).requires_grad_()
+    loss = info_nce(query, query.detach(), sphere_points(m, dimension, generator), temperature=_TAU, reduction="none")
+    (gradient,) = torch.autograd.grad(loss.sum(), query)
+    return loss.detach().mean(), gradient.square().sum(1).mean()
+
+
+def _false(generator: torch.Generator, quick: bool, tell: Tell) -> Part:
+    """Classes on the sphere: what the losses take a negative to weigh, beside who knows the labels."""
+    tau, pairs, dimension = 1.0, 128, 16
+    rows, claims = [], []
+    counts = (2, 4, 8, 16)
+    biases: list[float] = []
+    debiases: list[float] = []
+    for classes in counts:
+        tell(f"false negatives: {classes} classes")
+        plain, without = [], []
+        for _ in range(30 if quick else 200):
+            labels, z1, z2 = classes_on_sphere(pairs, classes, dimension, 0.15, generator)
+            true = mass_of_true_negatives(z1, z2, labels, tau)
+            biased = nt_xent(z1, z2, temperature=tau, reduction="none")
+            mended = debiased(z1, z2, temperature=tau, positive_prior=1 / classes, reduction="none")
+            plain.append((mass_of_negatives(biased, z1, z2, tau) - true).mean())
+            without.append((mass_of_negatives(mended, z1, z2, tau) - true).mean())
+        bias, bias_error = mean_and_error(torch.stack(plain))
+        rest, rest_error = mean_and_error(torch.stack(without))
+        expected = _expected_bias(classes, dimension, tau, 0.15, generator)
+        rows.append(
+            (classes, 1 / classes, expected, f"{bias:.4f} ± {bias_error:.4f}", f"{rest:.4f} ± {rest_error:.4f}")
+        )
+        biases.append(bias)
+        debiases.append(rest)
+        claims += [
+            Claim(f"{classes} classes: bias of NT-Xent's sum", "=", expected, bias, 5 * bias_error + 0.02 * expected),
+            Claim(f"{classes} classes: bias of the debiased sum", "=", 0.0, rest, 5 * rest_error),
+        ]
+    panel = Panel(
+        "what a negative weighs, above the truth",
+        "classes",
+        "mean of e^{s/τ}, bias",
+        [
+            Line("NT-Xent", counts, biases),
+            Line("debiased", counts, debiases),
+            Line("no bias", [2, 16], [0, 0], "limit"),
+        ],
+    )
+    columns = ("classes", "false negatives", "bias of NT-Xent, theory", "measured", "bias of debiased (theory: 0)")
+    return claims, Table(f"false negatives, {pairs} pairs, τ = {tau:g}", columns, rows), [panel]
+
+
+def _expected_bias(classes: int, dimension: int, tau: float, spread: float, generator: torch.Generator) -> float:
+    """A share 1/K of the negatives is of the class: `(E⁺[e^{s/τ}] - E⁻[e^{s/τ}]) / K`, from pairs drawn apart."""
+    labels, z1, z2 = classes_on_sphere(20_000, classes, dimension, spread, generator)
+    other = torch.randperm(len(z2), generator=generator)
+    same = ((z1 * z2).sum(1) / tau).exp().mean()
+    different = ((z1 * z2[other]).sum(1) / tau).exp()[labels != labels[other]].mean()
+    return float(same - different) / classes

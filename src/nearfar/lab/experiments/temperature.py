@@ -1,0 +1,164 @@
+"""Temperature: the gradient in closed form, and how a small τ gives it to the hardest negatives alone."""
+
+import math
+from itertools import pairwise
+
+import torch
+
+from nearfar.evaluate.geometry import alignment, uniformity
+from nearfar.lab.findings import Claim, Findings, Line, Panel, Table, Tell, mean_and_error, quiet
+from nearfar.lab.gradient import (
+    autograd_in_similarities,
+    effective_negatives,
+    even_effective_share,
+    even_share_of_hardest,
+    gradient_in_query,
+    gradient_in_similarities,
+    negative_weights,
+    share_of_hardest,
+)
+from nearfar.lab.networks import minimise, mlp
+from nearfar.lab.sphere import polygon_uniformity, sphere_points
+from nearfar.losses import info_nce, nt_xent
+
+_DIMENSION = 16
+_TEMPERATURES = (0.02, 0.05, 0.07, 0.1, 0.2, 0.5, 1.0, 10.0)
+_RESOLVED = 100  # negatives that share the gradient, below which a sample of them is not yet the whole sphere
+
+
+def temperature(seed: int = 0, *, quick: bool = False, tell: Tell = quiet) -> Findings:
+    """Analytic gradient against autograd, weights of evenly spread negatives, and what is learned on the circle."""
+    generator = torch.Generator().manual_seed(seed)
+    claims = _exactness(generator) + _limits(generator)
+    tell("who gets the gradient")
+    more, weights, panels = _weights(generator, 2000 if quick else 20_000)
+    learned, table, clouds = _learned(generator, quick, tell)
+    return Findings(
+        "temperature",
+        "∂L/∂s⁺ = (P⁺ - 1)/τ and ∂L/∂s⁻ = P/τ; τ → 0 looks at the hardest negative alone, τ → ∞ weighs all alike.",
+        claims=[*claims, *more, *learned],
+        tables=[weights, table],
+        panels=[*panels, *clouds],
+    )
+
+
+def _exactness(generator: torch.Generator) -> list[Claim]:
+    """Closed forms against autograd through `losses.info_nce`, in float64."""
+    in_similarities = in_query = balance = 0.0
+    q, k, others = (torch.randn(n, 8, generator=generator, dtype=torch.float64) for n in (6, 6, 20))
+    s = torch.rand(6, 21, generator=generator, dtype=torch.float64) * 2 - 1
+    for tau in (0.05, 0.5, 5.0):
+        near, far = gradient_in_similarities(s[:, 0], s[:, 1:], tau)
+        auto_near, auto_far = autograd_in_similarities(s[:, 0], s[:, 1:], tau)
+        in_similarities = max(in_similarities, _off(near, auto_near), _off(far, auto_far))
+        balance = max(balance, float((near + far.sum(1)).abs().max()))
+        leaf = q.clone().requires_grad_()
+        (auto,) = torch.autograd.grad(info_nce(leaf, k, others, temperature=tau, reduction="sum"), leaf)
+        in_query = max(in_query, _off(gradient_in_query(q, k, others, tau), auto))
+    return [
+        Claim("gradient in the similarities: closed form less autograd", "=", 0.0, in_similarities, 1e-10),
+        Claim("gradient in the query: closed form less autograd", "=", 0.0, in_query, 1e-10),
+        Claim("gradient in all similarities of a query, summed", "=", 0.0, balance, 1e-10),
+    ]
+
+
+def _limits(generator: torch.Generator) -> list[Claim]:
+    """The two ends, with 64 negatives."""
+    s = torch.rand(32, 64, generator=generator, dtype=torch.float64) * 2 - 1
+    hardest = negative_weights(s, 1e-7).max(1).values.min()
+    hot = negative_weights(s, 1000.0)
+    return [
+        Claim("τ = 1e-7: weight of the hardest negative, least", "=", 1.0, float(hardest), 1e-3),
+        Claim(
+            "τ = 1000: largest weight over least, at most e^{2/τ}",
+            "≤",
+            math.exp(2e-3),
+            float((hot.max(1).values / hot.min(1).values).max()),
+        ),
+    ]
+
+
+def _weights(generator: torch.Generator, m: int) -> tuple[list[Claim], Table, list[Panel]]:
+    """Evenly spread negatives: the share that counts is exp(-KL(von Mises-Fisher of 1/τ ‖ even))."""
+    queries = sphere_points(64, _DIMENSION, generator)
+    s = queries @ sphere_points(m, _DIMENSION, generator).T  # (64, M)
+    rows, claims = [], []
+    shares, predicted, tops, top_predicted = [], [], [], []
+    for tau in _TEMPERATURES:
+        share, error = mean_and_error(effective_negatives(s, tau) / m)
+        top, top_error = mean_and_error(share_of_hardest(s, tau, 0.01))
+        even, even_top = even_effective_share(tau, _DIMENSION), even_share_of_hardest(tau, _DIMENSION, 0.01)
+        shares.append(share)
+        predicted.append(even)
+        tops.append(top)
+        top_predicted.append(even_top)
+        rows.append((tau, even * m, share * m, even_top, top))
+        if even * m >= _RESOLVED:
+            few = 0.01 + 5 / (even * m)  # what a finite sample adds, relative
+            slack = few * even + 5 * error
+            claims.append(Claim(f"τ = {tau:g}: share of the negatives that counts", "=", even, share, slack))
+            slack = few * even_top + 5 * top_error
+            claims.append(Claim(f"τ = {tau:g}: weight of the hardest 1 %", "=", even_top, top, slack))
+    claims.append(
+        Claim("share that counts: least gain from one τ to the next", "≥", 0.0, min(b - a for a, b in pairwise(shares)))
+    )
+    panel = Panel(
+        f"{m:,} negatives spread evenly, D = {_DIMENSION}",
+        "temperature",
+        "share",
+        [
+            Line("negatives that count", _TEMPERATURES, shares),
+            Line("negatives that count", _TEMPERATURES, predicted, "predicted"),
+            Line("weight of the hardest 1 %", _TEMPERATURES, tops),
+            Line("weight of the hardest 1 %", _TEMPERATURES, top_predicted, "predicted"),
+        ],
+        log="xy",
+    )
+    columns = ("τ", "negatives that count, theory", "measured", "weight of the hardest 1 %, theory", "measured")
+    return (
+        claims,
+        Table(f"who gets the gradient of {m:,} evenly spread negatives, D = {_DIMENSION}", columns, rows),
+        [panel],
+    )
+
+
+def _learned(generator: torch.Generator, quick: bool, tell: Tell) -> tuple[list[Claim], Table, list[Panel]]:
+    """Four loose clusters mapped to the circle by NT-Xent: the smaller τ, the more evenly they are spread."""
+    n = 256
+    centres = torch.randn(4, 8, generator=generator) * 1.5
+    x = centres[torch.arange(n) % 4] + torch.randn(n, 8, generator=generator)
+    start = torch.randint(2**31, (1,), generator=generator)
+    rows, clouds, spread = [], [], []
+    for tau in (0.05, 0.3, 3.0):
+        tell(f"learning on the circle with τ = {tau:g}")
+        own = torch.Generator().manual_seed(int(start))  # the same weights and views for all
+        encoder = mlp([8, 64, 2], own)
+
+        def views(own: torch.Generator = own) -> tuple[torch.Tensor, torch.Tensor]:
+            first, second = 0.2 * torch.randn(2, n, 8, generator=own)
+            return x + first, x + second
+
+        def loss(tau: float = tau, encoder: torch.nn.Module = encoder) -> torch.Tensor:
+            first, second = views()
+            return nt_xent(encoder(first), encoder(second), temperature=tau)
+
+        minimise(loss, list(encoder.parameters()), steps=100 if quick else 300, lr=1e-2)
+        with torch.no_grad():
+            z1, z2 = (torch.nn.functional.normalize(encoder(view), dim=1) for view in views())
+        spread.append(float(uniformity(z1)))
+        rows.append((tau, spread[-1], float(alignment(z1, z2))))
+        lines = [Line(f"cluster {c + 1}", z1[c::4, 0].tolist(), z1[c::4, 1].tolist(), "cloud") for c in range(4)]
+        clouds.append(Panel(f"learned with τ = {tau:g}", "", "", lines))
+    least = polygon_uniformity(n)
+    claims = [
+        Claim(f"uniformity of {n} points on the circle, least of the three", "≥", least, min(spread), 1e-5),
+        Claim("uniformity learned with τ = 0.05, at most that with τ = 3", "≤", spread[-1], spread[0]),
+    ]
+    table = Table(
+        f"learned on the circle (the least uniformity there is: {least:.3f})", ("τ", "uniformity", "alignment"), rows
+    )
+    return claims, table, clouds
+
+
+def _off(a: torch.Tensor, b: torch.Tensor) -> float:
+    return float((a - b).abs().max())

@@ -1,0 +1,180 @@
+"""Views: an encoder learns what they share, and no more; how much that is can be counted."""
+
+import math
+from itertools import pairwise
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from nearfar.evaluate.geometry import alignment
+from nearfar.lab.estimators import best_critic, correlated_gaussians, gaussian_information, info_nce_bound, measure
+from nearfar.lab.findings import Cell, Claim, Findings, Line, Panel, Table, Tell, mean_and_error, quiet
+from nearfar.lab.information import mutual_information, sampled_mutual_information
+from nearfar.lab.networks import minimise, mlp
+from nearfar.losses import info_nce
+
+_VALUES = 8  # of each factor
+_CODE = 8  # numbers that show a factor
+_BATCH = 128
+_TAU = 0.1
+_POLICIES = {  # name: which of (shape, colour) the second view keeps
+    "both kept": (True, True),
+    "colour changed": (True, False),
+    "shape changed": (False, True),
+    "both changed": (False, False),
+}
+
+Part = tuple[list[Claim], Table, list[Panel]]
+
+
+def views(seed: int = 0, *, quick: bool = False, tell: Tell = quiet) -> Findings:
+    """Things with a shape and a colour, of which views keep one, both or none; then views with more and more noise."""
+    generator = torch.Generator().manual_seed(seed)
+    parts = [_factors(generator, quick, tell), _noise(generator, quick, tell)]
+    return Findings(
+        "views",
+        "The bound cannot exceed I(v1; v2), what the views share. What they change explains no more of the embeddings' "
+        "variance than half their alignment.",
+        claims=[claim for claims, _, _ in parts for claim in claims],
+        tables=[table for _, table, _ in parts],
+        panels=[panel for _, _, panels in parts for panel in panels],
+    )
+
+
+def shared_information(keeps: tuple[bool, bool]) -> float:
+    """I(v1; v2) of two factors with 8 values each, from the table of both views' factors.
+
+    >>> math.isclose(shared_information((True, False)), math.log(8))
+    True
+    """
+    same, any_other = torch.eye(_VALUES).double() / _VALUES, torch.full((_VALUES, _VALUES), _VALUES**-2).double()
+    shape, colour = (same if kept else any_other for kept in keeps)
+    return mutual_information(torch.kron(shape, colour))
+
+
+def best_bound(values: int, n: int) -> float:
+    """`log N - E[log(1 + Binomial(N - 1, 1/K))]`, of the best critic where views share one of K equally likely values.
+
+    All candidates with the right value look alike; the loss is the log of their number.
+    """
+    count = torch.arange(n, dtype=torch.float64)
+    chance = torch.distributions.Binomial(n - 1, torch.tensor(1 / values, dtype=torch.float64)).log_prob(count).exp()
+    return max(0.0, math.log(n) - float((chance * (1 + count).log()).sum()))
+
+
+def _factors(generator: torch.Generator, quick: bool, tell: Tell) -> Part:
+    codes = torch.randn(2, _VALUES, _CODE, generator=generator)  # of shapes and of colours
+    mixed, _ = torch.linalg.qr(torch.randn(2 * _CODE, 2 * _CODE, generator=generator))
+
+    def show(factors: Tensor) -> Tensor:
+        """(n, 16) inputs of (n, 2) factors, with noise of their own."""
+        plain = torch.cat([codes[0, factors[:, 0]], codes[1, factors[:, 1]]], 1) @ mixed
+        shown: Tensor = plain + 0.1 * torch.randn(plain.shape, generator=generator)
+        return shown
+
+    def two_views(n: int, keeps: tuple[bool, bool]) -> tuple[Tensor, Tensor, Tensor]:
+        first, new = torch.randint(_VALUES, (2, n, 2), generator=generator)
+        second = torch.where(torch.tensor(keeps), first, new)
+        return show(first), show(second), first
+
+    rows: list[tuple[Cell, ...]] = []
+    claims = []
+    shares: dict[str, tuple[float, float]] = {}
+    for name, keeps in _POLICIES.items():
+        tell(f"training, {name}")
+        encoder = mlp([2 * _CODE, 64, 16], generator)
+
+        def loss(keeps: tuple[bool, bool] = keeps, encoder: torch.nn.Module = encoder) -> Tensor:
+            v1, v2, _ = two_views(_BATCH, keeps)
+            return info_nce(encoder(v1), encoder(v2), temperature=_TAU)
+
+        minimise(loss, list(encoder.parameters()), steps=150 if quick else 500, lr=1e-2)
+        with torch.no_grad():
+            losses = torch.stack([loss() for _ in range(50)]).double()
+            v1, v2, factors = two_views(4096, keeps)
+            z1, z2 = F.normalize(encoder(v1), dim=1).double(), F.normalize(encoder(v2), dim=1).double()
+        bound, error = mean_and_error(math.log(_BATCH) - losses)
+        truth, best = shared_information(keeps), best_bound(_VALUES ** sum(keeps), _BATCH)
+        explained = [_explained(z1, factors[:, i]) for i in range(2)]
+        read = [_read_out(z1, factors[:, i]) for i in range(2)]
+        variance = float((z1 - z1.mean(0)).square().sum(1).mean())
+        half = float(alignment(z1, z2)) / 2
+        shares[name] = (explained[0] / variance, explained[1] / variance)
+        rows.append((name, truth, best, bound, *shares[name], half / variance, *read))
+        claims.append(Claim(f"{name}: bound, at most that of the best critic", "≤", best, bound, 4 * error + 1e-6))
+        for factor, kept, share, told in zip(("shape", "colour"), keeps, shares[name], read, strict=True):
+            if kept:
+                claims.append(Claim(f"{name}: nats of the {factor} read out", "≥", 0.8 * math.log(_VALUES), told))
+            else:
+                of = f"{name}: share of variance explained by the {factor}, at most half the alignment's"
+                claims.append(Claim(of, "≤", half / variance, share, 0.01))
+        if any(keeps):
+            claims.append(Claim(f"{name}: bound, has learned", "≥", 0.8 * best, bound))
+    names = [name.replace(" ", "\n") for name in shares]
+    panel = Panel(
+        "variance of the embeddings explained",
+        "views",
+        "share",
+        [
+            Line("by the shape", names, [share for share, _ in shares.values()]),
+            Line("by the colour", names, [share for _, share in shares.values()]),
+        ],
+    )
+    columns = (
+        *("views", "I(v1; v2)", "best bound", "bound learned", "explained by shape", "by colour"),
+        *("half the alignment", "shape read out, nats", "colour read out"),
+    )
+    return claims, Table(f"shape and colour, {_VALUES} values each, N = {_BATCH}", columns, rows), [panel]
+
+
+def _noise(generator: torch.Generator, quick: bool, tell: Tell) -> Part:
+    """Views x + σε of unit Gaussians x: correlation 1 / (1 + σ²), so I(v1; v2) is known."""
+    n, dimension, strengths = 256, 4, (0.25, 0.5, 1.0, 2.0, 4.0)
+    rows, found, truths = [], [], []
+    for sigma in strengths:
+        tell(f"noise of {sigma:g}")
+        rho = 1 / (1 + sigma**2)
+        truth = gaussian_information(rho, dimension)
+
+        def draw(rho: float = rho) -> tuple[Tensor, Tensor]:
+            return correlated_gaussians(n, dimension, rho, generator, torch.float64)
+
+        values = measure(info_nce_bound, lambda x, y, r=rho: best_critic(x, y, r), draw, 20 if quick else 60)
+        found.append(mean_and_error(values))
+        truths.append(truth)
+        rows.append((sigma, rho, truth, found[-1][0]))
+    above = max((v - t) / e for (v, e), t in zip(found, truths, strict=True))
+    rise = max((b - a) / math.hypot(e, f) for (a, e), (b, f) in pairwise(found))
+    claims = [
+        Claim("noise: bound above I(v1; v2), in standard errors, largest", "≤", 0.0, above, 5.0),
+        Claim("noise: rise of the bound from one strength to the next, in standard errors", "≤", 0.0, rise, 5.0),
+        Claim("noise 4: I(v1; v2) is small, and so found", "=", truths[-1], found[-1][0], 5 * found[-1][1] + 1e-3),
+    ]
+    panel = Panel(
+        "what views with noise share",
+        "noise",
+        "nats",
+        [
+            Line("bound, best critic", strengths, [v for v, _ in found]),
+            Line("bound, best critic", strengths, truths, "predicted"),
+            Line("ceiling log N", [strengths[0], strengths[-1]], [math.log(n)] * 2, "limit"),
+        ],
+        log="x",
+    )
+    return claims, Table(f"views with noise, N = {n}", ("σ", "correlation", "I(v1; v2)", "bound"), rows), [panel]
+
+
+def _explained(z: Tensor, factor: Tensor) -> float:
+    """The variance of the means of z over the values of a factor."""
+    means = torch.stack([z[factor == value].mean(0) for value in range(_VALUES)])
+    weights = torch.bincount(factor, minlength=_VALUES) / len(factor)
+    return float((weights * (means - z.mean(0)).square().sum(1)).sum())
+
+
+def _read_out(z: Tensor, factor: Tensor) -> float:
+    """Nats between a factor and what the nearest mean says of it, means of one half, answers of the other."""
+    half = len(z) // 2
+    means = torch.stack([z[:half][factor[:half] == value].mean(0) for value in range(_VALUES)])
+    said = torch.cdist(z[half:], means).argmin(1)
+    return sampled_mutual_information(said, factor[half:], correction="miller_madow")

@@ -1,0 +1,150 @@
+"""Entropy, divergence and mutual information of tables and of samples, in nats or bits.
+
+Tables are tensors, arrays or nested lists; all is computed in float64, and a cell of probability 0 counts 0.
+"""
+
+import math
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from nearfar.lab.probability import Given, conditional, frequencies, marginal, probabilities, two_way_table
+
+Unit = Literal["nats", "bits"]
+Form = Literal["conditional", "joint", "divergence"]
+Correction = Literal["none", "miller_madow"]
+
+
+def entropy(p: Any, *, unit: Unit = "nats") -> float:
+    """`H(p) = -Σ p log p`: of a joint table the joint entropy.
+
+    >>> entropy([0.5, 0.5], unit="bits"), entropy([1.0, 0.0])
+    (1.0, 0.0)
+    """
+    return _in(unit, torch.special.entr(probabilities("p", p)).sum())
+
+
+def joint_entropy(joint: Any, *, unit: Unit = "nats") -> float:
+    """`H(x, y)` of a table p(x, y)."""
+    return entropy(two_way_table(joint), unit=unit)
+
+
+def conditional_entropy(joint: Any, *, given: Given = "y", unit: Unit = "nats") -> float:
+    """`H(x | y) = -Σ p(x, y) log p(x | y)`; `given="x"` for H(y | x).
+
+    >>> weather = [[0.2, 0.5], [0.3, 0.0]]  # sun and rain, with and without an umbrella
+    >>> round(conditional_entropy(weather, unit="bits"), 3)
+    0.485
+    """
+    return _in(unit, -torch.special.xlogy(two_way_table(joint), conditional(joint, given)).sum())
+
+
+def cross_entropy(p: Any, q: Any, *, unit: Unit = "nats") -> float:
+    """`H(p, q) = -Σ p log q = H(p) + KL(p‖q)`; infinite where q rules out what p does not."""
+    p, q = _alike(p, q)
+    return _in(unit, -torch.special.xlogy(p, q).sum())
+
+
+def kl_divergence(p: Any, q: Any, *, unit: Unit = "nats") -> float:
+    """`KL(p‖q) = Σ p log(p / q)`, never below 0; infinite where q rules out what p does not.
+
+    >>> round(kl_divergence([0.5, 0.5], [0.25, 0.75], unit="bits"), 4)
+    0.2075
+    """
+    p, q = _alike(p, q)
+    return max(0.0, _in(unit, torch.special.xlogy(p, torch.where(p > 0, p / q, 1.0)).sum()))
+
+
+def mutual_information(joint: Any, *, form: Form = "divergence", unit: Unit = "nats") -> float:
+    """What x tells of y, in one of three forms that are equal.
+
+    Args:
+        joint: p(x, y).
+        form: "conditional" `H(x) - H(x|y)`, "joint" `H(x) + H(y) - H(x, y)`, "divergence" `KL(p(x, y) ‖ p(x) p(y))`.
+        unit: "nats" or "bits".
+
+    >>> mutual_information([[0.5, 0.0], [0.0, 0.5]], unit="bits")  # a fair copy
+    1.0
+    """
+    x, y = marginal(joint, "x"), marginal(joint, "y")
+    if form == "conditional":
+        return entropy(x, unit=unit) - conditional_entropy(joint, unit=unit)
+    if form == "joint":
+        return entropy(x, unit=unit) + entropy(y, unit=unit) - joint_entropy(joint, unit=unit)
+    if form == "divergence":
+        return kl_divergence(joint, x[:, None] * y, unit=unit)
+    raise ValueError(f"form is {form!r}, expected 'conditional', 'joint' or 'divergence'")
+
+
+def perplexity(likelihood: Any) -> float:
+    """`exp(mean -log p)`, at least 1: among how many equally likely answers a model would have been as lost.
+
+    Args:
+        likelihood: (n,), the probabilities that a model gave to what then happened; densities have no perplexity.
+
+    >>> round(perplexity([0.25, 0.25, 0.25]), 12)
+    4.0
+    """
+    p = torch.as_tensor(likelihood, dtype=torch.float64)
+    if p.numel() == 0 or not ((p >= 0) & (p <= 1)).all():
+        raise ValueError("likelihood is empty or leaves [0, 1], expected the probability of each thing that happened")
+    return float((-p.log().mean()).exp())
+
+
+def binary_cross_entropy(happened: Any, p: Any, *, unit: Unit = "nats") -> float:
+    """Mean of `-y log p - (1 - y) log(1 - p)`.
+
+    Args:
+        happened: (n,), 1 where it did, 0 where not.
+        p: (n,), the probability that it would.
+    """
+    y, chance = torch.as_tensor(happened, dtype=torch.float64), torch.as_tensor(p, dtype=torch.float64)
+    if y.shape != chance.shape or y.numel() == 0:
+        raise ValueError(
+            f"happened has shape {tuple(y.shape)} and p {tuple(chance.shape)}, expected the same, not empty"
+        )
+    if not ((chance >= 0) & (chance <= 1) & (y >= 0) & (y <= 1)).all():
+        raise ValueError("happened or p has an entry outside [0, 1], expected probabilities")
+    return _in(unit, -(torch.special.xlogy(y, chance) + torch.special.xlogy(1 - y, 1 - chance)).mean())
+
+
+def sampled_entropy(*samples: Any, correction: Correction = "none", unit: Unit = "nats") -> float:
+    """The entropy of the frequencies of labels; of several samples the joint entropy.
+
+    Args:
+        samples: each (n,), integers or words.
+        correction: "none", which is too low on average, or "miller_madow": plus (occupied cells - 1) / 2n.
+        unit: "nats" or "bits".
+
+    Reference: Miller 1955, in Paninski 2003, https://doi.org/10.1162/089976603321780272
+    """
+    if correction not in ("none", "miller_madow"):
+        raise ValueError(f"correction is {correction!r}, expected 'none' or 'miller_madow'")
+    table = frequencies(*samples)
+    missing = (int((table > 0).sum()) - 1) / (2 * len(samples[0])) if correction == "miller_madow" else 0.0
+    return _in(unit, torch.special.entr(table).sum() + missing)
+
+
+def sampled_mutual_information(x: Any, y: Any, *, correction: Correction = "none", unit: Unit = "nats") -> float:
+    """`H(x) + H(y) - H(x, y)` of the frequencies of pairs (x_i, y_i); without correction too high on average.
+
+    Args:
+        x, y: (n,), integers or words.
+        correction, unit: as for `sampled_entropy`.
+    """
+    alone = sum(sampled_entropy(each, correction=correction, unit=unit) for each in (x, y))
+    return alone - sampled_entropy(x, y, correction=correction, unit=unit)
+
+
+def _alike(p: Any, q: Any) -> tuple[Tensor, Tensor]:
+    first, second = probabilities("p", p), probabilities("q", q)
+    if first.shape != second.shape:
+        raise ValueError(f"p has shape {tuple(first.shape)} and q {tuple(second.shape)}, expected the same")
+    return first, second
+
+
+def _in(unit: Unit, nats: Tensor) -> float:
+    if unit not in ("nats", "bits"):
+        raise ValueError(f"unit is {unit!r}, expected 'nats' or 'bits'")
+    return float(nats) / (1.0 if unit == "nats" else math.log(2))

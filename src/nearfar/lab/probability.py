@@ -1,0 +1,119 @@
+"""Tables of probabilities: what they must be, and the rules between their parts."""
+
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+Given = Literal["x", "y"]
+_TOLERANCE = 1e-6  # by which the sum of a table may miss 1
+
+
+def probabilities(name: str, p: Any) -> Tensor:
+    """`p` as a float64 table that sums to 1 exactly; what is no table of probabilities is refused.
+
+    Args:
+        name: for the message.
+        p: a tensor, an array or nested lists, of any shape, summing to 1 within 1e-6.
+    """
+    try:
+        raw = p.detach() if isinstance(p, Tensor) else torch.as_tensor(np.asarray(p))  # lists are float64, too
+    except (TypeError, ValueError, RuntimeError):
+        raise TypeError(f"{name} is {str(p)[:60]!r}, expected a table of numbers") from None
+    if raw.is_complex():
+        raise TypeError(f"{name} has type {raw.dtype}, expected real numbers")
+    table = raw.to("cpu", torch.float64)
+    if table.numel() == 0:
+        raise ValueError(f"{name} has shape {tuple(table.shape)}, expected at least one probability")
+    if not table.isfinite().all():
+        raise ValueError(f"{name} holds NaN or infinity, expected probabilities")
+    if table.min() < 0:
+        raise ValueError(f"{name} has the entry {float(table.min()):g}, expected probabilities: none below 0")
+    total = float(table.sum())
+    if abs(total - 1) > _TOLERANCE:
+        raise ValueError(f"{name} sums to {total:g}, expected 1; divide counts by their sum")
+    return table / table.sum()
+
+
+def two_way_table(joint: Any) -> Tensor:
+    """p(x, y) as a float64 table: rows are x, columns y."""
+    table = probabilities("joint", joint)
+    if table.ndim != 2:
+        raise ValueError(f"joint has shape {tuple(table.shape)}, expected (values of x, values of y)")
+    return table
+
+
+def marginal(joint: Any, of: Given) -> Tensor:
+    """p(x) or p(y): the sum over the other (the law of total probability).
+
+    >>> [round(p, 12) for p in marginal([[0.2, 0.5], [0.3, 0.0]], "x").tolist()]
+    [0.7, 0.3]
+    """
+    return two_way_table(joint).sum(1 - _axis(of))
+
+
+def conditional(joint: Any, given: Given = "y") -> Tensor:
+    """p(x | y) or p(y | x), in the shape of the joint table; 0 where the condition never occurs.
+
+    >>> conditional([[0.2, 0.5], [0.3, 0.0]], given="y")[:, 0].tolist()  # of sun and rain, given an umbrella
+    [0.4, 0.6]
+    """
+    table = two_way_table(joint)
+    condition = table.sum(1 - _axis(given), keepdim=True)
+    return torch.where(condition > 0, table / condition, 0.0)
+
+
+def bayes(prior: Any, likelihood: Any) -> tuple[Tensor, float]:
+    """What an observation makes of a prior, and how probable it was: `p(x | y) = p(y | x) p(x) / p(y)`.
+
+    A likelihood is a function of x at one observed y. It sums to anything over x; probabilities sum to 1 over y.
+
+    Args:
+        prior: (K,), p(x).
+        likelihood: (K,), p(y | x) of the one y that was seen, between 0 and 1.
+
+    Returns:
+        (K,) posterior, and p(y) by the law of total probability.
+
+    >>> posterior, seen = bayes([0.01, 0.99], [0.9, 0.05])  # ill or not; the test is positive
+    >>> round(float(posterior[0]), 3), round(seen, 4)
+    (0.154, 0.0585)
+    """
+    p, chance = probabilities("prior", prior), torch.as_tensor(likelihood, dtype=torch.float64)
+    if chance.shape != p.shape:
+        raise ValueError(f"likelihood has shape {tuple(chance.shape)} and prior {tuple(p.shape)}, expected the same")
+    if not ((chance >= 0) & (chance <= 1)).all():
+        raise ValueError("likelihood has an entry outside [0, 1], expected p(y | x) of what was seen, for each x")
+    seen = (p * chance).sum()
+    if seen == 0:
+        raise ValueError("likelihood is 0 wherever the prior is not, expected an observation that can occur")
+    return p * chance / seen, float(seen)
+
+
+def frequencies(*samples: Any) -> Tensor:
+    """How often each combination occurs: a table with one axis for each sample of labels.
+
+    Args:
+        samples: each (n,), integers or words; row i of all belongs together.
+
+    >>> frequencies(["a", "b", "a", "a"], [0, 1, 1, 0]).tolist()
+    [[0.5, 0.25], [0.0, 0.25]]
+    """
+    found = [np.asarray(s.detach().cpu() if isinstance(s, Tensor) else s) for s in samples]
+    for place, s in enumerate(found):
+        if s.ndim != 1 or len(s) == 0 or len(s) != len(found[0]):
+            shapes = ", ".join(str(each.shape) for each in found)
+            raise ValueError(f"samples have shapes {shapes}, expected one row of labels each, equally long")
+        if s.dtype.kind in "fcO":
+            raise TypeError(f"sample {place + 1} has type {s.dtype}, expected labels: put continuous values into bins")
+    places = [np.unique(s, return_inverse=True)[1] for s in found]
+    counts = np.zeros([int(p.max()) + 1 for p in places])
+    np.add.at(counts, tuple(places), 1)
+    return torch.from_numpy(counts / len(found[0]))
+
+
+def _axis(name: Given) -> int:
+    if name not in ("x", "y"):
+        raise ValueError(f"{name!r} is neither 'x', the rows of the table, nor 'y', its columns")
+    return 0 if name == "x" else 1

@@ -1,0 +1,177 @@
+"""What is known in closed form of points spread evenly over the circle, the sphere and its higher kin.
+
+Nearly all of it follows from one function, the mean of `e^{κ cos}` over the sphere in D dimensions.
+"""
+
+import math
+from collections.abc import Callable
+from functools import lru_cache
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from nearfar.losses.similarity import count_negatives, similarity_logsumexp
+
+_NODES = 400
+
+
+def sphere_points(n: int, dimension: int, generator: torch.Generator, dtype: torch.dtype = torch.float64) -> Tensor:
+    """(n, D), drawn evenly from the unit sphere in D dimensions; D = 2 is the circle."""
+    return F.normalize(torch.randn(n, dimension, generator=generator, dtype=dtype), dim=1)
+
+
+@lru_cache
+def cosine_distribution(dimension: int) -> tuple[Tensor, Tensor]:
+    """Cosines and their weights, for means over the angle to a fixed point: density ∝ sin^{D-2} of the angle.
+
+    Gauss-Legendre in the angle, which is exact to rounding for smooth functions.
+    """
+    if dimension < 2:
+        raise ValueError(f"dimension is {dimension}, expected 2 (the circle) or more")
+    nodes, weights = np.polynomial.legendre.leggauss(_NODES)
+    angle, weight = torch.from_numpy((nodes + 1) * math.pi / 2), torch.from_numpy(weights)
+    density = weight * angle.sin() ** (dimension - 2)
+    return angle.cos(), density / density.sum()
+
+
+def mean_over_sphere(function: Callable[[Tensor], Tensor], dimension: int) -> float:
+    """The mean of a function of the cosine between two random directions."""
+    cosine, weight = cosine_distribution(dimension)
+    return float((weight * function(cosine)).sum())
+
+
+def log_mean_exp(kappa: float, dimension: int) -> float:
+    """`log E[e^{κ cos}]`: `log I₀(κ)` on the circle, `log(sinh κ / κ)` on the sphere.
+
+    >>> math.isclose(log_mean_exp(2.0, 3), math.log(math.sinh(2) / 2), rel_tol=1e-12)
+    True
+    """
+    return abs(kappa) + math.log(mean_over_sphere(lambda c: (kappa * c - abs(kappa)).exp(), dimension))
+
+
+def mean_cosine(kappa: float, dimension: int) -> float:
+    """The mean cosine where directions are weighted by `e^{κ cos}`: the derivative of `log_mean_exp`."""
+    return mean_over_sphere(lambda c: c * (kappa * c - abs(kappa)).exp(), dimension) / math.exp(
+        log_mean_exp(kappa, dimension) - abs(kappa)
+    )
+
+
+def relative_variance(kappa: float, dimension: int) -> float:
+    """The variance of `e^{κ cos}` over the square of its mean."""
+    return math.expm1(log_mean_exp(2 * kappa, dimension) - 2 * log_mean_exp(kappa, dimension))
+
+
+def uniform_uniformity(dimension: int, t: float = 2.0) -> float:
+    """`evaluate.uniformity` of the even distribution: `-2t + log E[e^{2t cos}]`, the least there is.
+
+    Reference: Wang & Isola 2020, proposition 1, https://arxiv.org/abs/2005.10242
+
+    >>> round(uniform_uniformity(2), 4), round(uniform_uniformity(3), 4)
+    (-1.575, -2.0798)
+    """
+    return log_mean_exp(2 * t, dimension) - 2 * t
+
+
+def polygon_uniformity(n: int, t: float = 2.0) -> float:
+    """The uniformity of n points at equal steps around the circle, the least that n points can have.
+
+    Reference: Cohn & Kumar 2007, theorem 1.2, https://arxiv.org/abs/math/0607446
+    """
+    angle = 2 * math.pi * torch.arange(1, n, dtype=torch.float64) / n
+    return float((-2 * t * (1 - angle.cos())).exp().mean().log())
+
+
+def turned(z: Tensor, sigma: float, generator: torch.Generator) -> Tensor:
+    """Points of the circle, each turned by a Gaussian angle: `alignment` becomes `turn_alignment(sigma)`."""
+    angle = sigma * torch.randn(len(z), generator=generator, dtype=z.dtype)
+    x, y = z.unbind(1)
+    return torch.stack([angle.cos() * x - angle.sin() * y, angle.sin() * x + angle.cos() * y], 1)
+
+
+def turn_alignment(sigma: float) -> float:
+    """`E|z - z'|² = 2 - 2 e^{-σ²/2}` on the circle."""
+    return -2 * math.expm1(-(sigma**2) / 2)
+
+
+def even_loss(negatives: int, temperature: float, dimension: int, positive: float) -> float:
+    """InfoNCE of evenly spread embeddings: `log(M C + e^{s⁺/τ}) - s⁺/τ`, `C = E[e^{cos/τ}]`, less what chance takes.
+
+    The log of a mean is too low on average by half the relative variance of the sum.
+
+    Args:
+        negatives: M, drawn independently.
+        temperature, dimension: τ and D.
+        positive: the cosine s⁺ of every positive pair.
+
+    Reference: for M → ∞ Wang & Isola 2020, theorem 1, https://arxiv.org/abs/2005.10242
+    """
+    kappa = 1 / temperature
+    log_c = log_mean_exp(kappa, dimension)
+    own = positive_share(negatives, temperature, dimension, positive)
+    chance = relative_variance(kappa, dimension) / (2 * negatives * (1 + own) ** 2)
+    return math.log(negatives) + log_c - kappa * positive + math.log1p(own) - chance
+
+
+def positive_share(negatives: int, temperature: float, dimension: int, positive: float) -> float:
+    """`e^{s⁺/τ} / (M C)`: the positive's place in the denominator, beside all negatives'."""
+    return math.exp(positive / temperature - log_mean_exp(1 / temperature, dimension)) / negatives
+
+
+def gradient_noise(negatives: int, temperature: float, dimension: int, positive: float) -> float:
+    """Root mean square of what evenly spread negatives add to the gradient of a query, which is all chance.
+
+    The mean along the sphere is 0 by symmetry. Of M negatives there remains, squared and to first order,
+    `τ⁻² E[e^{2 cos/τ} (1 - cos²)] / (M C²)`, a little less for the positive's place in the denominator.
+    """
+    kappa = 1 / temperature
+    log_c = log_mean_exp(kappa, dimension)
+    spread = mean_over_sphere(lambda c: (2 * (kappa * c - log_c)).exp() * (1 - c**2), dimension)
+    return kappa * math.sqrt(spread / negatives) / (1 + positive_share(negatives, temperature, dimension, positive))
+
+
+def classes_on_sphere(
+    n: int, classes: int, dimension: int, spread: float, generator: torch.Generator
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Labels (n,) and two views (n, D), each drawn anew around the axis of its class.
+
+    Views of a class are independent given the class, so that a random other row is a false negative with the chance
+    1 / classes, as the debiased loss assumes. Classes are axes of the space: classes ≤ dimension.
+    """
+    if not 1 < classes <= dimension:
+        raise ValueError(f"classes are {classes} in {dimension} dimensions, expected at least 2 and an axis for each")
+    labels = torch.randint(classes, (n,), generator=generator)
+    centre = F.one_hot(labels, dimension).double()
+    noise = torch.randn(2, n, dimension, generator=generator, dtype=torch.float64) * spread
+    z1, z2 = F.normalize(centre + noise, dim=-1)
+    return labels, z1, z2
+
+
+def mass_of_negatives(loss: Tensor, z1: Tensor, z2: Tensor, temperature: float) -> Tensor:
+    """(2B,), what a softmax loss took its negatives to sum to, each on average: `(e^L - 1) e^{s⁺/τ} / M`.
+
+    Args:
+        loss: (2B,), of `nt_xent` or `debiased` with reduction "none" and no ids.
+        z1, z2: (B, D) unit rows.
+    """
+    positive = (z1 * z2).sum(1).repeat(2) / temperature
+    return loss.expm1() * positive.exp() / (2 * len(z1) - 2)
+
+
+def mass_of_true_negatives(z1: Tensor, z2: Tensor, labels: Tensor, temperature: float) -> Tensor:
+    """(2B,), the mean of `e^{s/τ}` over the views of other labels, which only who has the labels can take."""
+    z, ids = torch.cat([z1, z2]), labels.repeat(2)
+    far = similarity_logsumexp(z, z, scale=1 / temperature, query_ids=ids, key_ids=ids)
+    return (far - count_negatives(ids, ids).double().log()).exp()
+
+
+def collapsed_loss(pairs: int) -> float:
+    """NT-Xent where all embeddings are one point: log(2N - 1), whatever the temperature.
+
+    >>> from nearfar.losses import nt_xent
+    >>> one = torch.ones(8, 4)
+    >>> math.isclose(collapsed_loss(8), nt_xent(one, one, temperature=0.07), rel_tol=1e-6)
+    True
+    """
+    return math.log(2 * pairs - 1)

@@ -1,0 +1,359 @@
+"""The certificate of a method: loss, gradient and state against the plain dense computation in float64, one process.
+
+Each variant trains the same few steps: in float32, in tiles, with gradients cached, with accumulation, in bfloat16, and
+on a batch that several processes share, evenly and unevenly, by gather and by ring.
+"""
+
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from nearfar.losses import tile_size
+from nearfar.losses.ways import Dense, sums_by
+from nearfar.nn.norm import counted_once
+from nearfar.nn.share import share_of
+from nearfar.scale import gather as gathering
+from nearfar.scale.grad_cache import encode_in_parts, equal_parts
+from nearfar.scale.processes import Gather, contrast_share, encode_share, in_processes
+
+EXACT, SINGLE, HALF = 1e-8, 1e-3, 0.2  # relative: float64 in another order, float32, bfloat16 with its 8 bits
+_RATE = 0.05  # of the steps between
+_PART = 5  # rows, at most, that are encoded at a time where gradients are cached
+_SHAKE, _ROUNDINGS = 2.0**-17, 10  # a network that magnifies rounding is held to so many times what a shake does
+
+
+@dataclass(frozen=True)
+class Row:
+    """How far one variant of a method's training is from its definition."""
+
+    what: str  # the method
+    variant: str
+    value_error: float  # relative
+    gradient_error: float
+    state_error: float  # parameters, queues, banks, momentum networks and running statistics after the steps
+    tolerance: float
+    note: str = ""
+
+    @property
+    def passed(self) -> bool:
+        worst = max(self.value_error, self.gradient_error, self.state_error)
+        return not self.note and worst <= self.tolerance  # NaN is not
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A method to certify, with batches for it in float64."""
+
+    name: str
+    method: nn.Module
+    batches: Sequence[Any]
+
+
+@dataclass(frozen=True)
+class Walk:
+    """What came of a few steps."""
+
+    values: Tensor  # (steps,)
+    gradients: Tensor  # (steps, parameters)
+    state: Tensor  # all that is floating point afterwards
+    counters: Tensor  # all that is whole numbers
+
+
+def check_method(
+    method: nn.Module,
+    batches: Sequence[Any],
+    *,
+    name: str | None = None,
+    processes: int = 2,
+    gather: Gather | None = None,
+    said: Callable[[str], None] | None = None,
+) -> list[Row]:
+    """Whether a method trains as it is defined, however the batch is computed.
+
+    The reference is the method itself in float64 on one process with every similarity matrix held whole.
+
+    Args:
+        method: with `encode`, `contrast` and `after_step`, as `nearfar.methods.Method`; it is left as it is.
+        batches: two or more, each a `nearfar.methods.Batch` of at least 8 rows; views are used in float64.
+        name: of the table; None: its class.
+        processes: to share the batch among, started on this machine; 1: none are started.
+        gather: in place of `nearfar.scale.gather`, to certify one's own.
+        said: is told what is being done.
+    """
+    subject = Subject(name or type(method).__name__, method, batches)
+    return [row for found in certify_methods([subject], processes=processes, gather=gather, said=said) for row in found]
+
+
+def certify_methods(
+    subjects: Sequence[Subject],
+    *,
+    processes: int = 2,
+    gather: Gather | None = None,
+    said: Callable[[str], None] | None = None,
+) -> Iterator[list[Row]]:
+    """The rows of each method; all share the same processes, since starting them takes seconds."""
+    tell = said or (lambda _: None)
+    shared: list[dict[str, Walk]] = [{} for _ in subjects]
+    if processes > 1:
+        tell(f"starting {processes} processes")
+        shared = in_processes(processes, _walks_of_all, list(subjects), gather or gathering.gather, said=said)[0]
+    for subject, walks in zip(subjects, shared, strict=True):
+        tell(f"{subject.name}: one process")
+        yield _rows(subject, walks)
+
+
+def _rows(subject: Subject, shared: dict[str, Walk]) -> list[Row]:
+    first = replace(subject, batches=subject.batches[:1])
+    with sums_by(Dense()):
+        truth, truth_of_one = _walk(subject, _REFERENCE), _walk(first, _REFERENCE)
+        truth_accumulated = _walk(subject, replace(_REFERENCE, accumulate=2))
+        truth_divided = _walk(subject, replace(_REFERENCE, step=divided_step))
+        shaken = _walk(_shaken(subject), _REFERENCE)
+    # What rounding alone does to this network, kinks and all: float32 cannot be held to less.
+    rounding = max(relative(shaken.gradients, truth.gradients), relative(shaken.values, truth.values))
+    note = same_object(subject)
+    rows = []
+    for name, variant in VARIANTS.items():
+        walk = _walk(first if variant.once else subject, variant)
+        expected = truth_of_one if variant.once else truth_accumulated if variant.accumulate > 1 else truth
+        expected = truth_divided if variant.divided else expected
+        tolerance = variant.tolerance
+        if variant.kind != torch.float64:
+            tolerance = max(tolerance, _ROUNDINGS * rounding)
+        rows.append(_compared(subject.name, name, walk, expected, tolerance, note))
+    rows += [_compared(subject.name, variant, walk, truth, EXACT, note) for variant, walk in shared.items()]
+    return rows
+
+
+def _shaken(subject: Subject) -> Subject:
+    """Weights and views off by about what float32 loses on its way through a network.
+
+    Views too: where an image is even, many of its places are equal, and only a difference between them shows what
+    rounding does to a maximum or a ReLU.
+    """
+    method, generator = copy.deepcopy(subject.method).double(), torch.Generator().manual_seed(0)
+
+    def noise(x: Tensor) -> Tensor:
+        return _SHAKE * torch.randn(x.shape, generator=generator, dtype=x.dtype)
+
+    with torch.no_grad():
+        for p in method.parameters():
+            p.mul_(1 + noise(p))
+    batches = []
+    for batch in (_in(b, torch.float64) for b in subject.batches):
+        views = [x + noise(x) if x.is_floating_point() else x for x in batch.views]
+        batches.append(replace(batch, views=views))
+    return replace(subject, method=method, batches=batches)
+
+
+def plain_step(method: Any, batch: Any) -> Tensor:
+    """The loss of a batch, to be differentiated."""
+    loss: Tensor = method.contrast(method.encode(batch)).loss
+    return loss
+
+
+def cached_step(method: Any, batch: Any) -> Tensor:
+    """The loss by gradient caching."""
+    parts = equal_parts(len(batch.index), _PART)
+    encoded = encode_in_parts(lambda rows: method.encode(_cut(batch, rows)), method, parts)
+    loss: Tensor = method.contrast(encoded).loss
+    return loss
+
+
+def divided_step(method: Any, batch: Any) -> Tensor:
+    """What caching must come to: batch-norms see the same parts, and all of them are in one graph."""
+    parts = equal_parts(len(batch.index), _PART)
+    with counted_once(method, len(parts)):
+        encoded = [method.encode(_cut(batch, rows)) for rows in parts]
+    loss: Tensor = method.contrast({name: torch.cat([each[name] for each in encoded]) for name in encoded[0]}).loss
+    return loss
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One way to train that must come to the same."""
+
+    kind: torch.dtype  # of the weights
+    tolerance: float
+    around: Callable[[], AbstractContextManager[Any]] = nullcontext  # each step
+    step: Callable[[Any, Any], Tensor] = plain_step
+    accumulate: int = 1  # batches to a step
+    once: bool = False  # coarse steps soon lead elsewhere: one is compared
+    divided: bool = False  # the reference is divided, too
+
+
+VARIANTS: dict[str, Variant] = {  # one more is one more line
+    "float64, tiles of 5": Variant(torch.float64, EXACT, lambda: tile_size(5)),
+    "float64, cached": Variant(torch.float64, EXACT, step=cached_step, divided=True),
+    "float32": Variant(torch.float32, SINGLE),
+    "float32, tiles of 3": Variant(torch.float32, SINGLE, lambda: tile_size(3)),
+    "float32, accumulated": Variant(torch.float32, SINGLE, accumulate=2),
+    "bfloat16 autocast": Variant(torch.float32, HALF, lambda: torch.autocast("cpu", torch.bfloat16), once=True),
+}
+_REFERENCE = Variant(torch.float64, 0.0)
+
+
+def _walks_of_all(subjects: Sequence[Subject], gather: Gather, say: Callable[[str], None]) -> list[dict[str, Walk]]:
+    """In each process: the walks of each method on a batch that all share, in float64."""
+    found = []
+    for subject in subjects:
+        say(f"{subject.name}: {dist.get_world_size()} processes")
+        walks = {}
+        for variant, by, split in SHARED:
+            if by == "ring" and not getattr(subject.method, "ring", False):
+                continue
+            walks[variant] = _walk(subject, _REFERENCE, lambda method, batch: _loss(method, batch, split, by, gather))  # noqa: B023
+        found.append(walks)
+    return found
+
+
+def evenly(rows: int, world: int) -> list[int]:
+    return [len(part) for part in torch.arange(rows).tensor_split(world)]
+
+
+def unevenly(rows: int, world: int) -> list[int]:
+    """The first process has most rows, the last has one."""
+    return [rows - (world - 1) * 2 + 1, *[2] * (world - 2), 1]
+
+
+def one_without(rows: int, world: int) -> list[int]:
+    """The last process has none."""
+    return [*evenly(rows, world - 1), 0]
+
+
+Split = Callable[[int, int], list[int]]
+SHARED: list[tuple[str, Any, Split]] = [
+    ("gather", "gather", evenly),
+    ("gather, uneven", "gather", unevenly),
+    ("gather, one without rows", "gather", one_without),
+    ("ring", "ring", evenly),
+    ("ring, uneven", "ring", unevenly),
+]
+
+
+def _walk(subject: Subject, variant: Variant, shared: Callable[[Any, Any], Tensor] | None = None) -> Walk:
+    """A few steps of gradient descent, of a copy of the method.
+
+    Args:
+        shared: the step, where processes share the batch.
+    """
+    method = copy.deepcopy(subject.method).to(variant.kind).train()
+    parameters = [p for p in method.parameters() if p.requires_grad]
+    values, gradients = [], []
+    for number, batch in enumerate(subject.batches):
+        method.zero_grad(set_to_none=True)
+        value = 0.0
+        for part in range(variant.accumulate):
+            torch.manual_seed(1000 * number + part)
+            with variant.around():
+                loss = (shared or variant.step)(method, _in(_rolled(batch, part), variant.kind)) / variant.accumulate
+            loss.backward()
+            value += float(loss.detach())
+        slopes = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
+        gradient = torch.cat([g.flatten() for g in slopes]).double()
+        if shared is not None:
+            dist.all_reduce(gradient)
+            gradient /= dist.get_world_size()  # as DDP does
+        with torch.no_grad():
+            for p, g in zip(parameters, gradient.split([p.numel() for p in parameters]), strict=True):
+                p.sub_(g.view_as(p).to(p), alpha=_RATE)
+        method.after_step((number + 1) / len(subject.batches))  # type: ignore[operator]
+        values.append(value)
+        gradients.append(gradient)
+    state = method.state_dict()
+    floating = [x.double().flatten() for x in state.values() if x.is_floating_point()]
+    counted = [x.long().flatten() for x in state.values() if not x.is_floating_point()]
+    return Walk(
+        torch.tensor(values, dtype=torch.float64),
+        torch.stack(gradients),
+        torch.cat(floating).nan_to_num(0.0),
+        torch.cat([*counted, torch.zeros(0, dtype=torch.long)]),
+    )
+
+
+def _loss(method: Any, batch: Any, split: Split, by: Any, gather: Gather) -> Tensor:
+    """The loss on a batch that processes share."""
+    sizes, rank = split(len(batch.index), dist.get_world_size()), dist.get_rank()
+    own = _cut(batch, slice(sum(sizes[:rank]), sum(sizes[: rank + 1])))
+    share = share_of(sizes[rank])
+    encoded = encode_share(method, own, share)
+    if by == "gather":
+        of_all: Tensor = method.contrast(gather(encoded, share)).loss
+        return of_all
+    loss: Tensor = contrast_share(method, encoded, share, by=by).loss
+    return loss
+
+
+def same_object(subject: Subject) -> str:
+    """Words where a network that is trained is also run without a gradient under another name: no momentum network.
+
+    Some methods run a network without a gradient, and some have one under two names; only a momentum network that is
+    the very network it should follow is both.
+    """
+    method = copy.deepcopy(subject.method).double().train()
+    names: dict[nn.Parameter, set[str]] = {}
+    for name, parameter in method.named_parameters(remove_duplicate=False):
+        names.setdefault(parameter, set()).add(name.partition(".")[0])
+    twice = {p for p, tops in names.items() if len(tops) > 1 and p.requires_grad}
+    still: set[nn.Parameter] = set()
+
+    def look(module: nn.Module, _: Any) -> None:
+        if not torch.is_grad_enabled():
+            still.update(p for p in module.parameters(recurse=False) if p.requires_grad)
+
+    with ExitStack() as hooks:
+        for module in method.modules():
+            hooks.callback(module.register_forward_pre_hook(look).remove)
+        encode_share(method, _in(subject.batches[0], torch.float64), None)  # type: ignore[arg-type]
+    if found := twice & still:
+        tops = sorted(names[next(iter(found))])
+        return f"{' and '.join(tops)} are the same network: no momentum network; make it with copy_of"
+    return ""
+
+
+def _compared(what: str, variant: str, seen: Walk, truth: Walk, tolerance: float, note: str) -> Row:
+    if seen.counters.shape != truth.counters.shape or not torch.equal(seen.counters, truth.counters):
+        note = note or "counters, pointers or ids of the state differ"
+    errors = (
+        relative(seen.values, truth.values),
+        relative(seen.gradients, truth.gradients),
+        relative(seen.state, truth.state),
+    )
+    return Row(what, variant, *errors, tolerance, note)
+
+
+def relative(seen: Tensor, expected: Tensor) -> float:
+    return float((seen - expected).norm() / expected.norm().clamp(min=1e-12))
+
+
+def _in(batch: Any, kind: torch.dtype) -> Any:
+    """The batch with its views in that type."""
+    return replace(batch, views=[x.to(kind) if x.is_floating_point() else x for x in batch.views])
+
+
+def _cut(batch: Any, rows: slice) -> Any:
+    """Some rows of a batch, of all that it has."""
+    return _each(batch, lambda x: x[rows])
+
+
+def _rolled(batch: Any, by: int) -> Any:
+    """The same samples in other pairs, so that accumulation has something to add; by 0: as they are."""
+    return replace(batch, views=[x.roll(by, 0) if x.is_floating_point() else x for x in batch.views])
+
+
+def _each(batch: Any, of: Callable[[Tensor], Tensor]) -> Any:
+    assert is_dataclass(batch) and not isinstance(batch, type)
+    changed: dict[str, Any] = {}
+    for field in fields(batch):
+        value = getattr(batch, field.name)
+        if isinstance(value, Tensor):
+            changed[field.name] = of(value)
+        elif isinstance(value, list | tuple):
+            changed[field.name] = [of(x) for x in value]
+    return replace(batch, **changed)

@@ -1,0 +1,131 @@
+"""Information of tables and samples: worked values, identities, and scipy and scikit-learn beside them."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+from sklearn.metrics import log_loss, mutual_info_score
+
+from nearfar import lab
+
+WEATHER = [[0.2, 0.5], [0.3, 0.0]]
+FORMS = ("conditional", "joint", "divergence")
+
+
+def tables(rows: int = 3, columns: int = 4) -> st.SearchStrategy[np.ndarray[Any, Any]]:
+    cells = st.lists(st.sampled_from([0.0, 0.0, 1e-9, 0.1, 1.0, 7.0]), min_size=rows * columns, max_size=rows * columns)
+    return cells.filter(any).map(lambda c: np.array(c).reshape(rows, columns) / sum(c))
+
+
+def test_the_weather_tells_of_the_umbrella() -> None:
+    assert lab.entropy([0.7, 0.3], unit="bits") == pytest.approx(0.881, abs=5e-4)
+    assert lab.conditional_entropy(WEATHER, unit="bits") == pytest.approx(0.485, abs=5e-4)
+    for form in FORMS:
+        assert lab.mutual_information(WEATHER, form=form, unit="bits") == pytest.approx(0.396, abs=5e-4)
+
+
+def test_a_copy_tells_all_and_independence_nothing() -> None:
+    for form in FORMS:
+        assert lab.mutual_information(np.eye(2) / 2, form=form, unit="bits") == pytest.approx(1, abs=1e-14)
+        assert lab.mutual_information(np.outer([0.2, 0.8], [0.5, 0.3, 0.2]), form=form) == pytest.approx(0, abs=1e-14)
+
+
+@settings(max_examples=50, deadline=None)
+@given(tables())
+def test_three_forms_of_mutual_information_agree(joint: np.ndarray[Any, Any]) -> None:
+    first, *others = (lab.mutual_information(joint, form=form) for form in FORMS)
+    assert others == pytest.approx([first] * 2, abs=1e-12)
+    assert -1e-12 <= first <= math.log(3) + 1e-12
+    swapped = lab.conditional_entropy(joint, given="x")
+    assert lab.entropy(joint.sum(0)) - swapped == pytest.approx(first, abs=1e-12)
+
+
+@settings(max_examples=50, deadline=None)
+@given(tables(1, 6), tables(1, 6))
+def test_cross_entropy_is_entropy_and_divergence(p: np.ndarray[Any, Any], q: np.ndarray[Any, Any]) -> None:
+    divergence = lab.kl_divergence(p, q)
+    assert divergence == pytest.approx(max(0.0, stats.entropy(p.ravel(), q.ravel())), abs=1e-12)
+    assert lab.cross_entropy(p, q) == pytest.approx(lab.entropy(p) + divergence, abs=1e-12)
+    assert lab.entropy(p, unit="bits") == pytest.approx(stats.entropy(p.ravel(), base=2), abs=1e-12)
+
+
+def test_impossible_events_cost_infinitely_much() -> None:
+    assert lab.kl_divergence([0.5, 0.5], [1.0, 0.0]) == math.inf == lab.cross_entropy([0.5, 0.5], [1.0, 0.0])
+    assert lab.kl_divergence([1.0, 0.0], [0.5, 0.5]) == pytest.approx(math.log(2))
+    assert lab.perplexity([0.5, 0.0]) == math.inf
+
+
+@pytest.mark.parametrize("kind", [torch.tensor, np.array, list])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_tensors_arrays_and_lists_are_tables(kind: Any, dtype: torch.dtype) -> None:
+    table = torch.tensor(WEATHER).to(dtype) if kind is torch.tensor else kind(WEATHER)
+    assert lab.mutual_information(table) == pytest.approx(lab.mutual_information(WEATHER), abs=1e-7)
+
+
+def test_perplexity_and_binary_cross_entropy() -> None:
+    assert lab.perplexity([0.5, 0.125]) == pytest.approx(4)
+    assert lab.perplexity([1.0, 1.0]) == 1
+    happened, p = [1, 0, 1, 1], [0.9, 0.2, 0.6, 0.5]
+    assert lab.binary_cross_entropy(happened, p) == pytest.approx(log_loss(happened, p), abs=1e-12)
+    assert lab.binary_cross_entropy([1, 0], [1.0, 0.0]) == 0
+
+
+def test_bayes_and_total_probability() -> None:
+    posterior, seen = lab.bayes([0.7, 0.3], [2 / 7, 1.0])  # an umbrella is seen
+    assert seen == pytest.approx(0.5)
+    torch.testing.assert_close(posterior, lab.conditional(WEATHER)[:, 0])
+    assert lab.marginal(WEATHER, "y").tolist() == pytest.approx([0.5, 0.5])
+    assert lab.conditional([[0.5, 0.0], [0.5, 0.0]])[:, 1].tolist() == [0, 0]  # never occurs
+
+
+def test_samples_give_scikit_learns_plug_in_estimate() -> None:
+    generator = np.random.default_rng(0)
+    x = generator.integers(0, 5, 300)
+    y = (x + generator.integers(0, 2, 300)) % 5
+    assert lab.sampled_mutual_information(x, y) == pytest.approx(mutual_info_score(x, y), abs=1e-12)
+    words = np.array(list("abcde"))[x]
+    assert lab.sampled_mutual_information(words, torch.tensor(y)) == pytest.approx(mutual_info_score(x, y), abs=1e-12)
+
+
+def test_miller_madow_takes_most_of_the_bias() -> None:
+    generator = np.random.default_rng(0)
+    draws = [generator.integers(0, 8, (2, 200)) for _ in range(100)]  # independent: the truth is 0
+    plain = np.mean([lab.sampled_mutual_information(x, y) for x, y in draws])
+    mended = np.mean([lab.sampled_mutual_information(x, y, correction="miller_madow") for x, y in draws])
+    assert plain > 0.1 and abs(mended) < plain / 3
+    x = draws[0][0]
+    assert lab.sampled_entropy(x, correction="miller_madow") - lab.sampled_entropy(x) == pytest.approx(7 / 400)
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: lab.entropy([0.5, 0.6]), "p sums to 1.1, expected 1"),
+        (lambda: lab.entropy([1.5, -0.5]), "p has the entry -0.5"),
+        (lambda: lab.entropy([math.nan, 1.0]), "p holds NaN"),
+        (lambda: lab.entropy([]), "p has shape (0,)"),
+        (lambda: lab.entropy(["a"]), "p is"),
+        (lambda: lab.entropy([1.0], unit="hartleys"), "unit is 'hartleys'"),
+        (lambda: lab.mutual_information([0.5, 0.5]), "joint has shape (2,)"),
+        (lambda: lab.mutual_information([[1.0]], form="other"), "form is 'other'"),
+        (lambda: lab.conditional_entropy(WEATHER, given="z"), "'z' is neither"),
+        (lambda: lab.kl_divergence([1.0], [0.5, 0.5]), "p has shape (1,) and q (2,)"),
+        (lambda: lab.perplexity([1.5]), "likelihood is empty or leaves [0, 1]"),
+        (lambda: lab.bayes([0.5, 0.5], [0.0, 0.0]), "likelihood is 0"),
+        (lambda: lab.bayes([0.5, 0.5], [2.0, 0.0]), "likelihood has an entry outside"),
+        (lambda: lab.binary_cross_entropy([1], [0.5, 0.5]), "happened has shape (1,) and p (2,)"),
+        (lambda: lab.sampled_entropy([0.1, 0.2]), "put continuous values into bins"),
+        (lambda: lab.sampled_mutual_information([1, 2], [1]), "equally long"),
+        (lambda: lab.sampled_entropy([1, 2], correction="jackknife"), "correction is 'jackknife'"),
+        (lambda: lab.contrastive_task(WEATHER, 40), "n is 40"),
+    ],
+)
+def test_what_is_no_table_is_refused_in_a_line(call: Any, said: str) -> None:
+    with pytest.raises((ValueError, TypeError)) as error:
+        call()
+    assert said in str(error.value) and "\n" not in str(error.value)

@@ -1,0 +1,116 @@
+"""The certificate of methods catches the errors that circulate: right loss, wrong training."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from nearfar.cli import main
+from nearfar.methods import Batch
+from nearfar.methods.simclr import SimCLR
+from nearfar.methods.specimens import OPTIONS, Pictures, specimen, specimen_batch, subject_named
+from nearfar.scale import check_method, in_processes
+from nearfar.scale.certify import Row, Subject, _rows, certify_methods, same_object
+from nearfar.scale.gather import gather
+from tests.scale import work
+
+
+@pytest.fixture(scope="module")
+def found() -> dict[str, dict[str, Row]]:
+    """Rows by what is wrong and by variant; all in one start of two processes."""
+    wrong = {
+        "detached": (simclr(), work.detached_gather),
+        "factor": (simclr(), work.gather_without_factor),
+        "offset": (simclr(work.WithoutOffset), gather),
+    }
+    given = {name: (Subject(name, method, batches()), how) for name, (method, how) in wrong.items()}
+    walks = in_processes(2, work.walks_of_wrong, given)[0]
+    return {name: {row.variant: row for row in _rows(given[name][0], walks[name])} for name in wrong}
+
+
+def batches() -> list[Batch]:
+    return [specimen_batch("simclr", seed=seed) for seed in range(2)]
+
+
+def simclr(kind: type[SimCLR] = SimCLR) -> SimCLR:
+    torch.manual_seed(0)
+    return kind(Pictures(), features=16, dim=8)
+
+
+def test_a_detached_gather_is_caught(found: dict[str, dict[str, Row]]) -> None:
+    """The loss is right, and the rows of others have lost their gradient."""
+    rows = found["detached"]
+    assert not rows["gather"].passed and rows["gather"].gradient_error > 0.1
+    assert rows["float32"].passed and rows["ring"].passed
+
+
+def test_a_gather_without_the_number_of_processes_is_caught(found: dict[str, dict[str, Row]]) -> None:
+    row = found["factor"]["gather"]
+    assert not row.passed and row.gradient_error == pytest.approx(0.5, abs=0.2)
+
+
+def test_rows_numbered_without_an_offset_are_caught(found: dict[str, dict[str, Row]]) -> None:
+    rows = found["offset"]
+    assert rows["float32"].passed  # right, as long as there is one process
+    assert not rows["gather"].passed and rows["gather"].value_error > 1e-3
+    assert not rows["ring"].passed
+
+
+def test_a_momentum_network_that_is_the_network_itself_is_caught() -> None:
+    rows = check_method(work.SameObject(Pictures()), batches(), processes=1)
+    assert not any(row.passed for row in rows)
+    assert rows[0].note == "encoder and target are the same network: no momentum network; make it with copy_of"
+
+
+@pytest.mark.parametrize("name", ["byol", "moco", "moco_v3", "simsiam", "nnclr", "clip"])
+def test_a_true_copy_is_none(name: str) -> None:
+    assert same_object(Subject(name, specimen(name), [specimen_batch(name)])) == ""
+
+
+def test_one_process_alone_and_a_method_left_as_it_is() -> None:
+    method = simclr()
+    before = {name: x.clone() for name, x in method.state_dict().items()}
+    rows = check_method(method, batches(), processes=1, name="mine")
+    assert all(row.passed and row.what == "mine" for row in rows) and len(rows) == 5
+    assert all(torch.equal(x, before[name]) for name, x in method.state_dict().items())
+
+
+def test_a_wrong_value_of_one_variant_is_seen() -> None:
+    """Something that hangs on the type of its numbers."""
+
+    class Coarse(SimCLR):
+        def encode(self, batch: Batch) -> dict[str, torch.Tensor]:
+            encoded = super().encode(batch)
+            factor = 1.01 if encoded["z1"].dtype == torch.float32 else 1.0
+            return {**encoded, "z1": encoded["z1"] + (factor - 1)}
+
+    (rows,) = certify_methods([Subject("coarse", simclr(Coarse), batches())], processes=1)
+    assert {row.variant for row in rows if not row.passed} >= {"float32", "float32, tiles of 3"}
+
+
+def test_ones_own_method_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mymodule.py").write_text(
+        "from nearfar.methods import SimCLR\n"
+        "from nearfar.methods.specimens import Pictures, specimen_batch\n"
+        "class Mine(SimCLR):\n    pass\n"
+        "def both():\n"
+        "    return SimCLR(Pictures(), features=16, dim=8), [specimen_batch('simclr', seed=s) for s in range(2)]\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    assert type(subject_named("mymodule:Mine").method).__name__ == "Mine"
+    assert type(subject_named("mymodule:both").method) is SimCLR
+    assert main(["check", "mymodule:Mine", "--processes", "1"]) == 0
+
+
+@pytest.mark.parametrize("what", ["nowhere:Method", "nearfar.methods:Absent", "no/run"])
+def test_what_is_not_there_is_said_in_one_line(what: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", what]) == 1
+    said = capsys.readouterr().err
+    assert len(said.splitlines()) == 1 and ("is not there" in said or "is no run folder" in said)
+
+
+def test_every_small_setting_is_of_a_method() -> None:
+    from nearfar.methods import METHODS
+
+    assert OPTIONS.keys() <= METHODS.keys()
+    assert gather is not work.detached_gather
