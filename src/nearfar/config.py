@@ -106,9 +106,7 @@ class SoundConfig:
     hop: float = 0.01  # seconds from one frame to the next
     low: float = 60.0  # Hz, the lowest of the bands
     high: float | None = None  # Hz, the highest; None: 7,800 at 16 kHz, and in that proportion
-    # By mean and deviation of the training data's log-mels, or every sound by its own, its bands to mean 0 (waves: to
-    # power 1), so that microphone and loudness are not heard: better for speech.
-    normalize: Literal["data", "sound"] = "data"
+    normalize: Literal["data", "sound"] = "data"  # by the training data's mean and deviation, or each sound by its own
 
     def __post_init__(self) -> None:
         for name in ("seconds", "longest", "window", "hop"):

@@ -2,19 +2,27 @@
 
 import json
 import math
+import sys
+from dataclasses import replace
 from html.parser import HTMLParser
+from importlib.machinery import ModuleSpec
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from nearfar.evaluate import Neighbours, Results, Row
-from nearfar.report import write_report
+from nearfar.cli import main
+from nearfar.evaluate import Neighbours, Results, Row, wilson
+from nearfar.evaluate.samples import SAMPLES, Samples
+from nearfar.evaluate.sheet import make_sheet
+from nearfar.report import write_comparison, write_report
 from nearfar.report.curves import curves
+from nearfar.report.draw import line_chart
 from nearfar.report.figures import draw_curves
 from nearfar.report.run import Verdict, read_run
-from nearfar.report.words import comparisons, health
+from nearfar.report.words import comparisons, difference, health
 
 VOID = {"meta", "img", "link", "br", "hr", "input"}
 HOSTILE = "<script>alert('&\"x\"')</script>"
@@ -40,6 +48,9 @@ class Page(HTMLParser):
         if tag == "script":
             self.scripts.append("")
 
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
     def handle_endtag(self, tag: str) -> None:
         assert self.open.pop() == tag, (tag, self.open)
 
@@ -61,9 +72,13 @@ def fill(folder: Path, name: str = "cat") -> None:
     (folder / "config.yaml").write_text(f"method:\n  name: simclr\ndata: {json.dumps(name)}\nepochs: 3\n")
     lines = [
         {"step": s, "epoch": s / 10, "loss": 5 / (1 + s), "lr": 0.1, "ceiling": 6.2, "bound": 6.2 - 5 / (1 + s)}
-        for s in range(30)
+        for s in range(31)
     ]
     lines[7] |= {"knn": 0.5, "effective_rank": 30.5}
+    for s in (0, 10, 30):  # positives rise from the middle to the top
+        near = [0] * 50
+        near[25 + s // 2] = 8
+        lines[s] |= {"positives": near, "negatives": [0] * 20 + [7] * 10 + [0] * 20}
     (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"step": 30, "lo')
     verdicts = [{"step": 9, "level": "warning", "text": name}, {"step": 20, "level": "good", "text": "it learns"}]
     (folder / "verdicts.json").write_text(json.dumps(verdicts))
@@ -80,16 +95,47 @@ def fill(folder: Path, name: str = "cat") -> None:
     ).save(folder / "neighbours.npz")
 
 
+def seen(name: str, n: int = 30, *, labelled: bool = True, pictured: bool = True, texts: str = "") -> Samples:
+    """Samples in two classes, the first named so."""
+    chance = np.random.default_rng(0)
+    order = np.arange(n)
+    return Samples(
+        data=np.array(["glyphs", "test", "100"]),
+        names=np.array([f"{name}/{i}.png" for i in range(n)]),
+        texts=np.array([texts and f"{texts} {i}" for i in range(n)]),
+        labels=order % 2 if labelled else np.full(n, -1),
+        classes=np.array([name, "dog"] if labelled else [], np.str_),
+        clusters=order % 3,
+        components=chance.standard_normal((n, 4)).astype(np.float32),
+        variance=np.array([0.5, 0.25, 0.1, 0.05], np.float32),
+        nearest=np.stack([np.roll(order, -k)[:n] for k in range(1, 9)], 1),
+        similarity=np.tile(np.linspace(0.9, 0.2, 8, dtype=np.float32), (n, 1)),
+        random=np.array([3, 4]),
+        worst=np.array([5]),
+        hard=np.array([[0, 1], [2, 3]]),
+        hard_similarity=np.array([0.95, 0.9], np.float32),
+        suspected=np.array([[0, 2]]),
+        suspected_similarity=np.array([0.99], np.float32),
+        counts=np.array([435, 87, 29]),
+        positive=np.array(0.7, np.float32),
+        crossed=np.array(False),
+        sheet=np.frombuffer(
+            make_sheet(chance.integers(0, 255, (n, 16, 16, 3), np.uint8)) if pictured else b"", np.uint8
+        ),
+        umap=np.empty((0, 2), np.float32),
+    )
+
+
 def test_a_whole_run_is_told(tmp_path: Path) -> None:
     fill(tmp_path)
     path = write_report(tmp_path)
-    assert path == tmp_path / "report.html" and path.stat().st_size < 6_000_000
+    assert path == tmp_path / "report.html" and path.stat().st_size < 300_000
     page = Page(path.read_text())
     for part in (
-        "simclr was trained on cat for 29 steps (epoch 2.9); the loss went from 5 to 0.167.",
-        "Healthy: it learns",
+        "simclr was trained on cat for 30 steps (epoch 3); the loss went from 5 to 0.161, and k-NN",
+        "Healthy: it learns; a warning on the way there",
         "k-NN reaches 83.0 % (81.0 to 85.0) accuracy on 2,000 test samples of glyphs",
-        "2.1 times the untrained encoder at 40.0 % (38.0 to 42.0); 6.9 times raw input at 12.0 % (10.0 to 14.0).",
+        "2.1 times the untrained encoder at 40.0 % (38.0 to 42.0), 43.0 points (40.2 to 45.8) more; 6.9 times",
         "50.0 % of the neighbours shown have the query's label",
         "log N: nothing learned 6.2",
         "effective rank 30.5",
@@ -99,9 +145,12 @@ def test_a_whole_run_is_told(tmp_path: Path) -> None:
         assert part in page.text, part
     assert sum(tag == "img" for tag, _ in page.tags) == 1 + 2 * 4
     assert all(attrs.get("alt") for tag, attrs in page.tags if tag == "img")
-    titles = [chart["title"] for chart in json.loads(page.scripts[1])]
-    assert titles == ["Loss", "k-NN during training", "Effective rank", "Mutual information, at least", "Learning rate"]
-    assert sum("plotly.js v" in script[:300] for script in page.scripts) == 1
+    kinds = [chart["kind"] for chart in json.loads(page.scripts[1])]
+    assert kinds == ["lines"] * 5 + ["histograms", "heat", "heat"]
+    for title in ("Loss", "k-NN during training", "Effective rank", "Mutual information, at least", "Learning rate"):
+        assert title in page.text
+    assert "positives have a mean similarity of 0.62, negatives of 0.00" in page.text.replace("0.61", "0.62")
+    assert sum(tag == "polyline" for tag, _ in page.tags) == 5  # of a single value a point
 
 
 def test_the_figures_and_each_class_are_shown(tmp_path: Path) -> None:
@@ -120,9 +169,12 @@ def test_the_figures_and_each_class_are_shown(tmp_path: Path) -> None:
     found.save_curves(tmp_path / "evaluation")
     assert len(draw_curves(found, tmp_path / "evaluation")) == 2
     page = Page(write_report(tmp_path).read_text())
-    drawn = [attrs for tag, attrs in page.tags if tag == "img" and attrs.get("class") == "drawn"]
-    assert [attrs["alt"] for attrs in drawn] == [f"Curves of {who}, knn, glyphs test" for who in ("trained", "raw")]
-    assert all(str(attrs["src"]).startswith("data:image/png;base64,") for attrs in drawn)
+    assert not [attrs for tag, attrs in page.tags if tag == "img"]  # of what is a chart there is no picture
+    first, other = (chart for chart in json.loads(page.scripts[1]) if chart["kind"] == "heat")
+    assert (
+        first["names"] == [name, "dogs", "none"] and first["z"] == [[0.75, 0.25, 0], [0, 1, 0], [0, 0, 0]] == other["z"]
+    )
+    assert f"87.5 % are right; most often: {name} taken for dogs (1 times)" in page.text
     assert page.text.count("Each class: trained, knn, glyphs test") == 1 and "Each class: raw" not in page.text
     assert name in page.text and "b" not in {tag for tag, _ in page.tags}
     assert "75.0 %" in page.text and "85.7 %" in page.text
@@ -132,28 +184,35 @@ def test_the_figures_and_each_class_are_shown(tmp_path: Path) -> None:
 
 def test_nothing_is_loaded_from_anywhere(tmp_path: Path) -> None:
     fill(tmp_path)
+    seen("cat").save(tmp_path)
     page = Page(write_report(tmp_path).read_text())
     assert not [tag for tag, _ in page.tags if tag in ("link", "iframe", "object", "embed", "base")]
     for name in ("src", "href", "srcset", "action", "poster", "data"):
         for target in page.attributes(name):
             assert target.startswith(("#", "data:image/png;base64,")), target[:80]
+    assert "http" not in "".join(page.scripts).replace("http://www.w3.org/2000/svg", "")  # a name, not an address
     anchors = set(page.attributes("id"))
-    assert all(target[1:] in anchors for target in page.attributes("href"))
-    assert "url(" not in (tmp_path / "report.html").read_text().split("</style>")[0]
+    assert all(target[1:] in anchors for target in page.attributes("href") if target.startswith("#"))
+    style = (tmp_path / "report.html").read_text().split("</style>")[0]
+    assert style.count("url(") == style.count("url(data:image/webp;base64,") == 1
     policy = next(attrs["content"] for _, attrs in page.tags if "http-equiv" in attrs)
-    assert policy is not None and policy.startswith("default-src 'none'") and "http" not in policy
+    assert (
+        policy is not None and policy.startswith("default-src 'none'") and "http" not in policy and "eval" not in policy
+    )
 
 
 def test_hostile_names_stay_text(tmp_path: Path) -> None:
     folder = tmp_path / "<b>run</b>".replace("/", "∕")
     folder.mkdir()
     fill(folder, HOSTILE)
+    seen(HOSTILE).save(folder)
     metrics = folder / "metrics.jsonl"
     metrics.write_text(json.dumps({"step": 1, "loss": 1.0, "epoch": HOSTILE, HOSTILE: 3}) + "\n")
     page = Page(write_report(folder).read_text())
-    assert len(page.scripts) == 3
-    assert not any("alert(" in script for script in (page.scripts[1], page.scripts[2]))
+    assert len(page.scripts) == 3 and "</script" not in page.scripts[1] and "alert(" not in page.scripts[2]
+    assert json.loads(page.scripts[1])[-1]["classes"] == [HOSTILE, "dog"]  # as data, which is set as text
     assert page.text.count(HOSTILE) >= 5
+    assert all("on" not in {name[:2] for name in attrs} for _, attrs in page.tags)
     assert "b" not in {tag for tag, _ in page.tags}
 
 
@@ -168,9 +227,11 @@ def test_a_folder_with_its_configuration_alone(tmp_path: Path) -> None:
         "No health verdict",
         "No picture of the views",
         "No nearest neighbours",
+        "No similarities",
+        "Not shown: no samples are in report/samples.npz",
     ):
         assert part in page.text
-    assert not page.scripts and path.stat().st_size < 50_000
+    assert len(page.scripts) == 2 and path.stat().st_size < 50_000
 
 
 def test_an_empty_folder_and_no_folder(tmp_path: Path) -> None:
@@ -179,12 +240,13 @@ def test_an_empty_folder_and_no_folder(tmp_path: Path) -> None:
         write_report(tmp_path / "nowhere")
 
 
-NAMES = ("config.yaml", "verdicts.json", "evaluation.json", "views.png", "neighbours.npz", "environment.json")
+NAMES = ("config.yaml", "verdicts.json", "evaluation.json", "views.png", "neighbours.npz", "environment.json", SAMPLES)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_broken_file_costs_only_its_own_part(tmp_path: Path, name: str) -> None:
     fill(tmp_path)
+    (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_bytes(b"\xff[1, {")
     text = Page(write_report(tmp_path).read_text()).text
     assert f"{name} could not be read" in text and "Loss" in text
@@ -200,7 +262,7 @@ def test_half_a_line_and_numbers_that_are_none(tmp_path: Path) -> None:
 
 def test_long_curves_are_thinned_and_keep_their_ends() -> None:
     (chart,) = curves([{"step": s, "loss": math.exp(-s)} for s in range(12_345)])
-    assert len(chart.lines[0].x) <= 1001
+    assert len(chart.lines[0].x) <= 501
     assert chart.lines[0].x[0] == 0 and chart.lines[0].x[-1] == 12_344
 
 
@@ -210,6 +272,7 @@ def test_health_in_words() -> None:
     assert health([warning, good])[0] == "good"
     assert health([good, warning]) == ("warning", "Look closer: WARNING")
     assert health([error, good]) == ("error", "Not healthy: ERROR")
+    assert health([], [{"step": 1, "effective_rank": 9.0}])[0] == "good"  # it was watched, and nothing was found
 
 
 def test_comparison_claims_no_more_than_the_intervals_show() -> None:
@@ -228,5 +291,152 @@ def test_horizons_are_charts_of_their_own() -> None:
     ]  # fmt: skip
     _, accuracy, bound = curves(metrics)
     assert accuracy.along == "frames ahead" and accuracy.lines[0].y == [0.9, 0.5]
-    assert [line.dashed for line in bound.lines] == [False, True] and bound.data()["along"] == "frames ahead"
+    assert [line.dashed for line in bound.lines] == [False, True] and "frames ahead" in line_chart(bound)[0]
     assert len(curves([{"step": 1, "loss": 1.0, "horizons": [1.0], "horizon_accuracy": [None]}])) == 1
+
+
+def test_single_samples_are_shown(tmp_path: Path) -> None:
+    fill(tmp_path)
+    seen("cat").save(tmp_path)
+    page = Page(write_report(tmp_path).read_text())
+    for part in (
+        "30 of 100 test samples of glyphs",
+        "PCA: 50.0 % and 25.0 % of it",
+        "50.0 % of the 8 nearest have its label",
+        "Worst: fewest neighbours of their own label",
+        "87 of 435 such pairs (20 %) are at least as alike as the middle pair of two views of one sample (0.70)",
+        "33.3 % of them have the same label",
+        "similarity 0.99",
+    ):
+        assert part in page.text, part
+    thumbs = [attrs for _, attrs in page.tags if attrs.get("class") == "thumb"]
+    assert len(thumbs) == 3 * 9 + 3 * 2 and all(attrs["aria-label"] and attrs["role"] == "img" for attrs in thumbs)
+    assert thumbs[0]["style"] == "--c:3;--r:0" and "cat/" in str(thumbs[1]["aria-label"])  # sample 3, of six in a row
+    found = json.loads(page.scripts[1])[-1]
+    assert found["kind"] == "map" and found["columns"] == 6 and len(found["places"]["PCA"]["x"]) == 30
+
+
+def test_texts_without_labels_are_shown_as_words(tmp_path: Path) -> None:
+    seen("line", labelled=False, pictured=False, texts="<i>many</i> words").save(tmp_path)
+    page = Page(write_report(tmp_path).read_text())
+    assert "i" not in {tag for tag, _ in page.tags} and page.text.count("<i>many</i> words 4") >= 2
+    assert "Worst: farthest from all others" in page.text and "more alike than half of the positives" in page.text
+    assert (
+        not [attrs for _, attrs in page.tags if attrs.get("class") == "thumb"]
+        and "label" not in page.text.split("Map")[2]
+    )
+
+
+def test_samples_that_do_not_fit_together_are_refused(tmp_path: Path) -> None:
+    for wrong in ({"nearest": np.full((30, 8), 30)}, {"labels": np.full(30, 2)}, {"umap": np.zeros((3, 2), np.float32)},
+                  {"sheet": np.frombuffer(make_sheet(np.zeros((40, 8, 8, 3), np.uint8)), np.uint8)},
+                  {"components": np.full((30, 4), np.nan, np.float32)}):  # fmt: skip
+        replace(seen("cat"), **wrong).save(tmp_path)
+        text = Page(write_report(tmp_path).read_text()).text
+        assert "report/samples.npz could not be read" in text and "Nothing to show" in text
+
+
+def test_a_run_that_was_stopped_is_not_told_as_finished(tmp_path: Path) -> None:
+    fill(tmp_path)
+    lines = (tmp_path / "metrics.jsonl").read_text().splitlines()[:15]
+    (tmp_path / "metrics.jsonl").write_text("\n".join(lines))
+    assert "14 steps (epoch 1.4 of 3: it is not finished)" in Page(write_report(tmp_path).read_text()).text
+
+
+def test_what_is_no_better_than_untrained_is_not_well(tmp_path: Path) -> None:
+    fill(tmp_path)
+    Results([row("trained", 0.41), row("untrained", 0.4)]).save(tmp_path / "evaluation.json")
+    page = Page(write_report(tmp_path).read_text())
+    assert "Look closer: it learns; but it is not clearly better than the untrained encoder" in page.text
+    assert any(attrs.get("class") == "verdict warning" for _, attrs in page.tags)
+
+
+def test_the_interval_of_a_difference_is_newcombes() -> None:
+    """His first example: 56/70 and 48/80, method 10: 0.0524 to 0.3339."""
+
+    def share(k: int, n: int) -> Row:
+        return Row("trained", "knn", "accuracy", k / n, *wilson(k, n), "test", "glyphs", n)
+
+    for pair in ((share(56, 70), share(48, 80)), (share(48, 80), share(56, 70))):
+        assert np.round(difference(*pair), 4).tolist() == [0.2, 0.0524, 0.3339]
+
+
+def test_less_is_better_where_errors_are_counted() -> None:
+    def wrong(encoder: str, value: float) -> Row:
+        return Row(encoder, "ctc", "word error rate", value, value - 0.05, value + 0.05, "test", "spoken", 50)
+
+    assert (
+        "30.0 points (22.9 to 37.1) less than raw input" in comparisons([wrong("trained", 0.2), wrong("raw", 0.5)])[0]
+    )
+    assert "worse than raw input" in comparisons([wrong("trained", 0.5), wrong("raw", 0.2)])[0]
+
+
+def test_runs_side_by_side(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folders = [tmp_path / "a" / "run", tmp_path / "b" / "run", tmp_path / "empty"]
+    for folder, value in zip(folders, (0.83, 0.7, 0.5), strict=True):
+        folder.mkdir(parents=True)
+        if folder.name == "run":
+            fill(folder)
+            Results([row("trained", value), row("raw", 0.1)]).save(folder / "evaluation.json")
+    (folders[1] / "config.yaml").write_text("method:\n  name: moco\n  queue: 96\ndata: cat\nepochs: 3\n")
+    (folders[2] / "config.yaml").write_text("epochs: [broken")
+    out = tmp_path / "both.html"
+    assert main(["report", *map(str, folders), "-o", str(out)]) == 0
+    assert capsys.readouterr().out == f"report: {out}\n"
+    page = Page(out.read_text())
+    for part in (
+        "3 runs compared",
+        "a/run",
+        "b/run",
+        "method.name",
+        "queue",
+        "moco",
+        "Not evaluated:",
+        "could not be read",
+    ):
+        assert part in page.text, part
+    bold = [attrs for _, attrs in page.tags if attrs.get("class") == "number best"]
+    assert len(bold) == 1  # 83 % with an interval above that of 70 %
+    loss = json.loads(page.scripts[1])[0]["lines"]
+    assert [line["colour"] for line in loss if not line["dashed"]] == [0, 1]
+    assert "What the runs have in common" in page.text
+    with pytest.raises(ValueError, match="given twice"):
+        write_comparison([folders[0], tmp_path / "a" / ".." / "a" / "run"], out)
+
+
+def test_the_command_writes_the_page_anew_and_says_where(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fill(tmp_path)
+    assert main(["report", str(tmp_path)]) == 0
+    assert capsys.readouterr().out == f"report: {tmp_path / 'report.html'}\n"
+    assert main(["report", str(tmp_path), "--out", str(tmp_path / "copy.html")]) == 0
+    assert (tmp_path / "copy.html").read_bytes() == (tmp_path / "report.html").read_bytes()
+    (tmp_path / "nothing").mkdir()
+    for wrong, said in (("nowhere", "there is no run folder"), ("nothing", "holds no run")):
+        assert main(["report", str(tmp_path / wrong)]) == 1
+        assert said in capsys.readouterr().err
+
+
+def test_umap_is_added_once_where_it_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+
+    class Plane:
+        def __init__(self, **settings: object) -> None:
+            calls.append(settings)
+
+        def fit_transform(self, x: np.ndarray) -> np.ndarray:
+            return x[:, 2:4].astype(np.float64)
+
+    module = ModuleType("umap")
+    module.UMAP = Plane  # type: ignore[attr-defined]
+    module.__spec__ = ModuleSpec("umap", None)
+    monkeypatch.setitem(sys.modules, "umap", module)
+    seen("cat").save(tmp_path)
+    write_report(tmp_path)
+    assert not calls  # a run does not wait for it
+    for _ in range(2):
+        page = Page(write_report(tmp_path, umap=True).read_text())
+        assert list(json.loads(page.scripts[1])[-1]["places"]) == ["PCA", "UMAP"]
+    assert len(calls) == 1 and calls[0]["random_state"] == 0
+    monkeypatch.setattr(Plane, "fit_transform", lambda self, x: 1 / 0)
+    seen("cat").save(tmp_path)
+    assert "UMAP could not be made: division by zero." in Page(write_report(tmp_path, umap=True).read_text()).text

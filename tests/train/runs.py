@@ -1,6 +1,7 @@
 """Small runs, and stopping them."""
 
 import itertools
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ import torch
 from rich.console import Console
 
 from nearfar.config import OptimizerConfig, TrainConfig
+from nearfar.evaluate.samples import SAMPLES, Samples
 from nearfar.train.run import Run
 from nearfar.train.watch import Watch
 
@@ -49,3 +51,15 @@ def stop_after(steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
         original(self, *arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Watch, "on_train_batch_end", pressed)
+
+
+def page_of(folder: Path) -> str:
+    return (folder / "report.html").read_text()
+
+
+def shown(folder: Path, words: str) -> Samples:
+    """The samples of a run, which its page shows, with these words in it."""
+    samples, page = Samples.load(folder / SAMPLES), page_of(folder)
+    assert 'id="map-canvas"' in page and "Hardest negatives" in page and "could not be read" not in page
+    assert words in page
+    return samples

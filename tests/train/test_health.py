@@ -1,12 +1,16 @@
 """What the measures say, in words, of runs that are well and runs that are not."""
 
 import math
+from pathlib import Path
+from types import SimpleNamespace
 
 import torch
 import torch.nn.functional as F
+from rich.console import Console
 
 from nearfar.methods.method import Step
-from nearfar.train.health import judge, measure, twins_found
+from nearfar.train.health import Verdict, judge, measure, twins_found
+from nearfar.train.watch import Watch
 
 
 def step(z1: torch.Tensor, z2: torch.Tensor, loss: float, **log: torch.Tensor) -> Step:
@@ -63,3 +67,18 @@ def test_twins_found_counts_nearest_partners() -> None:
     z1 = F.normalize(torch.eye(4), dim=1)
     assert twins_found(z1, z1) == 1.0
     assert twins_found(z1, z1[[1, 0, 2, 3]]) == 0.5
+
+
+def test_a_run_that_is_well_is_told_so_and_told_again_after_a_warning(tmp_path: Path) -> None:
+    watch = Watch(tmp_path, None, 10, Console(quiet=True), "")
+    found: dict[str, float | list[float]] = {"effective_rank": 30.0, "rank_limit": 64.0, "bound": 2.0, "ceiling": 4.0}
+    bad = Verdict("warning", "weak_views", "too weak")
+    for done, verdicts in ((1, []), (2, [bad]), (3, []), (4, [bad]), (5, []), (6, [])):
+        for verdict in verdicts:
+            watch.say(verdict, done)
+        watch._say_if_well(found, verdicts, SimpleNamespace(done=done, total=6))  # type: ignore[arg-type]
+    told = [(verdict["step"], verdict["level"]) for verdict in watch.verdicts]
+    assert told == [(2, "warning"), (3, "good"), (4, "warning"), (5, "good"), (6, "good")]
+    assert watch.verdicts[-1]["text"] == (
+        "no collapse, effective rank 30 of at most 64; the bound is 2.00 of at most log N = 4.00"
+    )

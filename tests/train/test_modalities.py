@@ -3,6 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image
@@ -13,7 +14,7 @@ from nearfar.export import ReadingEncoder, TextModel, export
 from nearfar.modalities import Pairs, Texts, modality_of
 from nearfar.train.advice import advise
 from nearfar.train.run import Run, build_method
-from tests.train.runs import QUIET, stop_after, weights
+from tests.train.runs import QUIET, page_of, shown, stop_after, weights
 
 SMALL = {"encoder": "text-micro", "vocabulary": 300, "length": 16, "dim": 16}
 
@@ -60,6 +61,7 @@ def test_a_stopped_run_resumes_to_the_same_weights(
     with monkeypatch.context() as patch:
         stop_after(3, patch)
         assert Run(config, folder, resume=False, console=QUIET).go() is None
+    assert "it is not finished" in page_of(folder)
     resumed = Run(config, folder, resume=True, console=QUIET)
     resumed.go()
     for name, x in weights(whole).items():
@@ -76,7 +78,8 @@ def test_sentences_are_trained_on_evaluated_beside_tf_idf_and_loaded(tmp_path: P
     assert isinstance(model, TextModel)
     h = model.embed_texts(["the cat sleeps at home 1", "two plus three is five 2", "日本語 🙂"])
     assert h.shape == (3, model.num_features) and bool(h.isfinite().all())
-    assert (folder / "report.html").exists()
+    samples = shown(folder, "the cat")
+    assert not samples.sheet.size and not np.isfinite(samples.positive)  # dropout makes the views
 
 
 def test_captioned_images_are_trained_on_evaluated_and_loaded(tmp_path: Path) -> None:
@@ -87,6 +90,8 @@ def test_captioned_images_are_trained_on_evaluated_and_loaded(tmp_path: Path) ->
     for encoder in ("trained", "untrained"):
         assert {(encoder, p) for p in ("knn", "linear", "zero_shot", "captions")} <= protocols
     assert {p for e, p in protocols if e == "raw"} == {"knn", "linear", "captions"}  # by its neighbours
+    samples = shown(folder, "letter")
+    assert samples.sheet.size and bool(samples.crossed) and "of an image and the text of another" in page_of(folder)
     model = nearfar.load(folder)
     assert isinstance(model, ReadingEncoder) and model.logit_scale > 1
     images = torch.randint(0, 256, (2, 3, 40, 40), dtype=torch.uint8)

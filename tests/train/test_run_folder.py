@@ -13,7 +13,7 @@ from nearfar.cli import main
 from nearfar.config import DataConfig
 from nearfar.nn.backbones import backbone
 from nearfar.train.run import Run, build_method
-from tests.train.runs import QUIET, config, stop_after
+from tests.train.runs import QUIET, config, shown, stop_after
 
 
 def photos(folder: Path, count: int, *, classes: int = 2) -> Path:
@@ -45,6 +45,7 @@ def test_what_is_not_held_out_is_not_measured(tmp_path: Path) -> None:
     results = Run(few, tmp_path / "run", resume=False, console=QUIET).go()
     assert results is not None and results.rows == []
     assert results.notes == ["nothing is held out of 40 samples; give other ones with --sources.test"]
+    assert shown(tmp_path / "run", "40 of 40 training samples").labels.max() == 1
 
 
 def test_streamed_data_are_measured_on_held_out_samples_and_other_test_data_are_named(tmp_path: Path) -> None:
@@ -63,7 +64,8 @@ def test_streamed_data_are_measured_on_held_out_samples_and_other_test_data_are_
     assert results is not None and {(row.split, row.n, row.data) for row in results.rows} == {named}
     for protocol in ("knn", "linear"):
         assert len(list((tmp_path / "b" / "evaluation").rglob(f"{protocol}-trained.*"))) == 2  # arrays and picture
-    assert 'class="drawn"' in (tmp_path / "b" / "report.html").read_text()
+    samples = shown(tmp_path / "b", "Confusion: trained")
+    assert samples.data.tolist() == [f"{data}, tested on {test}", "test", "24"] and np.isfinite(samples.positive)
 
 
 def test_a_run_is_not_resumed_on_other_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, train_only: None) -> None:

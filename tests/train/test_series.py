@@ -12,13 +12,14 @@ import nearfar
 from nearfar.cli import main
 from nearfar.config import ProtocolConfig, TrainConfig, build, completed, kind_of
 from nearfar.embeddings import Embeddings
+from nearfar.evaluate.sheet import sheet_side
 from nearfar.export import SeriesModel
 from nearfar.methods import METHODS
 from nearfar.modalities import Series, modality_of, settled
 from nearfar.train.assess import assess
 from nearfar.train.run import Run
 from tests.methods.test_every_method import SMALL
-from tests.train.runs import QUIET, stop_after, weights
+from tests.train.runs import QUIET, shown, stop_after, weights
 
 OF_SERIES = [name for name in METHODS if kind_of("", name, None) in ("image", "series")]
 
@@ -98,6 +99,10 @@ def test_from_a_file_to_embeddings(
     assert {row.n for row in results.rows} == {20}  # the official test part
     assert "three" in (folder / "skipped.txt").read_text() and (folder / "report.html").exists()
     assert results.value("raw", "dtw", "accuracy") == 1.0
+    samples = shown(folder, "up")
+    assert samples.data.tolist() == [str(data), "test", "20"] and sheet_side(samples.sheet.tobytes(), 20) == 48
+    page = (folder / "report.html").read_text()
+    assert ("Contrastive accuracy of each horizon" in page) == (method == "cpc")
 
     model = nearfar.load(folder)
     assert isinstance(model, SeriesModel) and model.modality.config.series.channels == channels
@@ -111,6 +116,7 @@ def test_from_a_file_to_embeddings(
     assert found.value("trained", "knn", "accuracy") == results.value("trained", "knn", "accuracy")
     fresh, _ = assess(str(folder), data=str(data.with_name("Toy_TEST.ts")), protocols=["knn", "dtw"], console=QUIET)
     assert {row.split for row in fresh.rows} == {"held-out"}
+    assert shown(folder, "up").data[1] == "held-out"  # the report shows what was looked at last
     tuned = build(ProtocolConfig, {"finetune": {"epochs": 1}}, "test")
     with_labels, _ = assess(str(folder), protocols=["finetune"], settings=tuned, console=QUIET)
     assert {row.encoder for row in with_labels.rows} >= {"trained", "untrained"}

@@ -9,6 +9,7 @@ import torch
 import nearfar
 from nearfar.cli import main
 from nearfar.config import TrainConfig, build, completed
+from nearfar.evaluate.sheet import sheet_side
 from nearfar.export import SoundModel
 from nearfar.methods import METHODS
 from nearfar.modalities import Sounds, modality_of
@@ -16,7 +17,7 @@ from nearfar.modalities.sounds import over_time
 from nearfar.train.run import Run
 from tests.methods.test_every_method import SMALL
 from tests.sounds import RATE, recordings
-from tests.train.runs import QUIET, stop_after, weights
+from tests.train.runs import QUIET, shown, stop_after, weights
 
 OTHERS = ("clip", "lit", "siglip", "simcse")  # of captions and sentences
 BY_NAME = {"pattern": "{label}_{speaker}_{take}", "held_out": "speaker=cem"}
@@ -98,6 +99,8 @@ def test_a_run_on_files_is_evaluated_loaded_and_reported(tmp_path: Path) -> None
     assert {row.n for row in results.rows} == {12}  # the held-out speaker's
     assert results.value("raw", "knn", "accuracy") == 1.0  # another pitch is another word
     assert (folder / "report.html").is_file() and "broken.wav" in (folder / "skipped.txt").read_text()
+    samples = shown(folder, "0")
+    assert len(samples) == 12 and sheet_side(samples.sheet.tobytes(), 12) == 48
     model = nearfar.load(folder)
     assert isinstance(model, SoundModel) and model.rate == RATE
     files = [tmp_path / "words" / f"0_{speaker}_0.wav" for speaker in ("ann", "cem")]  # of unequal length

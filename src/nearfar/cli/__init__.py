@@ -10,6 +10,7 @@ COMMANDS = {
     "train": "from data to a trained encoder, evaluated, with a report",
     "plan": "micro-batch and accumulation for a memory budget, and what the run will take of it",
     "evaluate": "how good is an encoder, on what, and compared with what?",
+    "report": "the page of a run written anew, or several runs side by side",
     "embed": "every image of a data set as a vector, in a file",
     "search": "the images most like one, with a contact sheet",
     "duplicates": "near-duplicate groups in a file of embeddings",

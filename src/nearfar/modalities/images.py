@@ -4,11 +4,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from nearfar.config import TrainConfig, nearest
 from nearfar.data import Dataset, has_splits, open_data
+from nearfar.evaluate.samples import image_pictures
 from nearfar.methods import VIEWS
 from nearfar.nn.backbones import backbone
 from nearfar.views import PRESETS, ImageView, Preparation, make_views
@@ -110,6 +113,9 @@ class Images:
 
     def card(self) -> dict[str, Any]:
         return self.preparation.card()
+
+    def pictures(self, samples: Tensor, side: int) -> NDArray[np.uint8]:
+        return image_pictures(samples, side)
 
     def show(self, source: Dataset, folder: Path) -> str:
         sample = source.fetch(torch.arange(min(ROWS, len(source))))

@@ -4,6 +4,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from nearfar.data import Dataset
@@ -74,6 +76,10 @@ class Modality(Protocol):
 
     def card(self) -> dict[str, Any]:
         """How to feed the encoder, for the card beside its weights."""
+        ...
+
+    def pictures(self, samples: Tensor, side: int) -> NDArray[np.uint8] | None:
+        """(B, ...) fetched samples to thumbnails (B, s, s, 3), s at most `side`; None where they have no picture."""
         ...
 
     def show(self, source: Dataset, folder: Path) -> str:

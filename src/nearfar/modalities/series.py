@@ -5,7 +5,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from nearfar.config import DataConfig, SeriesConfig, TrainConfig, nearest
@@ -14,7 +16,7 @@ from nearfar.data.series import SeriesDataset
 from nearfar.nn.sequence import sequence_encoder
 from nearfar.views.part import Part
 from nearfar.views.series import SERIES_PRESETS, SeriesPreparation, jittered, make_series_views
-from nearfar.views.series_plot import ROWS, plot_views
+from nearfar.views.series_plot import ROWS, plot_views, series_pictures
 
 VIEWS = {"cpc": "whole"}  # methods that take another preset than "series"
 
@@ -98,6 +100,9 @@ class Series:
 
     def card(self) -> dict[str, Any]:
         return {"modality": "series", "preprocessing": self.preparation.words}
+
+    def pictures(self, samples: Tensor, side: int) -> NDArray[np.uint8]:
+        return series_pictures(self.preparation(samples), side)
 
     def show(self, source: Dataset, folder: Path) -> str:
         sample = self.preparation(source.fetch(torch.arange(min(ROWS, len(source)))))

@@ -5,7 +5,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from nearfar.config import DataConfig, TrainConfig, nearest
@@ -15,7 +17,7 @@ from nearfar.data.sounds import SoundDataset, open_sounds
 from nearfar.nn.audio import AUDIO, audio_encoder
 from nearfar.nn.sequence import PRESETS as SEQUENCE
 from nearfar.nn.sequence import sequence_encoder
-from nearfar.views.grid import ROWS, sound_grid
+from nearfar.views.grid import ROWS, sound_grid, spectrum_pictures
 from nearfar.views.logmel import LogMel
 from nearfar.views.part import Part
 from nearfar.views.sound import SOUND_PRESETS, SoundPreparation, SoundView, jittered, make_sound_views, of_waves
@@ -141,6 +143,9 @@ class Sounds:
 
     def card(self) -> dict[str, Any]:
         return {"modality": "sound", "mean": self.mean, "std": self.std, "preprocessing": self.preparation.words()}
+
+    def pictures(self, samples: Tensor, side: int) -> NDArray[np.uint8]:
+        return np.stack([np.asarray(picture) for picture in spectrum_pictures(self.raw(samples)[:, 0], side)])
 
     def show(self, source: Dataset, folder: Path) -> str:
         assert isinstance(source, SoundDataset)

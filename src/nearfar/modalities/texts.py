@@ -169,6 +169,9 @@ class Texts:
     def card(self) -> dict[str, Any]:
         return {"modality": "text", "preprocessing": "tokens by tokenizer.json, 0 where there is no text"}
 
+    def pictures(self, samples: Tensor, side: int) -> None:
+        """A text is read, not looked at."""
+
     def show(self, source: Dataset, folder: Path) -> str:
         assert self.tokenizer is not None
         file = self.tokenizer.save(folder)

@@ -1,10 +1,10 @@
 """The curves of a run, as data for the page's charts and as a sentence each."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-_POINTS = 1000  # of a line, at most
+_POINTS = 500  # of a line, at most: more than a chart has room for
 
 
 @dataclass(frozen=True)
@@ -15,6 +15,8 @@ class Line:
     x: list[float]
     y: list[float]
     dashed: bool = False  # a limit, not a measurement
+    colour: int | None = None  # of the palette; None: by its place among the measured lines, a limit is gray
+    faint: bool = False  # one of many that are there for their mean
 
 
 @dataclass(frozen=True)
@@ -24,12 +26,16 @@ class Chart:
     title: str
     lines: list[Line]
     along: str = "step"  # what x is
+    up: str = ""  # what y is, where the title does not say it
+    unit: bool = False  # both go from 0 to 1
 
     def sentence(self) -> str:
         """The chart in words, for who does not see it."""
         parts = []
         for line in self.lines:
             first, last = line.y[0], line.y[-1]
+            if line.faint:
+                continue
             if line.dashed or min(line.y) == max(line.y):
                 parts.append(f"{line.name} {last:.4g}")
             else:
@@ -39,8 +45,22 @@ class Chart:
 
     def data(self) -> dict[str, Any]:
         """For the script of the page."""
-        lines = [{"name": line.name, "x": line.x, "y": line.y, "dashed": line.dashed} for line in self.lines]
-        return {"title": self.title, "lines": lines, "along": self.along}
+        return {
+            "kind": "lines",
+            "lines": [
+                {"name": line.name, "x": line.x, "y": line.y, "colour": colour, "dashed": line.dashed}
+                for line, colour in zip(self.lines, self.colours(), strict=True)
+                if not line.faint
+            ],
+        }
+
+    def colours(self) -> list[int | None]:
+        """Of each line the number in the palette: its own, or its place among the measured; None for a limit."""
+        found: list[int | None] = []
+        for line in self.lines:
+            measured = sum(colour is not None for colour in found)
+            found.append(measured if line.colour is None and not line.dashed else line.colour)
+        return found
 
 
 # title, and for each line: key in metrics.jsonl, name, whether it is a limit
@@ -48,7 +68,12 @@ _CHARTS = (
     ("Loss", (("loss", "loss", False), ("ceiling", "log N: nothing learned", True))),
     ("Perplexity of masked words", (("word_perplexity", "perplexity", False),)),
     ("k-NN during training", (("knn", "k-NN accuracy", False),)),
+    ("Loss of held-out samples", (("validation_loss", "InfoNCE at temperature 0.1", False),)),
     ("Effective rank", (("effective_rank", "effective rank", False),)),
+    (
+        "RankMe of held-out samples",
+        (("validation_rank", "RankMe", False), ("validation_rank_limit", "the most it can be", True)),
+    ),
     ("Alignment and uniformity", (("alignment", "alignment", False), ("uniformity", "uniformity", False))),
     ("Mutual information, at least", (("bound", "bound log N - loss", False), ("ceiling", "ceiling log N", True))),
     ("Contrastive accuracy", (("accuracy", "accuracy", False),)),
@@ -58,6 +83,30 @@ _CHARTS = (
     ("Gradient norm", (("gradient_norm", "gradient norm", False),)),
     ("Speed", (("samples_per_second", "samples per second", False),)),
 )
+
+
+def overlaid(runs: dict[str, list[dict[str, Any]]]) -> list[Chart]:
+    """A chart for each metric with a line for each run that has it, in the run's colour; limits are dashed.
+
+    Args:
+        runs: the metrics of each by its name, in the order of their colours.
+    """
+    charts = []
+    for title, wanted in _CHARTS:
+        limits = [(key, name) for key, name, dashed in wanted if dashed]
+        measured = [(key, name) for key, name, dashed in wanted if not dashed]
+        for key, name in measured:
+            lines = []
+            for number, (run, metrics) in enumerate(runs.items()):
+                if (line := _line(metrics, key, run, False)) is None:
+                    continue
+                lines.append(replace(line, colour=number))
+                for limit, words in limits:
+                    if (bound := _line(metrics, limit, f"{run}: {words}", True)) is not None:
+                        lines.append(replace(bound, colour=number))
+            if lines:
+                charts.append(Chart(title if len(measured) == 1 else f"{title}: {name}", lines))
+    return charts
 
 
 def curves(metrics: list[dict[str, Any]]) -> list[Chart]:

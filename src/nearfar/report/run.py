@@ -12,9 +12,12 @@ from numpy.typing import NDArray
 
 from nearfar.evaluate.neighbours import Neighbours
 from nearfar.evaluate.results import Results, Row, curve_name
+from nearfar.evaluate.samples import SAMPLES, Samples
 from nearfar.report.figures import FIGURES
 
 Content = TypeVar("Content")
+CLASSES = ("classes", "support", "precision", "recall", "f1")  # arrays with a value for each class
+DRAWN = ("grid", "roc", "pr", "present", "confusion", "bin_confidence", "bin_accuracy", "bin_count")  # as charts
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,7 @@ class Figure:
     row: Row  # the first of them
     picture: bytes | None  # a PNG
     classes: dict[str, NDArray[Any]]  # names, support, precision, recall and f1 of each class, or nothing
+    curves: dict[str, NDArray[Any]] = field(default_factory=dict)  # what charts are drawn from, as `evaluate` names it
 
 
 @dataclass(frozen=True)
@@ -47,7 +51,8 @@ class Run:
     results: Results | None = None
     figures: list[Figure] = field(default_factory=list)
     views: bytes | None = None  # a PNG
-    neighbours: Neighbours | None = None
+    neighbours: Neighbours | None = None  # of a run that has no samples
+    samples: Samples | None = None
     environment: dict[str, Any] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
 
@@ -64,8 +69,8 @@ class Run:
 
 
 def read_run(folder: Path) -> Run:
-    """Read `config.yaml`, `metrics.jsonl`, `verdicts.json`, `evaluation.json`, `views.png`, `neighbours.npz` and
-    `environment.json` of a run folder.
+    """Read `config.yaml`, `metrics.jsonl`, `verdicts.json`, `evaluation.json`, `views.png`, `report/samples.npz`,
+    `neighbours.npz` and `environment.json` of a run folder.
     """
     problems: list[str] = []
 
@@ -81,10 +86,11 @@ def read_run(folder: Path) -> Run:
 
     results = part("evaluation.json", Results.load, None)
     first = {curve_name(row): row for row in reversed(results.rows if results else [])}
-    figures = [
-        Figure(row, part(f"{FIGURES}/{name}.png", _png, None), part(f"{FIGURES}/{name}.npz", _classes, {}))
-        for name, row in reversed(first.items())
-    ]
+    figures = []
+    for name, row in reversed(first.items()):
+        arrays: dict[str, NDArray[Any]] = part(f"{FIGURES}/{name}.npz", _arrays, {})
+        classes = {key: arrays[key] for key in CLASSES} if arrays.keys() >= set(CLASSES) else {}
+        figures.append(Figure(row, part(f"{FIGURES}/{name}.png", _png, None), classes, arrays))
     return Run(
         name=folder.resolve().name,
         config_text=part("config.yaml", _text, ""),
@@ -92,9 +98,10 @@ def read_run(folder: Path) -> Run:
         metrics=part("metrics.jsonl", _metrics, []),
         verdicts=part("verdicts.json", _verdicts, []),
         results=results,
-        figures=[figure for figure in figures if figure.picture or figure.classes],
+        figures=[figure for figure in figures if figure.picture or figure.curves],
         views=part("views.png", _png, None),
         neighbours=part("neighbours.npz", Neighbours.load, None),
+        samples=part(SAMPLES, Samples.load, None),
         environment=part("environment.json", _object, {}),
         problems=problems,
     )
@@ -135,14 +142,19 @@ def _object(path: Path) -> dict[str, Any]:
     return content
 
 
-def _classes(path: Path) -> dict[str, NDArray[Any]]:
-    names = ("classes", "support", "precision", "recall", "f1")
-    with np.load(path, allow_pickle=False) as arrays:
-        if not set(names) <= set(arrays.files):
-            return {}
-        found = {name: arrays[name] for name in names}
-    if len({array.shape for array in found.values()}) != 1 or found["classes"].ndim != 1:
+def _arrays(path: Path) -> dict[str, NDArray[Any]]:
+    """What the page draws of the arrays behind a number, as far as it fits together."""
+    with np.load(path, allow_pickle=False) as content:
+        found = {name: content[name] for name in (*CLASSES, *DRAWN) if name in content.files}
+    classes = [found[name] for name in CLASSES if name in found]
+    if len(classes) == len(CLASSES) and (len({x.shape for x in classes}) != 1 or classes[0].ndim != 1):
         raise ValueError("expected a value for each class")
+    confusion = found.get("confusion")
+    if confusion is not None and (confusion.ndim != 2 or confusion.shape[0] != confusion.shape[1]):
+        raise ValueError("expected as many rows as columns")
+    for name in ("roc", "pr"):
+        if name in found and found[name].shape != (len(found[name]), len(found.get("grid", ()))):
+            raise ValueError("expected a value at each place of the grid")
     return found
 
 

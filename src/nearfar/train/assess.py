@@ -8,12 +8,13 @@ from pathlib import Path
 from rich.console import Console
 
 from nearfar.config import DataConfig, ProtocolConfig, ReadConfig, build
-from nearfar.data import decoding_size
+from nearfar.data import Dataset, decoding_size
 from nearfar.data.boxes import find_boxes
 from nearfar.evaluate import PROTOCOLS, Results, calibrated, evaluate
 from nearfar.evaluate.embeddings import Encoder as AnyEncoder
 from nearfar.evaluate.embeddings import Prepare
 from nearfar.evaluate.parts import BoxedParts, Parts, named, open_boxed_parts, open_parts
+from nearfar.evaluate.samples import Pictures, image_pictures
 from nearfar.export.card import read_card
 from nearfar.export.model import CARD, load
 from nearfar.export.towers import PREFIXES
@@ -21,6 +22,7 @@ from nearfar.train.assess_samples import assess_samples
 from nearfar.train.assess_texts import assess_texts
 from nearfar.train.encoders import open_encoder, untrained
 from nearfar.train.kept import earlier, keep, results_folder, show
+from nearfar.train.looked import look, looked_at
 from nearfar.train.run import SUPERVISED, find_device
 from nearfar.views import Preparation
 
@@ -90,6 +92,7 @@ def assess(
             batch_size=batch_size,
             console=console,
             finished=watch.finished,
+            seen=watch.seen,
         )
         keep(results, folder, watch.tell)
         show(results, folder)
@@ -143,6 +146,8 @@ def assess(
             show(watch.last, folder)
         raise
     keep(results, folder, watch.tell)
+    if not isinstance(parts, BoxedParts) and "trained" in encoders:
+        watch.seen(encoders["trained"], parts.test, prepares["trained"], image_pictures, name, parts.split)
     show(results, folder)
     return results, folder
 
@@ -170,6 +175,26 @@ class _Watch:
         keep(results, self.folder, self.tell)
         if not self.console.is_terminal:
             self.tell(f"{what}: done after {time.perf_counter() - self.start:.0f} s")
+
+    def seen(
+        self, encoder: AnyEncoder, test: Dataset, prepare: Prepare, pictures: Pictures, data: str, split: str
+    ) -> None:
+        """Let the report of a run show single samples of what it was evaluated on."""
+        if not (self.folder / CARD).exists() or looked_at(self.folder, data, split):
+            return
+        problem = look(
+            self.folder,
+            encoder,
+            test,
+            prepare=prepare,
+            pictures=pictures,
+            data=data,
+            split=split,
+            seed=0,
+            ids=test.groups,
+        )
+        if problem is not None:
+            self.tell(problem)
 
     def tell(self, line: str) -> None:
         self.console.print(line, soft_wrap=True, markup=False, highlight=False)

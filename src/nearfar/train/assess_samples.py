@@ -32,6 +32,7 @@ def assess_samples(
     batch_size: int,
     console: Console,
     finished: Callable[[str, Results], None],
+    seen: Callable[..., None],
 ) -> Results:
     """Measure an encoder beside its raw samples and its untrained self; arguments as `assess` has them."""
     config = model.modality.config
@@ -52,7 +53,7 @@ def assess_samples(
     fresh = untrained(spec, device=next(model.parameters()).device)
     if fresh is not None:
         encoders["untrained"] = calibrated(fresh, parts.train, model.prepare)
-    return evaluate(
+    results = evaluate(
         encoders,
         parts.train,
         parts.test,
@@ -71,6 +72,8 @@ def assess_samples(
         origins={"trained": spec, "untrained": f"{spec}, as it was first drawn", "raw": modality.raw_is},
         finished=finished,
     )
+    seen(model, parts.test, model.prepare, modality.pictures, named(data, test), parts.split)
+    return results
 
 
 _NONE = ReadConfig()  # what is read where nothing is said

@@ -32,6 +32,7 @@ def assess_texts(
     batch_size: int,
     console: Console,
     finished: Callable[[str, Results], None],
+    seen: Callable[..., None],
 ) -> Results:
     """Measure a text encoder beside tf-idf and its untrained self; arguments as `assess` has them."""
     if data is None:
@@ -42,9 +43,10 @@ def assess_texts(
     fresh = untrained(spec, device=next(model.parameters()).device)
     if fresh is not None:
         encoders["untrained"] = fresh.eval()
-    return evaluate(
+    parts = [Tokens(part, model.tokenizer.encode(part.texts).to(torch.int32)) for part in (train, tested)]
+    results = evaluate(
         encoders,
-        *(Tokens(part, model.tokenizer.encode(part.texts).to(torch.int32)) for part in (train, tested)),
+        *parts,
         prepare=as_they_are,
         protocols=protocols,
         seed=seed,
@@ -62,6 +64,8 @@ def assess_texts(
         },
         finished=finished,
     )
+    seen(model, parts[1], as_they_are, lambda samples, side: None, named(data, test), split)
+    return results
 
 
 def open_text_parts(

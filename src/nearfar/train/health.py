@@ -150,6 +150,19 @@ def judge(found: dict[str, float | list[float]], step: int, total: int) -> list[
     return said
 
 
+def well(found: dict[str, float | list[float]]) -> Verdict:
+    """What is said when nothing is wrong."""
+
+    def value(name: str) -> float:
+        x = found.get(name)
+        return x if isinstance(x, float) else math.nan
+
+    words = f"no collapse, effective rank {value('effective_rank'):.3g} of at most {value('rank_limit'):.0f}"
+    if "ceiling" in found:
+        words += f"; the bound is {value('bound'):.2f} of at most log N = {value('ceiling'):.2f}"
+    return Verdict("good", "well", words)
+
+
 def not_finite(step: int, checkpoint: str) -> str:
     """What is said when the loss is NaN or infinite."""
     return (

@@ -25,18 +25,19 @@ from nearfar.config import TrainConfig, nearest
 from nearfar.data import Dataset, Loader, fingerprint, has_splits
 from nearfar.data.cache import replacing
 from nearfar.data.groups import held_out
-from nearfar.evaluate import Results, calibrated, embed, evaluate, find_neighbours
+from nearfar.evaluate import Results, calibrated, evaluate
 from nearfar.evaluate.parts import named
 from nearfar.export.card import read_card
 from nearfar.export.model import CARD, save_model, with_card
 from nearfar.methods import METHODS, Method
-from nearfar.modalities import Images, modality_of, settled
+from nearfar.modalities import modality_of, settled
 from nearfar.report import write_report
 from nearfar.report.figures import FIGURES, draw_curves
 from nearfar.scale.processes import check_ring
 from nearfar.train import checkpoint
 from nearfar.train.advice import advise
 from nearfar.train.health import Verdict
+from nearfar.train.looked import look, two_views
 from nearfar.train.module import NotFiniteError, Pretraining, Steps
 from nearfar.train.processes import as_launched, is_first, part_ways, strategy
 from nearfar.train.readout import Readout
@@ -147,9 +148,14 @@ class Run:
         (self.folder / "environment.json").write_text(json.dumps(environment(self.device), indent=1))
         self._list_skipped()
         self._tell(self.modality.show(self.train, self.folder))
-        finished = self._fit()
+        try:
+            finished = self._fit()
+        except NotFiniteError:
+            self._report()
+            raise
         self._list_skipped()  # streamed files show only when they are read that they cannot be
         if not finished:
+            self._report()
             return None
         save_model(
             self.method.encoder,
@@ -160,9 +166,15 @@ class Run:
             data={"fingerprint": self.fingerprint, "samples": len(self.train)},
         )
         results = self._evaluate()
-        report = write_report(self.folder)
-        self._tell(f"report: {report}")
+        self._report()
         return results
+
+    def _report(self) -> None:
+        """Write the page; where it cannot be written, as on a full disk, that costs nothing else."""
+        try:
+            self._tell(f"report: {write_report(self.folder)}")
+        except OSError as error:
+            self._tell(f"no report was written ({error}); once that is mended: nearfar report {self.folder}")
 
     def _fit(self) -> bool:
         """Returns whether the run came to its end."""
@@ -257,9 +269,10 @@ class Run:
         card = read_card(self.folder / CARD)
         encoder = with_card(self.method.encoder.to(self.device), card, self.folder).eval()
         start = time.perf_counter()
+        name = named(self.config.data, self.config.sources.test if self.test is not None else None)
         if test is None:
             few = f"nothing is held out of {len(self.train):,} samples; give other ones with --sources.test"
-            results, test = Results([], [few]), self.train
+            results, test, split = Results([], [few]), self.train, "training"
         else:
             fresh = with_card(build_method(self.config, len(self.train), untrained=True).encoder, card, self.folder)
             encoders: dict[str, Callable[[Tensor], Tensor]] = {
@@ -276,7 +289,7 @@ class Run:
                 raw=self.modality.raw,
                 protocols=self.modality.protocols,
                 seed=self.config.seed,
-                data=named(self.config.data, self.config.sources.test if self.test is not None else None),
+                data=name,
                 split=split,
             )
         results.save(self.folder / "evaluation.json")
@@ -288,9 +301,20 @@ class Run:
             self.console.print(f"evaluated in {time.perf_counter() - start:.0f} s on {len(test):,} {split} samples")
         else:
             self._tell("not evaluated: " + "; ".join(results.notes))
-        if isinstance(self.modality, Images):  # what can be shown as pictures
-            h = embed(encoder, test, prepare=prepare)
-            find_neighbours(h, test, seed=self.config.seed).save(self.folder / "neighbours.npz")
+        problem = look(
+            self.folder,
+            encoder,
+            test,
+            prepare=prepare,
+            pictures=self.modality.pictures,
+            ids=self.modality.ids(test),
+            positives=two_views(self.method, self.modality, test),
+            data=name,
+            split=split,
+            seed=self.config.seed,
+        )
+        if problem is not None:
+            self._tell(problem)
         return results
 
     def _tell(self, line: str) -> None:

@@ -19,7 +19,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from nearfar.data.cache import replacing
 from nearfar.nn.share import most_of_all
 from nearfar.train import checkpoint
-from nearfar.train.health import Verdict, judge, measure
+from nearfar.train.health import Verdict, judge, measure, well
 from nearfar.train.module import Pretraining
 from nearfar.train.processes import is_first
 from nearfar.train.readout import Readout
@@ -41,6 +41,7 @@ class Watch(lightning.Callback):
         self.best: float | None = None
         self.verdicts: list[dict[str, Any]] = []
         self._said: dict[str, str] = {}
+        self._wrong: set[str] = set()  # the rules that have warned since all was well
         self._bar = Progress(
             TextColumn("[bold]training"),
             BarColumn(),
@@ -149,13 +150,26 @@ class Watch(lightning.Callback):
         if knn and self.readout is not None:
             found |= self.readout.measure(module.method)
             self._keep_best(module, found)
-        for verdict in judge(found, module.done, module.total):
+        verdicts = judge(found, module.done, module.total)
+        for verdict in verdicts:
             self.say(verdict, module.done)
+        self._say_if_well(found, verdicts, module)
         line = {"step": module.done} | {name: _plain(value) for name, value in found.items()}
         with (self.folder / "metrics.jsonl").open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
         for logger in module.trainer.loggers:
             logger.log_metrics({k: v for k, v in found.items() if isinstance(v, float)}, step=module.done)
+
+    def _say_if_well(self, found: dict[str, float | list[float]], verdicts: list[Verdict], module: Pretraining) -> None:
+        """Once a warning is over, and at the end of a run that is well."""
+        wrong = {verdict.name for verdict in verdicts if verdict.level in ("warning", "error")}
+        if wrong:
+            self._wrong |= wrong
+        elif self._wrong or module.done == module.total:
+            for name in (*self._wrong, "well"):  # so that they are told again
+                self._said.pop(name, None)
+            self._wrong = set()
+            self.say(well(found), module.done)
 
     def _keep_best(self, module: Pretraining, found: dict[str, float | list[float]]) -> None:
         score = Readout.score(found)
