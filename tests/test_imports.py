@@ -25,6 +25,7 @@ MAY_IMPORT = {
     "export": {"nn", "data", "views", "modalities", "config", "evaluate"},
     "embeddings": {"losses", "data", "export", "views"},
     "doctor": {"data", "embeddings"},
+    "explore": {"losses", "data", "embeddings", "evaluate", "export", "views"},
     "lab": {"losses", "nn", "methods", "evaluate"},
     "modalities": {"nn", "methods", "data", "views", "evaluate", "config"},
     "train": {

@@ -14,6 +14,7 @@ COMMANDS = {
     "embed": "every image of a data set as a vector, in a file",
     "search": "the images most like one, with a contact sheet",
     "duplicates": "near-duplicate groups in a file of embeddings",
+    "explore": "a web page of a run: map, search, neighbours, duplicates, and the run as it trains",
     "doctor": "duplicates, broken files, sizes, balance and leaks of a data set, before a run",
     "shard": "images as WebDataset's tar files, for data beyond one disk",
     "export": "the encoder for other programs: ONNX, torch, timm, Hugging Face",

@@ -12,15 +12,20 @@ PIXEL_LIMIT = 178_956_970  # where Pillow itself cries decompression bomb
 VERSION = 1  # part of every cache key; raise it when the same file comes out with other pixels
 
 
-def decode(file: Path | BinaryIO, size: int, *, pixel_limit: int = PIXEL_LIMIT) -> NDArray[np.uint8]:
+def decode(
+    file: Path | BinaryIO, size: int, *, pixel_limit: int = PIXEL_LIMIT, formats: tuple[str, ...] | None = None
+) -> NDArray[np.uint8]:
     """The file's (first) picture as (size, size, 3), upright; short side to `size`, then the middle.
+
+    Args:
+        formats: Pillow's names of those that may be read; None: all that it knows.
 
     Raises:
         OSError, ValueError and whatever else Pillow raises: `why` turns it into a line.
     """
     if isinstance(file, Path) and file.exists() and not file.is_file():
         raise ValueError("a folder, a device or a pipe, expected a file")  # a pipe would be waited for without end
-    with Image.open(file) as image:
+    with Image.open(file, formats=formats) as image:
         width, height = image.size
         if width * height > pixel_limit:
             raise ValueError(f"{width}×{height} pixels are more than the limit of {pixel_limit:,}")

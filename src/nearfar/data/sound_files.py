@@ -1,7 +1,7 @@
 """Any sound file as numbers at one rate and in one channel, or a line that says why not."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,25 +19,30 @@ CHANNELS = 64
 RATES = (100, 384_000)  # values a second; from another rate a filter of any size, or any number of values, would follow
 
 
-def decode_sound(path: Path, rate: int) -> Wave:
+def decode_sound(file: Path | BinaryIO, rate: int, *, seconds: float | None = None) -> Wave:
     """The file as (T,) int16: the mean of its channels, at `rate`.
+
+    Args:
+        file: a path, or the bytes of a file that can be read from its start.
+        rate: values a second of the result.
+        seconds: a longer sound is refused before it is decoded; None: whatever `LONGEST` allows.
 
     Raises:
         ModuleNotFoundError: where soundfile is not installed.
         OSError, ValueError and what soundfile raises: `why` turns it into a line.
     """
     soundfile = reader()
-    if path.stat().st_size == 0:
-        raise ValueError("the file is empty")
-    _check_whole(path)
-    with soundfile.SoundFile(str(path)) as file:
-        stated = file.frames
-        if file.channels > CHANNELS or stated * file.channels > LONGEST:
-            raise ValueError(f"{stated:,} values in {file.channels} channels are more than the limit")
-        found = int(file.samplerate)
+    _check_whole(file)
+    with soundfile.SoundFile(str(file) if isinstance(file, Path) else file) as sound:
+        stated = sound.frames
+        if sound.channels > CHANNELS or stated * sound.channels > LONGEST:
+            raise ValueError(f"{stated:,} values in {sound.channels} channels are more than the limit")
+        found = int(sound.samplerate)
         if not RATES[0] <= found <= RATES[1] or stated * rate > LONGEST * found:
             raise ValueError(f"{stated:,} values at {found:,} a second are no sound, or more than the limit")
-        x = file.read(dtype="float32", always_2d=True)  # (T, channels)
+        if seconds is not None and stated > seconds * found:
+            raise ValueError(f"it is {stated / found:,.0f} seconds long, more than the limit of {seconds:g}")
+        x = sound.read(dtype="float32", always_2d=True)  # (T, channels)
     if not len(x):
         raise ValueError("it has no values: its length is 0")
     if 0 < stated < 1 << 62 and len(x) < stated:
@@ -65,15 +70,25 @@ def is_clipped(x: NDArray[np.float32]) -> np.bool_:
     return np.any(together)
 
 
-def _check_whole(path: Path) -> None:
+def _check_whole(file: Path | BinaryIO) -> None:
     """A RIFF file says how long it is; libsndfile reads what is there of a shorter one and says nothing."""
-    with path.open("rb") as file:
-        head = file.read(8)
+    if isinstance(file, Path):
+        if file.stat().st_size == 0:  # of a pipe, too, which would be waited for without end
+            raise ValueError("the file is empty")
+        with file.open("rb") as opened:
+            return _check_whole(opened)
+    there = file.seek(0, 2)
+    file.seek(0)
+    head = file.read(8)
+    file.seek(0)
+    if there == 0:
+        raise ValueError("the file is empty")
     if head[:4] == b"RIFF" and len(head) == 8:
         stated = int.from_bytes(head[4:], "little")
         # Writers that do not know the length beforehand leave 0 or the greatest number.
-        if stated not in (0, 0xFFFFFFFF) and stated + 8 > path.stat().st_size + 1:
-            raise ValueError(f"it is cut off: {path.stat().st_size:,} of {stated + 8:,} bytes are there")
+        if stated not in (0, 0xFFFFFFFF) and stated + 8 > there + 1:
+            raise ValueError(f"it is cut off: {there:,} of {stated + 8:,} bytes are there")
+    return None
 
 
 def reader() -> Any:

@@ -1,0 +1,222 @@
+// The page: what was asked goes to the API, what comes back into the map and the lists.
+
+import { listed, make, thumbnail } from "./lists.js";
+import { Live } from "./live.js";
+import { colourOf, PointMap } from "./map.js";
+
+const at = (id) => document.getElementById(id);
+const page = { runs: [], limits: {}, run: 0, labels: [], selection: [], label: "" };
+const LISTED = 60; // of a selection
+let turn = 0; // of the newest question: answers to older ones are dropped
+
+function say(text, wrong = false) { at("status").textContent = text; at("status").classList.toggle("wrong", wrong); }
+
+async function ask(path, options) {
+  const answer = await fetch(path, options);
+  if (answer.ok) return answer;
+  const detail = (await answer.json().catch(() => ({}))).detail;
+  throw new Error(detail ?? `the server answered ${answer.status}`);
+}
+const json = async (path, options) => (await ask(path, options)).json();
+
+async function guarded(work) {
+  try { await work(); } catch (error) { say(error.message, true); }
+}
+
+const info = () => page.runs[page.run];
+const shownRuns = (able) => page.runs.filter((run) => !run.training && able(run)).map((run) => run.run);
+const count = () => Math.min(200, Math.max(1, Math.round(Number(at("k").value)) || 20));
+const asked = (run) => {
+  const parameters = new URLSearchParams({ run, k: count() });
+  if (page.label && run === page.run) parameters.set("label", page.label);
+  return parameters;
+};
+
+// Nearest
+
+async function show(words, picture, question, able = () => true) {
+  const mine = ++turn;
+  say("searching");
+  await guarded(async () => {
+    const answers = await Promise.allSettled(shownRuns(able).map(async (run) => [run, (await question(run)).results]));
+    if (mine !== turn) return;
+    const found = answers.filter((each) => each.status === "fulfilled").map((each) => each.value);
+    if (!found.length) throw answers[0].reason;
+    const names = found.map(([, hits]) => new Set(hits.map((hit) => hit.name)));
+    const both = found.length > 1 ? new Set([...names[0]].filter((name) => names.every((each) => each.has(name)))) : null;
+    at("query").replaceChildren(...(picture ? [make("img", { src: picture, alt: "the query" })] : []), make("span", { textContent: words }));
+    const failed = answers.filter((each) => each.status === "rejected").map((each) => make("p", { className: "quiet", textContent: each.reason.message }));
+    at("found").replaceChildren(...found.map(([run, hits]) => make("div", {}, [
+      ...(page.runs.length > 1 ? [make("h3", { textContent: page.runs[run].name })] : []),
+      make("ol", { className: "hits" }, listed(hits, { run, sounds: page.runs[run].kind === "sound", both, pick: neighbours }))])), ...failed);
+    const own = found.find(([run]) => run === page.run);
+    map.mark(own ? own[1].map((hit) => hit.row) : [], page.own);
+    say(both ? `${both.size} of ${found[0][1].length} are in both` : `${found[0][1].length} found`);
+  });
+}
+
+function neighbours(run, row) {
+  page.own = run === page.run ? row : -1;
+  return show(`neighbours of sample ${row}`, thumbnail(run, row), (within) => {
+    const parameters = asked(within);
+    parameters.set("run", run); parameters.set("row", row); parameters.set("within", within);
+    return json(`/api/neighbours?${parameters}`);
+  });
+}
+
+function byText(text) {
+  page.own = -1;
+  const body = JSON.stringify({ text });
+  return show(`“${text}”`, null, (run) => json(`/api/search?${asked(run)}`, { method: "POST", body, headers: { "Content-Type": "application/json" } }), (run) => run.texts);
+}
+
+let preview = null;
+function byFile(file) {
+  if (file.size > page.limits.upload) return say(`${file.name} has more than ${Math.floor(page.limits.upload / 2 ** 20)} MB`, true);
+  if (preview) URL.revokeObjectURL(preview);
+  preview = info().uploads === "image" ? URL.createObjectURL(file) : null;
+  page.own = -1;
+  const kind = file.type || "application/octet-stream";
+  return show(file.name, preview, (run) => json(`/api/search?${asked(run)}`, { method: "POST", body: file, headers: { "Content-Type": kind } }), (run) => run.uploads === info().uploads);
+}
+
+// Selection
+
+function select(rows) {
+  page.selection = rows;
+  map.select(rows);
+  at("selected").textContent = rows.length ? `${rows.length.toLocaleString("en")} of ${info().rows.toLocaleString("en")} samples${rows.length > LISTED ? `, the first ${LISTED} below` : ""}` : "nothing is selected";
+  at("export").disabled = at("clear").disabled = !rows.length;
+  at("selected-list").replaceChildren();
+  if (!rows.length) return;
+  const run = page.run, few = rows.slice(0, LISTED);
+  guarded(async () => {
+    const { samples } = await json(`/api/samples?run=${run}&${few.map((row) => `row=${row}`).join("&")}`);
+    if (page.selection === rows) at("selected-list").replaceChildren(...listed(samples, { run, sounds: info().kind === "sound", pick: neighbours }));
+  });
+}
+
+function save() {
+  return guarded(async () => {
+    const options = { method: "POST", body: JSON.stringify({ rows: page.selection }), headers: { "Content-Type": "application/json" } };
+    const url = URL.createObjectURL(await (await ask(`/api/export?run=${page.run}`, options)).blob());
+    make("a", { href: url, download: `${info().name}-selection.csv` }).click();
+    setTimeout(() => URL.revokeObjectURL(url), 10000);
+    say(`${page.selection.length.toLocaleString("en")} rows exported`);
+  });
+}
+
+// Labels
+
+function filter(name) {
+  page.label = name;
+  at("label").value = name;
+  for (const button of at("legend").children) button.setAttribute("aria-pressed", String(button.dataset.name === name));
+  const number = page.labels.findIndex((label) => label.name === name);
+  map.filter(name ? number : -2);
+  say(name ? `${page.labels[number].rows.toLocaleString("en")} samples of ${name}` : "");
+}
+
+function paintLegend() {
+  const dark = map.dark.matches;
+  at("legend").replaceChildren(...page.labels.slice(0, 60).map((label, number) => {
+    const dot = make("i"); dot.style.background = colourOf(number, dark);
+    const button = make("button", { type: "button" }, [dot, label.name]);
+    button.dataset.name = label.name; button.setAttribute("aria-pressed", String(page.label === label.name));
+    button.addEventListener("click", () => filter(page.label === label.name ? "" : label.name));
+    return button;
+  }));
+}
+
+// Duplicates
+
+async function hunt() {
+  const run = page.run;
+  await guarded(async () => {
+    at("duplicates").disabled = true;
+    let told = await json(`/api/duplicates?run=${run}`, { method: "POST", body: "{}", headers: { "Content-Type": "application/json" } });
+    while (told.state === "running") {
+      at("duplicates-progress").hidden = false; at("duplicates-progress").max = told.total; at("duplicates-progress").value = told.done;
+      await new Promise((resolve) => setTimeout(resolve, 400));
+      told = await json(`/api/duplicates?run=${run}`);
+    }
+    if (told.state === "failed") throw new Error(told.detail);
+    at("duplicates-said").textContent = `${told.count.toLocaleString("en")} groups of near-duplicates, from a cosine of ${told.threshold.toFixed(4)} on`;
+    at("duplicates-found").replaceChildren(...told.groups.slice(0, 30).map((group) => make("div", { className: "group" }, [
+      make("p", { className: "quiet", textContent: `${group.rows} samples` }),
+      make("ol", { className: "hits" }, listed(group.samples, { run, sounds: page.runs[run].kind === "sound", pick: neighbours }))])));
+  });
+  at("duplicates").disabled = false; at("duplicates-progress").hidden = true;
+}
+
+// Runs
+
+async function open(number) {
+  delete document.body.dataset.run; // said again when all is there
+  turn++;
+  page.run = number; page.own = -1; page.label = "";
+  const run = info();
+  at("by-text").hidden = !run.texts; at("by-file").hidden = !run.uploads;
+  at("file-label").textContent = run.uploads === "sound" ? "By sound" : "By picture";
+  at("file").accept = run.uploads === "sound" ? "audio/*" : "image/*";
+  for (const id of ["map-section", "search", "results", "selection", "duplicates-section"]) at(id).hidden = run.training;
+  at("about").textContent = run.training ? `${run.name}: in training` : `${run.name}: ${run.rows.toLocaleString("en")} samples of ${run.data ?? "unknown data"}, vectors of ${run.dim}`;
+  live.show(run.live ? number : null, run.training);
+  if (run.training) { document.body.dataset.run = number; return; }
+  const [table, { labels }] = await Promise.all([ask(`/api/map?run=${number}`).then((answer) => answer.arrayBuffer()), json(`/api/labels?run=${number}`)]);
+  if (page.run !== number) return; // another was chosen meanwhile
+  page.labels = labels;
+  at("label-choice").hidden = !labels.length;
+  at("label").replaceChildren(make("option", { value: "", textContent: "all labels" }), ...labels.map((label) => make("option", { value: label.name, textContent: `${label.name} (${label.rows})` })));
+  map.load(new Float32Array(table));
+  select([]); filter(""); paintLegend();
+  document.body.dataset.run = number;
+}
+
+const map = new PointMap(at("points"), at("marks"), {
+  pick: (row) => neighbours(page.run, row),
+  select,
+  hover(row, x, y) {
+    const box = at("hover");
+    box.hidden = row < 0;
+    if (row < 0) return;
+    at("hover-picture").src = thumbnail(page.run, row);
+    at("hover-label").textContent = page.labels[map.table[3 * row + 2]]?.name ?? `sample ${row}`;
+    box.style.left = `${Math.min(x + 14, map.width - 120)}px`; box.style.top = `${Math.min(y + 14, map.height - 130)}px`;
+  },
+});
+const live = new Live(at("live"), { state: at("live-state"), charts: at("live-charts"), verdicts: at("live-verdicts") });
+at("no-map").hidden = Boolean(map.gl);
+map.dark.addEventListener("change", paintLegend);
+window.nearfarMap = map; // for measuring frames
+
+at("lasso").addEventListener("click", () => {
+  const on = at("lasso").getAttribute("aria-pressed") !== "true";
+  at("lasso").setAttribute("aria-pressed", String(on)); map.lasso(on);
+});
+at("select-view").addEventListener("click", () => map.selectView());
+at("zoom-in").addEventListener("click", () => map.zoomBy(1.4));
+at("zoom-out").addEventListener("click", () => map.zoomBy(1 / 1.4));
+at("whole").addEventListener("click", () => map.whole());
+at("export").addEventListener("click", save);
+at("clear").addEventListener("click", () => select([]));
+at("label").addEventListener("change", () => filter(at("label").value));
+at("duplicates").addEventListener("click", hunt);
+at("run").addEventListener("change", () => guarded(() => open(Number(at("run").value))));
+at("search").addEventListener("submit", (event) => { event.preventDefault(); const text = at("text").value.trim(); if (text) byText(text); });
+at("file").addEventListener("change", () => { if (at("file").files.length) byFile(at("file").files[0]); });
+document.addEventListener("dragover", (event) => { event.preventDefault(); document.body.classList.add("dropping"); });
+document.addEventListener("dragleave", (event) => { if (!event.relatedTarget) document.body.classList.remove("dropping"); });
+document.addEventListener("drop", (event) => {
+  event.preventDefault(); document.body.classList.remove("dropping");
+  const file = event.dataTransfer?.files[0];
+  if (file && info().uploads) byFile(file);
+});
+
+guarded(async () => {
+  const told = await json("/api/runs");
+  page.runs = told.runs; page.limits = told.limits;
+  at("run-choice").hidden = page.runs.length < 2;
+  at("run").replaceChildren(...page.runs.map((run) => make("option", { value: run.run, textContent: run.name })));
+  await open(0);
+});

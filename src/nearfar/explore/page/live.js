@@ -1,0 +1,60 @@
+// A run as it trains: a small chart for each number of its log, and what its health watch says.
+
+import { make } from "./lists.js";
+
+const SHOWN = { loss: "loss", knn: "k-NN accuracy", validation_loss: "validation loss", effective_rank: "effective rank",
+  positive_similarity: "similarity of positives", accuracy: "twins found", lr: "learning rate", samples_per_second: "samples a second" };
+const MOST = 400; // points of a curve
+
+export class Live {
+  constructor(details, { state, charts, verdicts }) {
+    this.details = details; this.state = state; this.charts = charts; this.verdicts = verdicts; this.source = null;
+    details.addEventListener("toggle", () => (details.open ? this.open() : this.close()));
+  }
+  show(run, training) {
+    this.close(); this.run = run; this.details.hidden = run === null;
+    if (run !== null && (training || this.details.open)) { this.details.open = true; this.open(); }
+  }
+  open() {
+    if (this.source || this.run === null) return;
+    this.begin();
+    this.source = new EventSource(`/api/live?run=${this.run}`);
+    const on = (name, act) => this.source.addEventListener(name, (event) => act(JSON.parse(event.data)));
+    this.source.addEventListener("open", () => this.begin()); // after a break all is told again
+    on("reset", () => this.begin());
+    on("metrics", (line) => { this.lines.push(line); this.later(); });
+    on("verdicts", (list) => this.tell(list));
+    on("state", ({ finished }) => { this.finished = finished; this.later(); });
+  }
+  close() { if (this.source) { this.source.close(); this.source = null; } }
+  begin() { this.lines = []; this.finished = false; this.charts.replaceChildren(); this.verdicts.replaceChildren(); this.later(); }
+  later() { if (!this.due) { this.due = true; requestAnimationFrame(() => { this.due = false; this.paint(); }); } }
+
+  paint() {
+    const last = this.lines[this.lines.length - 1];
+    this.state.textContent = last ? `step ${last.step}${this.finished ? ", finished" : ", in training"}` : "nothing is logged yet";
+    const charts = [];
+    for (const [key, words] of Object.entries(SHOWN)) {
+      const all = this.lines.filter((line) => key in line);
+      if (!all.length) continue;
+      const stride = Math.ceil(all.length / MOST), some = all.filter((_, i) => i % stride === 0 || i === all.length - 1);
+      const xs = some.map((line) => line.step), ys = some.map((line) => line[key]);
+      const [left, right, low, high] = [Math.min(...xs), Math.max(...xs), Math.min(...ys), Math.max(...ys)];
+      const at = (x, y) => `${(100 * (x - left)) / (right - left || 1)},${38 - (36 * (y - low)) / (high - low || 1)}`;
+      const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+      const line = document.createElementNS("http://www.w3.org/2000/svg", "polyline");
+      svg.setAttribute("viewBox", "0 0 100 40"); svg.setAttribute("preserveAspectRatio", "none"); svg.setAttribute("role", "img");
+      svg.setAttribute("aria-label", `${words}, from ${short(ys[0])} to ${short(ys[ys.length - 1])}`);
+      line.setAttribute("points", xs.map((x, i) => at(x, ys[i])).join(" "));
+      svg.append(line);
+      charts.push(make("figure", {}, [svg, make("figcaption", { textContent: `${words}: ${short(ys[ys.length - 1])}` })]));
+    }
+    this.charts.replaceChildren(...charts);
+  }
+  tell(list) {
+    this.verdicts.replaceChildren(...list.map((v) => make("li", {}, [
+      make("span", { className: `level ${["good", "warning", "error"].includes(v.level) ? v.level : ""}`, textContent: v.level }), ` step ${v.step}: ${v.text}`])));
+  }
+}
+
+function short(v) { return Math.abs(v) >= 100 ? v.toFixed(0) : Number(v.toPrecision(3)).toString(); }

@@ -1,0 +1,243 @@
+"""The page in a real browser: search, lasso, export, filter, live view, by pointer and by keyboard, on two widths.
+
+Screenshots are kept in the folder that NEARFAR_ARTEFACTS names, where it is set.
+"""
+
+import csv
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from nearfar.explore.serve import guarded
+from nearfar.explore.space import Run, Space
+from tests.explore.place import colours, log_line, serving
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: make setup")
+axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-core is not installed: make setup")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here; on Debian: apt-get install chromium")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with playwright.sync_playwright() as driver:
+        chromium = driver.chromium.launch(
+            executable_path=CHROMIUM,
+            args=[
+                *("--no-sandbox", "--disable-background-networking", "--disable-component-update"),
+                *("--enable-unsafe-swiftshader", "--ignore-gpu-blocklist"),  # WebGL without a graphics card
+            ],
+        )
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return colours(tmp_path_factory.mktemp("explore"))
+
+
+@pytest.fixture(scope="module")
+def address(run: Run) -> Iterator[str]:
+    young = Run("young", run.folder, None)
+    with serving(guarded([run, Run("again", None, run.space), young], "127.0.0.1")) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def window(browser: Any, address: str) -> Iterator[Any]:
+    """One page for all tests: to open it is most of their time."""
+    page = browser.new_page(viewport={"width": 1000, "height": 700}, accept_downloads=True)
+    said: list[str] = []
+    asked: list[str] = []
+    page.on("console", lambda message: said.append(message.text))
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(address)
+    until(page, "document.body.dataset.run === '0' && nearfarMap.count === 60")
+    yield page
+    # A screenshot, or the test that reads pixels, makes the driver of WebGL speak.
+    assert [text for text in said if "GPU stall due to ReadPixels" not in text] == []
+    assert all(url.startswith((address, "blob:")) for url in asked), asked
+    page.close()
+
+
+@pytest.fixture
+def page(window: Any) -> Any:
+    """As it was opened, but for what was found last."""
+    for run in ("1", "0"):
+        window.select_option("#run", run)
+        until(window, f"document.body.dataset.run === '{run}'")
+    return window
+
+
+def until(page: Any, condition: str) -> None:
+    """Playwright's own waiting needs `eval`, which the page's policy refuses."""
+    end = time.monotonic() + 20
+    while not page.evaluate(condition):
+        assert time.monotonic() < end, f"{condition}; {page.locator('#status').text_content()}"
+        page.wait_for_timeout(30)
+
+
+def kept(page: Any, name: str) -> None:
+    if folder := os.environ.get("NEARFAR_ARTEFACTS"):
+        page.screenshot(path=Path(folder) / f"{name}.png")
+
+
+def labels_found(page: Any) -> list[str]:
+    return page.locator("#found .hits").first.locator(".l").all_text_contents()  # type: ignore[no-any-return]
+
+
+def serious(page: Any) -> list[str]:
+    found = axe.Axe().run(page).response["violations"]
+    return [f"{v['id']}: {v['help']}" for v in found if v["impact"] in ("serious", "critical")]
+
+
+def places(page: Any, space: Space) -> NDArray[np.float64]:
+    """(N, 2): where each point is in the window."""
+    box = page.locator("#marks").bounding_box()
+    found = page.evaluate("points => points.map(([x, y]) => nearfarMap.toScreen(x, y))", space.points.tolist())
+    return np.array(found) + np.array([box["x"], box["y"]])
+
+
+def test_search_by_text_and_by_picture(page: Any, run: Run) -> None:
+    assert run.folder is not None
+    page.fill("#text", "a green square")
+    page.press("#text", "Enter")
+    until(page, "document.querySelectorAll('#found li').length === 40")
+    assert labels_found(page) == ["green"] * 20
+    assert page.locator("#status").text_content() == "20 of 20 are in both"  # the same run twice
+    picture = page.locator("#found img").first
+    until(page, "document.querySelector('#found img').naturalWidth === 96")
+    assert picture.bounding_box()["width"] == 72
+    page.set_input_files("#file", run.folder.parent / "data" / "blue" / "003.png")
+    until(page, "document.querySelector('#query').textContent === '003.png'")
+    assert labels_found(page) == ["blue"] * 20
+    assert page.locator("#found .n").first.text_content() == "blue/003.png"
+    kept(page, "explore-search")
+    first = page.locator("#found .hit").nth(3)  # its neighbours, by keyboard
+    first.focus()
+    page.keyboard.press("Enter")
+    until(page, "document.querySelector('#query').textContent.startsWith('neighbours of sample')")
+
+
+def test_a_picture_is_dropped_on_the_page(page: Any, run: Run) -> None:
+    assert run.space is not None
+    page.evaluate(
+        """async () => { const picture = await (await fetch('/api/thumbnail?row=25')).blob(), all = new DataTransfer();
+        all.items.add(new File([picture], 'dropped.png', {type: 'image/png'}));
+        document.dispatchEvent(new DragEvent('drop', {dataTransfer: all, cancelable: true})); }"""
+    )
+    until(page, "document.querySelector('#query').textContent === 'dropped.png'")
+    assert page.locator("#found .n").first.text_content() == run.space.names[25]
+
+
+def test_a_point_is_drawn_where_it_is_and_a_click_finds_its_neighbours(page: Any, run: Run) -> None:
+    assert run.space is not None and page.evaluate("Boolean(nearfarMap.gl)")
+    row = int(run.space.points[:, 0].argmax())  # at the edge, so it is no other
+    at = places(page, run.space)[row].tolist()
+    page.mouse.move(*at)
+    until(page, "!document.querySelector('#hover').hidden")
+    assert page.locator("#hover-label").text_content() == run.space.label(row)
+    page.mouse.click(*at)
+    until(page, f"document.querySelector('#query').textContent === 'neighbours of sample {row}'")
+    assert labels_found(page)[:5] == [run.space.label(row)] * 5
+    drawn = page.evaluate(
+        """() => { const m = nearfarMap, g = m.gl, w = m.canvas.width, h = m.canvas.height; m.paint();
+        const p = new Uint8Array(4 * w * h); g.readPixels(0, 0, w, h, g.RGBA, g.UNSIGNED_BYTE, p);
+        let n = 0; for (let i = 3; i < p.length; i += 4) n += p[i] > 0; return n; }"""
+    )
+    assert 60 < drawn < 60 * 400  # points, and not a filled window
+
+
+def test_the_lasso_selects_what_it_encloses_and_exports_it(page: Any, run: Run, tmp_path: Path) -> None:
+    space = run.space
+    assert space is not None
+    page.click("#lasso")
+    at = places(page, space)
+    around = at[space.codes.numpy() == 2]  # all reds
+    (left, top), (right, bottom) = (around.min(0) - 8).tolist(), (around.max(0) + 8).tolist()
+    wanted = np.flatnonzero(((at > [left, top]) & (at < [right, bottom])).all(1)).tolist()
+    page.mouse.move(left, top)
+    page.mouse.down()
+    for x, y in ((right, top), (right, bottom), (left, bottom)):
+        page.mouse.move(x, y, steps=3)
+    kept(page, "explore-lasso")
+    page.mouse.up()
+    until(page, f"document.querySelectorAll('#selected-list li').length === {min(len(wanted), 60)}")
+    assert page.locator("#selected").text_content().startswith(f"{len(wanted)} of 60 samples")
+    with page.expect_download() as waiting:
+        page.click("#export")
+    waiting.value.save_as(tmp_path / "selection.csv")
+    with (tmp_path / "selection.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [int(row["row"]) for row in rows] == wanted and len(wanted) >= 20
+    assert rows[0]["path"] == space.names[wanted[0]] and rows[0]["label"] == space.label(wanted[0])
+    page.click("#clear")
+    assert page.locator("#selected").text_content() == "nothing is selected"
+
+
+def test_a_label_is_filtered_on_the_map_and_in_the_results(page: Any) -> None:
+    page.select_option("#label", "red")
+    assert page.evaluate("nearfarMap.only") == 2
+    assert page.locator("#legend button[aria-pressed=true]").text_content() == "red"
+    page.focus("#marks")
+    page.keyboard.press("s")  # all that is in view, of this label alone
+    until(page, "document.querySelectorAll('#selected-list li').length === 20")
+    page.fill("#text", "blue")
+    page.press("#text", "Enter")
+    until(page, "document.querySelector('#query').textContent === '“blue”'")
+    assert labels_found(page) == ["red"] * 20
+
+
+def test_the_map_is_moved_and_asked_by_keyboard(page: Any) -> None:
+    page.focus("#marks")
+    for key in ("+", "+", "ArrowLeft", "ArrowUp"):
+        page.keyboard.press(key)
+    zoom, x, y = page.evaluate("[nearfarMap.zoom, nearfarMap.x, nearfarMap.y]")
+    assert zoom == pytest.approx(1.96) and x < 0 < y
+    page.keyboard.press("Enter")
+    until(page, "document.querySelector('#query').textContent.startsWith('neighbours of sample')")
+    until(page, "nearfarMap.moving === 0 && nearfarMap.drawn === 60")  # at rest all points are drawn
+    page.focus("#marks")
+    page.keyboard.press("0")
+    assert page.evaluate("nearfarMap.zoom") == 1
+
+
+def test_duplicates_are_shown(page: Any) -> None:
+    page.click("#duplicates")
+    until(page, "document.querySelector('#duplicates-said').textContent.includes('groups of near-duplicates')")
+
+
+def test_a_run_in_training_is_followed(page: Any, run: Run) -> None:
+    assert run.folder is not None
+    page.select_option("#run", "2")
+    until(page, "document.querySelector('#live-state').textContent === 'step 5, in training'")
+    log_line(run.folder, 6, loss=0.25, knn=0.75)
+    until(page, "document.querySelector('#live-state').textContent.startsWith('step 6')")
+    shown = page.locator("#live-charts figcaption").all_text_contents()
+    assert "loss: 0.25" in shown and "k-NN accuracy: 0.75" in shown
+    assert "the rank is falling" in page.locator("#live-verdicts").text_content()
+    assert not page.locator("#map-section").is_visible()
+    kept(page, "explore-live")
+
+
+def test_both_widths_and_colours_are_whole_and_accessible(page: Any) -> None:
+    page.fill("#text", "red")
+    page.press("#text", "Enter")
+    until(page, "document.querySelector('#query').textContent === '“red”'")
+    for width, scheme in ((1280, "light"), (390, "dark")):
+        page.emulate_media(color_scheme=scheme)
+        page.set_viewport_size({"width": width, "height": 844})
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        shade = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert (sum(int(c) for c in shade[4:-1].split(",")) < 3 * 128) == (scheme == "dark")
+        assert serious(page) == []
+        kept(page, f"explore-{scheme}-{width}")
