@@ -1,11 +1,6 @@
-"""The page in a real browser: search, lasso, export, filter, live view, by pointer and by keyboard, on two widths.
-
-Screenshots are kept in the folder that NEARFAR_ARTEFACTS names, where it is set.
-"""
+"""The page in a real browser: search, lasso, export, filter, live view, by pointer and by keyboard, on two widths."""
 
 import csv
-import os
-import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,26 +12,8 @@ from numpy.typing import NDArray
 
 from nearfar.explore.serve import guarded
 from nearfar.explore.space import Run, Space
+from tests.browser import found_by_axe, kept
 from tests.explore.place import colours, log_line, serving
-
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: make setup")
-axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-core is not installed: make setup")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here; on Debian: apt-get install chromium")
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with playwright.sync_playwright() as driver:
-        chromium = driver.chromium.launch(
-            executable_path=CHROMIUM,
-            args=[
-                *("--no-sandbox", "--disable-background-networking", "--disable-component-update"),
-                *("--enable-unsafe-swiftshader", "--ignore-gpu-blocklist"),  # WebGL without a graphics card
-            ],
-        )
-        yield chromium
-        chromium.close()
 
 
 @pytest.fixture(scope="module")
@@ -86,18 +63,8 @@ def until(page: Any, condition: str) -> None:
         page.wait_for_timeout(30)
 
 
-def kept(page: Any, name: str) -> None:
-    if folder := os.environ.get("NEARFAR_ARTEFACTS"):
-        page.screenshot(path=Path(folder) / f"{name}.png")
-
-
 def labels_found(page: Any) -> list[str]:
     return page.locator("#found .hits").first.locator(".l").all_text_contents()  # type: ignore[no-any-return]
-
-
-def serious(page: Any) -> list[str]:
-    found = axe.Axe().run(page).response["violations"]
-    return [f"{v['id']}: {v['help']}" for v in found if v["impact"] in ("serious", "critical")]
 
 
 def places(page: Any, space: Space) -> NDArray[np.float64]:
@@ -121,7 +88,7 @@ def test_search_by_text_and_by_picture(page: Any, run: Run) -> None:
     until(page, "document.querySelector('#query').textContent === '003.png'")
     assert labels_found(page) == ["blue"] * 20
     assert page.locator("#found .n").first.text_content() == "blue/003.png"
-    kept(page, "explore-search")
+    kept(page, "explore-search", whole=False)
     first = page.locator("#found .hit").nth(3)  # its neighbours, by keyboard
     first.focus()
     page.keyboard.press("Enter")
@@ -169,7 +136,7 @@ def test_the_lasso_selects_what_it_encloses_and_exports_it(page: Any, run: Run, 
     page.mouse.down()
     for x, y in ((right, top), (right, bottom), (left, bottom)):
         page.mouse.move(x, y, steps=3)
-    kept(page, "explore-lasso")
+    kept(page, "explore-lasso", whole=False)
     page.mouse.up()
     until(page, f"document.querySelectorAll('#selected-list li').length === {min(len(wanted), 60)}")
     assert page.locator("#selected").text_content().startswith(f"{len(wanted)} of 60 samples")
@@ -226,7 +193,7 @@ def test_a_run_in_training_is_followed(page: Any, run: Run) -> None:
     assert "loss: 0.25" in shown and "k-NN accuracy: 0.75" in shown
     assert "the rank is falling" in page.locator("#live-verdicts").text_content()
     assert not page.locator("#map-section").is_visible()
-    kept(page, "explore-live")
+    kept(page, "explore-live", whole=False)
 
 
 def test_both_widths_and_colours_are_whole_and_accessible(page: Any) -> None:
@@ -239,5 +206,5 @@ def test_both_widths_and_colours_are_whole_and_accessible(page: Any) -> None:
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         shade = page.evaluate("getComputedStyle(document.body).backgroundColor")
         assert (sum(int(c) for c in shade[4:-1].split(",")) < 3 * 128) == (scheme == "dark")
-        assert serious(page) == []
-        kept(page, f"explore-{scheme}-{width}")
+        assert found_by_axe(page) == []
+        kept(page, f"explore-{scheme}-{width}", whole=False)

@@ -1,11 +1,7 @@
 """The page in a real browser: it asks nothing of any server, throws nothing, fits a telephone, and answers to pointer
-and keys. With NEARFAR_SCREENSHOTS=FOLDER pictures of it are kept there.
+and keys.
 """
 
-import os
-import shutil
-from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -14,25 +10,10 @@ import pytest
 
 from nearfar.evaluate import Results
 from nearfar.report import write_comparison, write_report
+from tests.browser import found_by_axe, kept
 from tests.report.test_report import HOSTILE, fill, row, seen
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: make setup")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here; on Debian: apt-get install chromium")
 SECTIONS = ("evaluation", "curves", "similarities", "health", "map", "nearest-neighbours", "negatives", "views")
-SERIOUS = """axe.run().then(r => r.violations.filter(v => ["serious", "critical"].includes(v.impact))
-    .map(v => v.id + ": " + v.nodes[0].html))"""
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with playwright.sync_playwright() as driver:
-        chromium = driver.chromium.launch(
-            executable_path=CHROMIUM,
-            args=["--no-sandbox", "--disable-background-networking", "--disable-component-update"],
-        )
-        yield chromium
-        chromium.close()
 
 
 @pytest.fixture(scope="module")
@@ -61,20 +42,6 @@ def opened(browser: Any, report: Path, width: int, scheme: str = "light") -> tup
     page.goto(report.as_uri())
     assert heard.pop(0) == report.as_uri()
     return page, heard
-
-
-def found_by_axe(page: Any) -> list[str]:
-    """What axe-core, which a package for Playwright brings along, holds to be a serious fault."""
-    axe = find_spec("axe_playwright_python")
-    assert axe is not None and axe.origin is not None, "axe-playwright-python is not installed: make setup"
-    page.evaluate(Path(axe.origin).with_name("axe.min.js").read_text())
-    faults: list[str] = page.evaluate(SERIOUS)
-    return faults
-
-
-def kept(page: Any, name: str) -> None:
-    if folder := os.environ.get("NEARFAR_SCREENSHOTS"):
-        page.screenshot(path=Path(folder) / f"{name}.png", full_page=True)
 
 
 @pytest.mark.parametrize("width, scheme", [(1280, "light"), (390, "dark")])

@@ -3,7 +3,6 @@
 import copy
 import weakref
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
@@ -12,26 +11,13 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from nearfar.methods import METHODS, Batch, Method
 from nearfar.methods.method import Encoded
+from nearfar.methods.specimens import OPTIONS
 from nearfar.nn.sequence import CPCEncoder
 from nearfar.nn.text import TextEncoder
 from nearfar.nn.towers import TwoTowers
 from nearfar.scale.grad_cache import encode_in_parts, equal_parts
 
 SAMPLES, ROWS, MOST = 64, 16, 6  # parts of 5, 5 and 6 rows
-SMALL: dict[str, dict[str, Any]] = {  # the papers' widths, cut down
-    "barlow_twins": {"dim": 8, "hidden": 16},
-    "byol": {"dim": 8, "hidden": 16},
-    "byol_a": {"dim": 8, "hidden": 16},
-    "cpc": {"horizons": 3, "positions": 3},
-    "instdisc": {"dim": 8, "noise": 16},
-    "moco": {"dim": 8, "queue_size": 24, "group": 4},
-    "moco_v1": {"dim": 8, "queue_size": 24, "group": 4},
-    "moco_v3": {"dim": 8, "hidden": 16},
-    "nnclr": {"dim": 8, "hidden": 16, "predictor_hidden": 16, "queue_size": 24},
-    "simcse": {"mlm": 0.1},
-    "simsiam": {"dim": 8},
-    "vicreg": {"dim": 8, "hidden": 16},
-}
 
 
 class Vectors(nn.Sequential):
@@ -59,7 +45,7 @@ def make(name: str, *, dropout: float = 0.0) -> Method:
         encoder = CPCEncoder(1, kernels=(4, 4), strides=(2, 2), width=8, context=6)
     elif name == "simcse":
         encoder = words(max(dropout, 0.1))
-    method = METHODS[name](encoder, features=12, samples=SAMPLES, **SMALL.get(name, {})).double().train()
+    method = METHODS[name](encoder, features=12, samples=SAMPLES, **OPTIONS.get(name, {})).double().train()
     for part in method.modules():
         if isinstance(part, _BatchNorm):
             part.eval()
