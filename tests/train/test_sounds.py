@@ -138,6 +138,20 @@ def test_evaluate_embed_and_search_take_sounds(tmp_path: Path, capsys: pytest.Ca
     assert main(["search", str(folder), str(index), "--image", query]) != 0
     assert main(["search", str(folder), str(index), "--sound", str(words / "broken.wav")]) != 0
     assert "cannot be read as a sound" in capsys.readouterr().err
+    assert main(["search", str(folder), str(frames), "--sound", query]) == main(["duplicates", str(frames)]) == 1
+    assert capsys.readouterr().err.count("has a row for each frame, expected one for each sample") == 2
+    assert main(["export", str(folder), "--format", "onnx"]) == 1
+    assert "exported in the format nearfar alone" in capsys.readouterr().err
+
+
+def test_other_labels_are_other_numbers(tmp_path: Path) -> None:
+    folder = trained(tmp_path)
+    assert main(["evaluate", str(folder), "--protocol", "linear"]) == 0
+    who = ["--sources.pattern", "{word}_{label}_{take}"]
+    assert main(["evaluate", str(folder), "--protocol", "linear", *who]) == 0
+    rows = nearfar.evaluate.Results.load(folder / "evaluation.json").rows  # type: ignore[attr-defined]
+    names = {row.data for row in rows if row.protocol == "linear"}
+    assert len(names) == 2 and any(name.endswith(" by {word}_{label}_{take}") for name in names)
 
 
 def test_statistics_over_time_are_those_of_each_sound() -> None:
