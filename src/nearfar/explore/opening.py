@@ -9,10 +9,10 @@ from nearfar.embeddings.files import stated
 from nearfar.evaluate.results import file_name
 from nearfar.explore.layout import Layout
 from nearfar.explore.space import Run, Space
-from nearfar.export.model import CARD, MODEL, Encoder, SeriesModel, SoundModel
+from nearfar.export.model import CARD, MODEL, Loaded
 
 EMBEDDINGS = "embeddings.parquet"
-Load = Callable[[str], Encoder | SeriesModel | SoundModel]
+Load = Callable[[str], Loaded]
 
 
 def open_run(
@@ -55,7 +55,7 @@ def open_run(
     return Run(name, folder, Space(encoder, Embeddings(file), data=data, layout=layout))
 
 
-def _embedded(folder: Path, encoder: Encoder | SeriesModel | SoundModel, data: str | None, progress: bool) -> Path:
+def _embedded(folder: Path, encoder: Loaded, data: str | None, progress: bool) -> Path:
     """The run's file of embeddings of these data, made where there is none of this encoder."""
     config = encoder.card.get("config")
     config = config if isinstance(config, Mapping) else {}

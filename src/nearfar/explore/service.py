@@ -189,7 +189,7 @@ def described(number: int, run: Run) -> schema.RunInfo:
         rows=len(space),
         dim=space.vectors.dim,
         texts=space.reads,
-        uploads=None if space.kind == "series" else space.kind,
+        uploads=space.kind if space.kind == "image" or space.kind == "sound" else None,
         data=space.samples.data,
         labels=len(space.classes),
         live=live,

@@ -21,7 +21,7 @@ from nearfar.embeddings.search import Lookup
 from nearfar.explore.layout import Layout, file_key, plane
 from nearfar.explore.limits import Limits
 from nearfar.explore.samples import Samples
-from nearfar.export.model import Encoder, SeriesModel, SoundModel
+from nearfar.export.model import Encoder, Loaded, SeriesModel, SoundModel, TextModel
 from nearfar.losses.arguments import unit
 from nearfar.losses.top_k import top_k_similarity
 
@@ -47,7 +47,7 @@ class Space:
 
     def __init__(
         self,
-        encoder: Encoder | SeriesModel | SoundModel,
+        encoder: Loaded,
         file: Embeddings,
         *,
         data: str | None = None,
@@ -80,11 +80,16 @@ class Space:
         return len(self.names)
 
     @property
-    def kind(self) -> Literal["image", "sound", "series"]:
+    def kind(self) -> Literal["image", "sound", "series", "text"]:
         """Of the samples."""
-        if isinstance(self.encoder, SoundModel):
-            return "sound"
-        return "series" if isinstance(self.encoder, SeriesModel) else "image"
+        match self.encoder:
+            case SoundModel():
+                return "sound"
+            case SeriesModel():
+                return "series"
+            case TextModel():
+                return "text"
+        return "image"
 
     @property
     def reads(self) -> bool:
@@ -239,6 +244,7 @@ def _encoded(space: Space, kind: str, what: Sequence[str | Tensor]) -> Tensor:
         made = torch.stack([x for x in what if isinstance(x, Tensor)])
     else:
         batch = torch.stack([x for x in what if isinstance(x, Tensor)])
+        assert not isinstance(encoder, TextModel)
         device = next(encoder.parameters()).device
         made = encoder.embed(batch.to(device))
     return made.cpu().float()
