@@ -1,5 +1,7 @@
 """Runs on sentences: embedded, searched from the command line, and explored by words alone."""
 
+import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,8 +17,9 @@ from nearfar.explore.opening import open_run
 from nearfar.explore.serve import guarded
 from nearfar.explore.space import Run
 from nearfar.export import TextModel, load, save_model
+from nearfar.export.model import CARD, MODEL
 from nearfar.modalities import modality_of
-from tests.explore.place import serving
+from tests.explore.place import log, serving
 
 SAID = [f"{word} {thing}" for thing in ("rain tomorrow", "a loan") for word in ("is there", "tell me of", "I want")]
 
@@ -97,3 +100,38 @@ def test_the_page_shows_words_and_no_pictures(browser: Any, run: Run) -> None:
         assert page.locator("#found img").count() == 0 and page.locator("#by-file").is_hidden()
         assert [text for text in said if "GPU stall" not in text] == []
         page.close()
+
+
+def finish(run: Path, folder: Path) -> None:
+    """What a run writes at its end, in its order: each file whole, the tokenizer was there before."""
+    for name in ("tokenizer.json", MODEL, CARD):
+        shutil.copy(run / name, folder / f"{name}.tmp")
+        (folder / f"{name}.tmp").replace(folder / name)
+
+
+def test_a_run_that_is_done_gets_its_map(place: Path, tmp_path: Path, browser: Any) -> None:
+    """It is opened in training; then the encoder is written."""
+    folder = log(tmp_path / "young")
+    run = open_run(str(folder), load, progress=False)
+    with serving(guarded([run], "127.0.0.1")) as address:
+        page = browser.new_page(viewport={"width": 900, "height": 700})
+        page.goto(address)
+        page.locator("body[data-run='0']").wait_for()
+        assert page.locator("#map-section").is_hidden()
+        finish(place / "run", folder)
+        page.locator("#map-section").wait_for()
+        page.locator("#status", has_text="is there").wait_for()
+        assert "6 samples" in (page.locator("#about").text_content() or "")
+        page.close()
+
+
+def test_why_a_run_that_is_done_cannot_be_shown(place: Path, tmp_path: Path) -> None:
+    folder = log(tmp_path / "young")
+    run = open_run(str(folder), load, data=str(tmp_path / "moved.csv"), progress=False)
+    with TestClient(guarded([run], "127.0.0.1"), base_url="http://127.0.0.1:8642") as client:
+        assert client.get("/api/runs").json()["runs"][0]["problem"] is None
+        finish(place / "run", folder)
+        end = time.monotonic() + 20
+        while (told := client.get("/api/runs").json()["runs"][0])["problem"] is None and time.monotonic() < end:
+            time.sleep(0.05)
+        assert told["training"] and "moved.csv" in told["problem"]

@@ -1,6 +1,6 @@
 """A run as the page sees it: its embeddings in memory, a map of them, and queries answered in batches."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -257,8 +257,13 @@ def _natural(text: str) -> tuple[int, float, str]:
 
 @dataclass(frozen=True)
 class Run:
-    """A run that is shown: its folder, where it has one, and its space, where it has an encoder."""
+    """A run that is shown: its folder, where it has one, and its space, where it has an encoder.
+
+    Attributes:
+        again: opens it anew; None while there is nothing more to see.
+    """
 
     name: str
     folder: Path | None
     space: Space | None
+    again: Callable[[], "Run | None"] | None = None

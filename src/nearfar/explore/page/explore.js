@@ -193,7 +193,26 @@ const map = new PointMap(at("points"), at("marks"), {
     box.style.left = `${Math.min(x + 14, map.width - 120)}px`; box.style.top = `${Math.min(y + 14, map.height - 130)}px`;
   },
 });
-const live = new Live(at("live"), { state: at("live-state"), charts: at("live-charts"), verdicts: at("live-verdicts") });
+
+// A run that was in training gets its map when it is done: the server embeds its data first.
+let waiting = false;
+async function finish(number) {
+  if (waiting || !page.runs[number].training) return;
+  waiting = true;
+  say(`${page.runs[number].name} is trained; its samples are being embedded`);
+  await guarded(async () => {
+    for (;;) {
+      const { runs } = await json("/api/runs");
+      if (runs[number].problem) throw new Error(runs[number].problem);
+      if (!runs[number].training) { page.runs = runs; break; }
+      await new Promise((resolve) => setTimeout(resolve, 1000));
+    }
+    if (page.run === number) await open(number);
+    say(`${page.runs[number].name} is there`);
+  });
+  waiting = false;
+}
+const live = new Live(at("live"), { state: at("live-state"), charts: at("live-charts"), verdicts: at("live-verdicts"), finish });
 at("no-map").hidden = Boolean(map.gl);
 map.dark.addEventListener("change", paintLegend);
 window.nearfarMap = map; // for measuring frames
