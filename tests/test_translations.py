@@ -70,6 +70,15 @@ def test_stamping_twice_changes_nothing(place: Path) -> None:
     assert stamped("README.zh-CN.md", place) == [] and (place / "README.zh-CN.md").read_text() == before
 
 
+def test_one_section_can_be_stamped_alone(place: Path) -> None:
+    change(place / "README.md", "Words,", "Other words,")
+    change(place / "README.md", "## Second", "## The second")
+    assert len(problems("README.zh-CN.md", place)) == 2
+    assert stamped("README.zh-CN.md", place, [1]) == []
+    (said,) = problems("README.zh-CN.md", place)
+    assert "section 2" in said
+
+
 def test_new_words_are_told_with_their_section_and_the_command(place: Path) -> None:
     change(place / "README.md", "Words,", "Other words,")
     (said,) = problems("README.zh-CN.md", place)
@@ -133,6 +142,22 @@ def test_what_changed_is_found_in_the_history(place: Path) -> None:
     assert any(line.startswith("-[中文](README.zh-CN.md) Words,") for line in lines)
     assert any(line.startswith("+[中文](README.zh-CN.md) Other words,") for line in lines)
     assert translations.changes("README.zh-CN.md", 2, place) == "nothing changed"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["diff"], "4 pages, expected one"),
+        (["stamp", "README.md"], "README.md is no Chinese page, expected one of README.zh-CN.md"),
+        (["diff", "README.zh-CN.md", "99"], "section 99 of README.zh-CN.md, expected 1 to"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_a_line(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        translations.main(arguments)
+    assert said in capsys.readouterr().err.splitlines()[-1]
 
 
 def test_a_heading_in_code_is_none() -> None:

@@ -2,7 +2,7 @@
 
 python tools/translations.py                  what is not, a line each; the exit status is 1 if there is any
 python tools/translations.py diff PAGE [N]    what changed in the English since section N of PAGE was translated
-python tools/translations.py stamp [PAGE ...] note that each section is a translation of the English as it is now
+python tools/translations.py stamp [PAGE [N]] note that sections, or the N-th alone, translate the English as it is now
 
 Under each heading of a Chinese page is a comment with a hash of the English section that it was made from. Headings,
 code, formulas, links, numbers and rows of tables must be the same in both; prose is looked at by its hash alone.
@@ -170,14 +170,14 @@ def read(page: str, root: Path = ROOT) -> list[Section]:
     return sections((root / page).read_text(encoding="utf-8"))
 
 
-def stamped(page: str, root: Path = ROOT) -> list[str]:
+def stamped(page: str, root: Path = ROOT, only: Sequence[int] = ()) -> list[str]:
     """Write the hash of the English under each heading; what cannot be a translation yet is told, and left alone."""
     ours, theirs = read(page, root), read(english_of(page), root)
     if [s.level for s in ours] != [s.level for s in theirs]:
         return problems(page, root)
     refused, text = [], ""
     for number, (mine, yours) in enumerate(zip(ours, theirs, strict=True), 1):
-        stamp = yours.hash
+        stamp = yours.hash if not only or number in only else mine.stamp or ""
         if said := differences(mine, yours, page):
             refused.append(f"{page}: section {number}, {mine.title!r}, was not stamped: {said}")
             stamp = mine.stamp or ""
@@ -215,25 +215,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog=TOOL, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("what", nargs="?", default="check", choices=["check", "diff", "stamp"])
-    parser.add_argument("page", nargs="*", help="of the Chinese pages; with diff also the number of a section")
+    parser.add_argument("page", nargs="*", help="of the Chinese pages, and numbers of its sections")
     options = parser.parse_args(arguments)
     chosen = [each for each in options.page if not each.isdigit()] or pages()
-    unknown = [page for page in chosen if page not in pages()]
-    if unknown or (options.what == "diff" and len(chosen) != 1):
-        parser.error(
-            f"{' '.join(unknown) or 'no page'} given, expected {'one' if options.what == 'diff' else 'some'} of "
-            + ", ".join(pages())
-        )
+    numbers = [int(each) for each in options.page if each.isdigit()]
+    if unknown := [page for page in chosen if page not in pages()]:
+        parser.error(f"{unknown[0]} is no Chinese page, expected one of {', '.join(pages())}")
+    if len(chosen) > 1 and (numbers or options.what == "diff"):
+        parser.error(f"{len(chosen)} pages, expected one, such as {TOOL} {options.what} {chosen[0]}")
+    if numbers and not 1 <= min(numbers) <= max(numbers) <= len(read(chosen[0])):
+        parser.error(f"section {max(numbers)} of {chosen[0]}, expected 1 to {len(read(chosen[0]))}")
     if options.what == "diff":
-        behind = [
-            n
-            for n, (a, b) in enumerate(zip(read(chosen[0]), read(english_of(chosen[0])), strict=False), 1)
-            if a.stamp != b.hash
-        ]
-        for number in [int(each) for each in options.page if each.isdigit()] or behind:
-            print(changes(chosen[0], number))
+        pairs = zip(read(chosen[0]), read(english_of(chosen[0])), strict=False)
+        behind = [number for number, (mine, yours) in enumerate(pairs, 1) if mine.stamp != yours.hash]
+        print("\n".join(changes(chosen[0], number) for number in numbers or behind) or "nothing changed")
         return 0
-    said = [line for page in chosen for line in (stamped(page) if options.what == "stamp" else problems(page))]
+    stamping = options.what == "stamp"
+    said = [line for page in chosen for line in (stamped(page, only=numbers) if stamping else problems(page))]
     print("\n".join(said) or f"in step: {', '.join(chosen)}")
     return bool(said)
 
