@@ -30,7 +30,7 @@ class RunInfo(BaseModel):
     labels: int = Field(description="how many different labels there are")
     live: bool = Field(description="whether it has a log of its training")
     training: bool = Field(description="whether it has no encoder yet")
-    problem: str | None = Field(None, description="why it cannot be shown though its training is done")
+    problem: str | None = Field(default=None, description="why it cannot be shown though its training is done")
 
 
 class Runs(BaseModel):
