@@ -21,7 +21,7 @@ MAY_IMPORT = {
     "data": set(),
     "methods": {"losses", "nn", "scale", "views"},
     "evaluate": {"losses", "nn", "data", "views", "config"},
-    "report": {"evaluate", "data", "views"},
+    "report": {"evaluate", "data", "views", "methods"},
     "export": {"nn", "data", "views", "modalities", "config", "evaluate"},
     "embeddings": {"losses", "data", "export", "views"},
     "doctor": {"data", "embeddings"},

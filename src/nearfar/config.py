@@ -47,7 +47,7 @@ class ReadConfig:
 class DataConfig(ReadConfig):
     """Where the samples of a run come from."""
 
-    labels: bool | None = None  # whether sub-folders are labels; they are not unless asked for
+    labels: bool | None = None  # true: sub-folders are labels, as they are not unless asked for; false: none are read
     group_column: str | None = None  # samples of one group are never negatives of each other
     groups: str | None = None  # a table of path and group to the same end, as `nearfar doctor` writes it
     validation: float = 0.1  # part of the training data held out, at most 2,000 samples

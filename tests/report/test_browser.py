@@ -54,6 +54,12 @@ def test_the_page_is_whole_quiet_accessible_and_no_wider_than_its_window(
         assert section.is_visible() and section.bounding_box()["height"] > 40, name
     assert page.locator(".chart").count() == page.locator(".chart svg, .chart canvas").count() > 8
     assert page.evaluate("document.documentElement.scrollWidth") <= width
+    cut = """[...document.querySelectorAll(".chart svg text")].filter((text) => {
+        const own = text.getBoundingClientRect(), frame = text.ownerSVGElement.getBoundingClientRect();
+        return own.left < frame.left - 1 || own.right > frame.right + 1; }).map((text) => text.textContent)"""
+    assert page.evaluate(cut) == []  # numbers beside the charts are whole
+    assert page.locator(".chip").first.bounding_box()["width"] < 260
+    assert page.locator(".chip").first.get_attribute("title").startswith("a-class-name")
     shade = page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert (sum(int(c) for c in shade[4:-1].split(",")) < 3 * 128) == (scheme == "dark")
     assert found_by_axe(page) == []
@@ -117,6 +123,23 @@ def test_a_point_of_the_map_shows_its_sample(browser: Any, report: Path) -> None
     assert tip.locator(".thumb").bounding_box()["width"] > 40
     canvas.click(position={"x": place[0], "y": place[1]})
     assert page.locator("#map-sample").input_value() == "8"
+    canvas.focus()
+    page.keyboard.press("ArrowLeft")
+    page.keyboard.press("ArrowLeft")
+    page.keyboard.press("Enter")  # the nearest to the middle of what is now shown
+    moved = page.locator("#map-sample").input_value()
+    page.keyboard.press("+")
+    page.keyboard.press("0")
+    page.keyboard.press("Enter")
+    nearest = page.evaluate(
+        """() => { const c = document.getElementById("map-canvas"), at = nearfar.charts.at(-1).places.PCA;
+        const b = (v) => (Math.min(...v) + Math.max(...v)) / 2, x = b(at.x), y = b(at.y);
+        const far = at.x.map((v, i) => (v - x) ** 2 + (at.y[i] - y) ** 2);
+        const told = [c.getAttribute("role"), c.getAttribute("aria-label"), c.tabIndex];
+        return [far.indexOf(Math.min(...far)) + 1, ...told]; }"""
+    )
+    assert nearest == [int(page.locator("#map-sample").input_value()), "application", "Map of the samples", 0]
+    assert moved != str(nearest[0]) and "arrows move" in page.locator("#map-keys").inner_text()
     page.locator("#map-in").click()
     page.locator("#map-whole").click()
     assert heard == []

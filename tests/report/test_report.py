@@ -2,6 +2,8 @@
 
 import json
 import math
+import re
+import shlex
 import sys
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -18,11 +20,11 @@ from nearfar.evaluate import Neighbours, Results, Row, wilson
 from nearfar.evaluate.samples import SAMPLES, Samples
 from nearfar.evaluate.sheet import make_sheet
 from nearfar.report import write_comparison, write_report
-from nearfar.report.curves import curves
+from nearfar.report.curves import curves, overlaid
 from nearfar.report.draw import line_chart
 from nearfar.report.figures import draw_curves
 from nearfar.report.run import Verdict, read_run
-from nearfar.report.words import comparisons, difference, health
+from nearfar.report.words import comparisons, difference, health, overall
 
 VOID = {"meta", "img", "link", "br", "hr", "input"}
 HOSTILE = "<script>alert('&\"x\"')</script>"
@@ -174,7 +176,7 @@ def test_the_figures_and_each_class_are_shown(tmp_path: Path) -> None:
     assert (
         first["names"] == [name, "dogs", "none"] and first["z"] == [[0.75, 0.25, 0], [0, 1, 0], [0, 0, 0]] == other["z"]
     )
-    assert f"87.5 % are right; most often: {name} taken for dogs (1 times)" in page.text
+    assert f"87.5 % are right; most often: {name} taken for dogs (1 time)" in page.text
     assert page.text.count("Each class: trained, knn, glyphs test") == 1 and "Each class: raw" not in page.text
     assert name in page.text and "b" not in {tag for tag, _ in page.tags}
     assert "75.0 %" in page.text and "85.7 %" in page.text
@@ -268,11 +270,10 @@ def test_long_curves_are_thinned_and_keep_their_ends() -> None:
 
 def test_health_in_words() -> None:
     good, warning, error = (Verdict(i, level, level.upper()) for i, level in enumerate(("good", "warning", "error")))
-    assert health([]) == ("note", "No health verdict was recorded.")
+    assert health([]) == ("note", "Not judged: no health verdict was recorded")
     assert health([warning, good])[0] == "good"
     assert health([good, warning]) == ("warning", "Look closer: WARNING")
     assert health([error, good]) == ("error", "Not healthy: ERROR")
-    assert health([], [{"step": 1, "effective_rank": 9.0}])[0] == "good"  # it was watched, and nothing was found
 
 
 def test_comparison_claims_no_more_than_the_intervals_show() -> None:
@@ -338,9 +339,128 @@ def test_samples_that_do_not_fit_together_are_refused(tmp_path: Path) -> None:
 
 def test_a_run_that_was_stopped_is_not_told_as_finished(tmp_path: Path) -> None:
     fill(tmp_path)
-    lines = (tmp_path / "metrics.jsonl").read_text().splitlines()[:15]
+    lines = (tmp_path / "metrics.jsonl").read_text().splitlines()[:8]
     (tmp_path / "metrics.jsonl").write_text("\n".join(lines))
-    assert "14 steps (epoch 1.4 of 3: it is not finished)" in Page(write_report(tmp_path).read_text()).text
+    (tmp_path / "verdicts.json").write_text("[]")
+    text = Page(write_report(tmp_path).read_text()).text
+    assert "for 7 steps (epoch 0.7 of 3: it is not finished); the loss went from 5 to 0.625, and k-NN" in text
+    (tmp_path / "checkpoints").mkdir()
+    for step in (8, 14):
+        (tmp_path / "checkpoints" / f"step-{step:09d}.pt").touch()
+    text = Page(write_report(tmp_path).read_text()).text  # what was done is not what was logged
+    assert "for 14 steps (epoch 1.4 of 3: it is not finished); the loss went from 5 to 0.625 at step 7" in text
+    assert "k-NN on held-out samples was 50.0 % at step 7." in text  # one measurement is no course
+    (tmp_path / "metrics.jsonl").write_text(lines[1])
+    (tmp_path / "checkpoints" / "step-000000014.pt").unlink()
+    assert (
+        "for 8 steps (epoch 0.8 of 3: it is not finished); the loss was 2.5 at step 1."
+        in Page(write_report(tmp_path).read_text()).text
+    )
+
+
+def level_of(folder: Path) -> tuple[str, str]:
+    """The colour of a page's verdict, and its first sentence."""
+    return overall(read_run(folder))
+
+
+def test_only_what_is_known_to_be_well_is_called_healthy(tmp_path: Path) -> None:
+    fill(tmp_path)
+    assert level_of(tmp_path)[0] == "good"
+    (tmp_path / "verdicts.json").write_text("[{")
+    assert level_of(tmp_path) == ("note", "Not judged: what the run said of its health could not be read")
+    (tmp_path / "verdicts.json").unlink()
+    assert level_of(tmp_path) == ("note", "Not judged: no health verdict was recorded")
+
+    few, well = {"step": 0, "level": "warning", "text": "too few"}, {"step": 30, "level": "good", "text": "no collapse"}
+    (tmp_path / "verdicts.json").write_text(json.dumps([few, well]))
+    assert level_of(tmp_path)[0] == "good"  # the evaluation has the last word
+    (tmp_path / "evaluation.json").unlink()
+    level, said = level_of(tmp_path)
+    assert level == "note" and said.startswith("Not judged: it was not evaluated") and said.endswith("no collapse")
+    (tmp_path / "verdicts.json").write_text(json.dumps([well]))
+    assert level_of(tmp_path) == ("good", "Healthy in training: no collapse; it was not evaluated")
+
+    lines = (tmp_path / "metrics.jsonl").read_text().splitlines()[:8]
+    (tmp_path / "metrics.jsonl").write_text("\n".join(lines))
+    (tmp_path / "verdicts.json").write_text(json.dumps([well | {"step": 5}]))
+    assert level_of(tmp_path) == ("note", "Not finished: no collapse so far")
+    (tmp_path / "verdicts.json").unlink()
+    assert level_of(tmp_path) == ("note", "Not finished, so not judged")
+    page = Page(write_report(tmp_path).read_text())
+    assert any(attrs.get("class") == "verdict note" for _, attrs in page.tags)
+
+
+def test_a_run_whose_loss_is_not_finite_has_a_page_that_says_so(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("method: simclr\nepochs: 3\n")
+    lines = [{"step": s, "epoch": s / 10, "loss": 5.0 * s, "lr": 1.8e29 * s, "gradient_norm": 9e30 * s} for s in (1, 2)]
+    lines.append({"step": 3, "epoch": 0.3, "loss": None, "lr": None, "effective_rank": None})
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    text = "loss is not finite at step 4: training stops; the last good checkpoint is step-000000004.pt"
+    (tmp_path / "verdicts.json").write_text(json.dumps([{"step": 4, "level": "error", "text": text}]))
+    page = Page(write_report(tmp_path).read_text())
+    assert f"Not healthy: {text}" in page.text and "for 4 steps (epoch 0.4 of 3: it is not finished)" in page.text
+    assert any(attrs.get("class") == "verdict error" for _, attrs in page.tags)
+    assert "Learning rate" in page.text and "NaN" not in page.text and "2e29" in page.text
+
+
+def test_a_learned_temperature_is_a_curve_and_a_fixed_one_a_number(tmp_path: Path) -> None:
+    learned = [{"step": s, "logit_scale": 10.0 * s} for s in (1, 2, 4)]  # as older runs logged it
+    (chart,) = curves(learned)
+    assert chart.title == "Temperature" and chart.lines[0].y == [0.1, 0.05, 0.025]
+    (chart,) = curves([{"step": s, "temperature": 0.1 / s, "logit_scale": 10.0 * s} for s in (1, 2)])
+    assert chart.lines[0].y == [0.1, 0.05]
+    fixed = [{"step": s, "loss": 1.0 / s, "temperature": 0.2} for s in (1, 2)]
+    assert [chart.title for chart in curves(fixed)] == ["Loss"]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in fixed))
+    assert "The temperature is 0.2 in every step." in Page(write_report(tmp_path).read_text()).text
+    (both,) = overlaid({"clip": learned, "simclr": [{"step": 1, "temperature": 0.2}, {"step": 4, "temperature": 0.2}]})
+    assert [line.y[-1] for line in both.lines] == [0.025, 0.2]
+
+
+@pytest.mark.parametrize("low, high", [(0.062412, 0.062428), (0.0, 1.8e29), (2.739e-6, 0.00093), (1.2e6, 1.2e6 + 9)])
+def test_numbers_beside_a_chart_have_room(low: float, high: float) -> None:
+    (chart,) = curves([{"step": 0, "lr": low}, {"step": 100_000, "lr": high}])
+    drawing = line_chart(chart)[0]
+    numbers = re.findall(r'<text x="([\d.]+)" y="[\d.]+" text-anchor="(end|middle)">([^<]+)</text>', drawing)
+    texts = [text for _, anchor, text in numbers if anchor == "end"]
+    assert len(set(texts)) == len(texts) > 2  # each tells its line from the others
+    for x, anchor, text in numbers:
+        wide = 7 * len(text)  # in a wide font
+        left = float(x) - (wide if anchor == "end" else wide / 2)
+        assert left >= 0 and left + wide <= 340, text
+
+
+def test_the_command_that_repeats_a_run_works_where_the_page_was_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "runs" / "my run").mkdir(parents=True)
+    fill(tmp_path / "runs" / "my run")
+    monkeypatch.chdir(tmp_path)
+    for given in (Path("runs/my run"), tmp_path / "runs" / "my run", Path("runs/my run/../my run")):
+        text = Page(write_report(given).read_text()).text
+        words = shlex.split(text.partition("To run it again, on the same data: ")[2].partition("config.yaml\n")[0])
+        assert words[:3] == ["nearfar", "train", "--config"] and Path(words[3]).is_file()
+        assert Path(words[5]).parent.is_dir() and not Path(words[5]).exists()
+    monkeypatch.chdir(tmp_path / "runs" / "my run")
+    assert f"--out '{tmp_path}/runs/my run-again'" in Page(write_report(".").read_text()).text
+
+
+def test_captions_stand_beside_their_pictures(tmp_path: Path) -> None:
+    fill(tmp_path)
+    (tmp_path / "views.txt").write_text("a teal letter K\n<b>bold</b>\n")
+    page = Page(write_report(tmp_path).read_text())
+    assert "a teal letter K" in page.text and "<b>bold</b>" in page.text
+    assert any(attrs.get("class") == "captioned" for _, attrs in page.tags)
+
+
+def test_nothing_is_claimed_of_negatives_where_views_were_not_compared(tmp_path: Path) -> None:
+    nothing = {"positive": np.array(np.nan, np.float32), "counts": np.array([435, 0, 0])}
+    nothing |= {"suspected": np.empty((0, 2), np.int64), "suspected_similarity": np.empty(0, np.float32)}
+    replace(seen("line", labelled=False, pictured=False, texts="words"), **nothing).save(tmp_path)
+    text = Page(write_report(tmp_path).read_text()).text
+    assert "was not measured here" in text and "Not told: it takes how alike two views of one sample are." in text
+    for claim in ("middle positive", "half of the positives", "There are none"):
+        assert claim not in text
 
 
 def test_what_is_no_better_than_untrained_is_not_well(tmp_path: Path) -> None:
@@ -400,6 +520,12 @@ def test_runs_side_by_side(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     loss = json.loads(page.scripts[1])[0]["lines"]
     assert [line["colour"] for line in loss if not line["dashed"]] == [0, 1]
     assert "What the runs have in common" in page.text
+    (folders[0] / "config.yaml").write_text("method: simclr\noptions: {}\noptimizer:\n  lr: null\n")
+    (folders[1] / "config.yaml").write_text("method: moco\noptions:\n  queue_size: 96\noptimizer:\n  lr: 0.1\n")
+    write_comparison(folders, out)
+    told = Page(out.read_text()).text.partition("Differences in configuration")[2]
+    assert "options.temperature0.50.2–" in told and "options.queue_size–96–" in told  # also of what was not set
+    assert "optimizer.lrdefault0.1–" in told
     with pytest.raises(ValueError, match="given twice"):
         write_comparison([folders[0], tmp_path / "a" / ".." / "a" / "run"], out)
 
@@ -440,3 +566,20 @@ def test_umap_is_added_once_where_it_is_installed(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(Plane, "fit_transform", lambda self, x: 1 / 0)
     seen("cat").save(tmp_path)
     assert "UMAP could not be made: division by zero." in Page(write_report(tmp_path, umap=True).read_text()).text
+
+
+@pytest.mark.slow
+def test_umap_lays_out_neighbourhoods(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The package itself: two clouds far apart stay apart, and the wait is announced."""
+    pytest.importorskip("umap", reason="umap-learn is not installed: pip install 'nearfar[umap]'")
+    two = seen("cat", 60)
+    far = two.components + 50 * two.labels[:, None]
+    replace(two, components=far.astype(np.float32)).save(tmp_path)
+    fill(tmp_path)
+    for said in ("umap: laying out 60 samples", "report: "):
+        assert main(["report", str(tmp_path)]) == 0
+        assert capsys.readouterr().out.startswith(said)  # it is made once
+    places = Samples.load(tmp_path / SAMPLES).umap
+    first, second = places[two.labels == 0], places[two.labels == 1]
+    apart = np.linalg.norm(first.mean(0) - second.mean(0))
+    assert places.shape == (60, 2) and apart > 2 * max(first.std(0).max(), second.std(0).max())

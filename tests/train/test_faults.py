@@ -221,6 +221,7 @@ def test_a_nan_in_a_batch_stops_the_run_and_names_the_last_good_checkpoint(
     assert state["step"] == 3 and not broken
     assert all(torch.equal(x, state["method"][name]) for name, x in weights(good).items())
     assert "not finite" in (tmp_path / "bad" / "verdicts.json").read_text()
+    assert "Not healthy: loss is not finite at step 3" in (tmp_path / "bad" / "report.html").read_text()
 
 
 def test_a_gradient_that_is_not_finite_leaves_the_weights(

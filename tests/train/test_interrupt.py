@@ -47,8 +47,12 @@ def test_a_process_that_is_interrupted_saves_and_says_how_to_go_on(tmp_path: Pat
     assert found is not None, said
     assert int(found[1]) == newest(run) and found[2] == f"nearfar train --resume '{run}'"
     assert "Traceback" not in said
+    assert f"for {int(found[1]):,} steps" in (run / "report.html").read_text()
+    (run / "report.html").unlink()
 
     again = interrupted(["--resume", str(run)], run, beyond=newest(run), by=signal.SIGTERM)
     assert f"resuming at step {found[1]} of" in again
     assert newest(run) > int(found[1])
     assert "go on with: nearfar train --resume" in again and "Traceback" not in again
+    page = (run / "report.html").read_text()  # every run has its page
+    assert f"for {newest(run):,} steps" in page and "it is not finished" in page and 'class="verdict good"' not in page

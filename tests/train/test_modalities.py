@@ -1,19 +1,21 @@
 """Sentences and captioned images go through the same run as images: train, stop, resume, evaluate, load."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from PIL import Image
 
 import nearfar
-from nearfar.config import TextConfig, TrainConfig, build, completed
+from nearfar.config import DataConfig, TextConfig, TrainConfig, build, completed
 from nearfar.export import ReadingEncoder, TextModel, export
 from nearfar.modalities import Pairs, Texts, modality_of
-from nearfar.train.advice import advise
+from nearfar.train.advice import advise, labels_hint
+from nearfar.train.looked import two_views
 from nearfar.train.run import Run, build_method
+from nearfar.views.grid import ROWS
 from tests.train.runs import QUIET, page_of, shown, stop_after, weights
 
 SMALL = {"encoder": "text-micro", "vocabulary": 300, "length": 16, "dim": 16}
@@ -79,7 +81,31 @@ def test_sentences_are_trained_on_evaluated_beside_tf_idf_and_loaded(tmp_path: P
     h = model.embed_texts(["the cat sleeps at home 1", "two plus three is five 2", "日本語 🙂"])
     assert h.shape == (3, model.num_features) and bool(h.isfinite().all())
     samples = shown(folder, "the cat")
-    assert not samples.sheet.size and not np.isfinite(samples.positive)  # dropout makes the views
+    assert not samples.sheet.size and 0 < samples.positive < 1  # of two dropouts, which make the views
+    assert "such pairs (" in page_of(folder) and "was not measured" not in page_of(folder)
+    still = of_texts(tmp_path / "lines.tsv", text=SMALL | {"dropout": 0.0})
+    modality = modality_of(still)
+    embedded = two_views(build_method(still, 60), modality, modality.open(still.data))
+    assert embedded(torch.arange(4)) is None  # a text beside itself says nothing
+
+
+def test_labels_are_left_out_where_that_is_asked(tmp_path: Path) -> None:
+    lines = sentences(tmp_path / "lines.tsv")
+    for labels in (False, None):
+        sources = {"labels": labels}
+        several = [completed({"data": data, "sources": sources}) for data in ("glyphs:60", "waves:60", "melodies:8")]
+        for config in (*(build(TrainConfig, given, "test") for given in several), of_texts(lines, sources=sources)):
+            found = modality_of(config).open(config.data)
+            assert (found.labels is None) == (found.classes is None) == (labels is False), config.data
+
+
+def test_how_to_say_that_folders_are_classes(tmp_path: Path) -> None:
+    for name in ("cats", "dogs"):
+        (tmp_path / "photos" / name).mkdir(parents=True)
+    hint = "if the sub-folders are classes, say so: --sources.labels true"
+    assert labels_hint(TrainConfig(data=str(tmp_path / "photos"))) == hint
+    assert labels_hint(TrainConfig(data=str(tmp_path / "photos"), sources=DataConfig(labels=False))) is None
+    assert labels_hint(TrainConfig(data=str(tmp_path / "photos" / "cats"))) is labels_hint(TrainConfig()) is None
 
 
 def test_captioned_images_are_trained_on_evaluated_and_loaded(tmp_path: Path) -> None:
@@ -92,6 +118,11 @@ def test_captioned_images_are_trained_on_evaluated_and_loaded(tmp_path: Path) ->
     assert {p for e, p in protocols if e == "raw"} == {"knn", "linear", "captions"}  # by its neighbours
     samples = shown(folder, "letter")
     assert samples.sheet.size and bool(samples.crossed) and "of an image and the text of another" in page_of(folder)
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert all(abs(line["temperature"] * line["logit_scale"] - 1) < 1e-5 for line in lines)
+    assert "<h3>Temperature</h3>" in page_of(folder)
+    told = (folder / "views.txt").read_text().splitlines()
+    assert len(told) == ROWS and all(f"<li>{text}</li>" in page_of(folder) and "letter" in text for text in told)
     model = nearfar.load(folder)
     assert isinstance(model, ReadingEncoder) and model.logit_scale > 1
     images = torch.randint(0, 256, (2, 3, 40, 40), dtype=torch.uint8)

@@ -32,7 +32,7 @@ def main(arguments: list[str]) -> int:
     if len(folders) > 1:
         path = write_comparison(folders, out or Path("comparison.html"))
     else:
-        path = write_report(folders[0], umap=True)
+        path = write_report(folders[0], umap=True, tell=lambda line: print(line, flush=True))
         if out is not None:
             path = write_atomically(out, path.read_bytes())
     print(f"report: {path}")

@@ -153,6 +153,8 @@ def open_data(
             data = _in_memory(source)
         else:
             data = pack(source, size=chosen, cache=cache, strict=strict, workers=workers, progress=progress).dataset
+    if labels is False:  # also where the source cannot leave them out
+        data.labels, data.classes = None, None
     return data if groups is None else with_groups(data, groups)
 
 

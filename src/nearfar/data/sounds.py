@@ -164,7 +164,10 @@ def open_sounds(
     """
     most = None if longest is None else max(1, round(longest * rate))
     if (made := made_by_code(spec)) is not None:
-        return _made(*made, rate, most, split, seed, cache_folder(cache))
+        drawn = _made(*made, rate, most, split, seed, cache_folder(cache))
+        if labels is False:
+            drawn.labels, drawn.classes = None, None
+        return drawn
     spec, rows = tables.path_and_rows(spec)
     split = rows or split
     wanted = Wanted(path_column, label_column, group_column, None, split, labels, False, classes)

@@ -80,7 +80,7 @@ class CLIP(Method):
     def contrast(self, encoded: Encoded) -> Step:
         z1, z2, ids = encoded["z1"], encoded["z2"], encoded["ids"]
         scale = self.logit_scale()
-        log = {"logit_scale": scale.detach()}
+        log = {"logit_scale": scale.detach(), "temperature": 1 / scale.detach()}
         if self.logit_bias is None:
             loss = symmetric_info_nce(z1, z2, temperature=1 / scale, ids=ids)
             return Step(loss, z1.detach(), z2.detach(), candidates=whole(len(z1)), log=log)

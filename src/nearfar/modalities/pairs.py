@@ -14,6 +14,7 @@ from nearfar.modalities.images import Images
 from nearfar.modalities.texts import cut, load_tokenizer, make_text_encoder
 from nearfar.nn.towers import TwoTowers
 from nearfar.views import make_views
+from nearfar.views.grid import ROWS
 from nearfar.views.part import Part, rows_of
 from nearfar.views.presets import view_generator
 
@@ -131,6 +132,10 @@ class Pairs(Images):
         assert self.tokenizer is not None
         file = self.tokenizer.save(folder)
         assert isinstance(source, Captioned)
+        rows = torch.arange(min(ROWS, len(source)))
+        drawn = source.draw(rows, view_generator(self.config.seed, 0, _CAPTION))
+        said = [" ".join(text.split()) for text in self.tokenizer.decode(drawn)]
+        (folder / "views.txt").write_text("".join(f"{text}\n" for text in said), encoding="utf-8")
         line = f"{super().show(source, folder)}; {self.tokenizer.vocabulary:,} tokens in {file}"
         line += cut(source.tokens, self.config.text.length)
         if self.config.method == "lit" and not self.config.pretrained and self.config.weights is None:

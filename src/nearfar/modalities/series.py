@@ -71,6 +71,8 @@ class Series:
             group_column=sources.group_column,
             strict=sources.strict,
         )
+        if sources.labels is False:
+            data.labels, data.classes = None, None
         if self.config.series.channels not in (None, data.channels):
             raise ValueError(f"{spec} has {data.channels} channels, expected {self.config.series.channels}")
         return data

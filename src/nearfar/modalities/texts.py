@@ -136,6 +136,8 @@ class Texts:
             self.protocols = ("similarity", *(("knn", "linear") if texts.labels is not None else ()))
             return Tokens(texts, self.learned_from(texts.texts).encode(texts.texts).to(torch.int32))
         self.judged = texts.partners is not None and not texts.paired
+        if sources.labels is False:
+            texts = replace(texts, labels=None, classes=None)
         if self.judged:
             texts = texts.sentences()
         several = [part for part in (texts.texts, texts.partners, texts.negatives) if part is not None]

@@ -1,11 +1,13 @@
 """Several runs on one page: their verdicts, their numbers, their curves over each other, and how they were set."""
 
+import inspect
 from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
 
 from nearfar.evaluate.results import Row, interval, shown, write_atomically
+from nearfar.methods import METHODS
 from nearfar.report import words
 from nearfar.report.curves import overlaid
 from nearfar.report.markup import Charts, data_address, details, document, scrolling, sentence, table
@@ -13,6 +15,8 @@ from nearfar.report.page import curve_figures, verdict
 from nearfar.report.run import Run, read_run
 
 _CELL = 200  # characters of a setting
+_GIVEN = ("encoder", "features", "samples")  # to a method by its run
+_DECIDED = ("optimizer.lr", "optimizer.weight_decay", "views", "text.dropout")  # elsewhere, where they are not set
 
 
 def write_comparison(folders: Sequence[Path | str], path: Path | str) -> Path:
@@ -31,7 +35,7 @@ def write_comparison(folders: Sequence[Path | str], path: Path | str) -> Path:
 def render_comparison(runs: Mapping[str, Run]) -> str:
     """The page as text."""
     charts = Charts()
-    alike, differing = _settings({name: run.config for name, run in runs.items()})
+    alike, differing = _settings({name: effective(run.config) for name, run in runs.items()})
     sections = {
         "Numbers": _numbers(runs),
         "Differences in configuration": _table_of(differing, runs, "Table of differences")
@@ -128,13 +132,24 @@ def _settings(configs: Mapping[str, dict[str, Any]]) -> tuple[dict[str, str], di
     return alike, {key: each for key, each in values.items() if key not in alike}
 
 
+def effective(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The configuration with the values that a method has where nothing is set."""
+    make, options = METHODS.get(str(config.get("method"))), config.get("options")
+    if make is None or not isinstance(options or {}, dict):
+        return dict(config)
+    known = inspect.signature(make).parameters.values()
+    own = {x.name: x.default for x in known if x.name not in _GIVEN and x.default is not x.empty}
+    return {**config, "options": own | (options or {})}
+
+
 def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
     found: dict[str, str] = {}
     for key, value in config.items():
         if isinstance(value, dict) and value:
             found |= _flat(value, f"{prefix}{key}.")
         else:
-            text = "none" if value is None or value == {} else str(value)
+            unset = "default" if f"{prefix}{key}" in _DECIDED else "none"
+            text = unset if value is None or value == {} else str(value)
             found[f"{prefix}{key}"] = text if len(text) <= _CELL else f"{text[: _CELL - 1]}…"
     return found
 

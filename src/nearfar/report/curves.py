@@ -110,13 +110,22 @@ def overlaid(runs: dict[str, list[dict[str, Any]]]) -> list[Chart]:
 
 
 def curves(metrics: list[dict[str, Any]]) -> list[Chart]:
-    """The charts for which there is something measured."""
+    """The charts for which there is something measured; a temperature that stays is a number (`fixed_temperature`)."""
     charts = []
+    fixed = fixed_temperature(metrics) is not None
     for title, wanted in _CHARTS:
+        if fixed and title == "Temperature":
+            continue
         lines = [line for key, name, dashed in wanted if (line := _line(metrics, key, name, dashed))]
         if any(not line.dashed for line in lines):
             charts.append(Chart(title, lines))
     return charts + _by_horizon(metrics)
+
+
+def fixed_temperature(metrics: list[dict[str, Any]]) -> float | None:
+    """The temperature of a run that does not learn it; None where it moves, or is not known."""
+    line = _line(metrics, "temperature", "", False)
+    return line.y[0] if line is not None and len(set(line.y)) == 1 else None
 
 
 def _by_horizon(metrics: list[dict[str, Any]]) -> list[Chart]:
@@ -142,10 +151,18 @@ def _line(metrics: list[dict[str, Any]], key: str, name: str, dashed: bool) -> L
     points = [
         (float(line["step"]), float(value))
         for line in metrics
-        if isinstance(value := line.get(key), int | float) and math.isfinite(value)
+        if isinstance(value := _value(line, key), int | float) and math.isfinite(value)
     ]
     if not points:
         return None
     stride = math.ceil(len(points) / _POINTS)
     kept = points[:-1:stride] + points[-1:]
     return Line(name, [x for x, _ in kept], [float(f"{y:.6g}") for _, y in kept], dashed)
+
+
+def _value(line: dict[str, Any], key: str) -> Any:
+    """What was logged; of a learned scale, which multiplies, the temperature is what would divide instead."""
+    scale = line.get("logit_scale")
+    if key == "temperature" and key not in line and isinstance(scale, int | float) and scale > 0:
+        return 1 / scale
+    return line.get(key)

@@ -6,6 +6,7 @@ moves: values under the pointer and the slider.
 
 import io
 import math
+import re
 from html import escape
 
 import numpy as np
@@ -16,11 +17,12 @@ from nearfar.report.curves import Chart, Line
 from nearfar.report.markup import Charts, data_address
 
 WIDTH, HEIGHT = 340, 200
-LEFT, RIGHT, TOP, BOTTOM = 48, 10, 8, 38  # margins around the plot
+LEFT, RIGHT, TOP, BOTTOM = 48, 10, 8, 38  # margins around the plot, where no long number needs more
 COLOURS = 8
 _TALL = 320  # height of a chart with as many rows as columns
 _NAMED = 30  # rows of a heat map whose names have room
 _LETTERS = 10  # of such a name
+_DIGIT = 7.0  # pixels, in the widest of the usual fonts
 Range = tuple[float, float]
 
 
@@ -31,15 +33,18 @@ def line_chart(chart: Chart) -> tuple[str, Range, Range]:
     else:
         across = span([x for line in chart.lines for x in line.x], 0.0)
         up = span([y for line in chart.lines for y in line.y], 0.05)
-    lines = "".join(_line(line, colour, across, up) for line, colour in zip(chart.lines, chart.colours(), strict=True))
-    frame = axes(across, up, chart.along, chart.up)
+    left = room(up, chart.up)
+    lines = "".join(
+        _line(line, colour, across, up, left) for line, colour in zip(chart.lines, chart.colours(), strict=True)
+    )
+    frame = axes(across, up, chart.along, chart.up, left=left)
     return _svg(frame + f'<g fill="none">{lines}</g>') + key(chart), across, up
 
 
 def line_figure(chart: Chart, caption: str, charts: Charts) -> str:
     """The chart with title and caption; what the pointer asks for is in the page's data."""
     drawing, across, up = line_chart(chart)
-    box = [LEFT, TOP, WIDTH - RIGHT, HEIGHT - BOTTOM, HEIGHT]
+    box = [room(up, chart.up), TOP, WIDTH - RIGHT, HEIGHT - BOTTOM, HEIGHT]
     return charts.figure(chart.title, drawing, chart.data() | {"across": across, "up": up, "box": box}, caption)
 
 
@@ -96,18 +101,25 @@ def heat_box(names: list[str] | None) -> list[int]:
     return [room, TOP, WIDTH - RIGHT, _TALL - room, _TALL]
 
 
-def axes(across: Range, up: Range, along: str, upward: str, *, percent: bool = False) -> str:
+def room(up: Range, upward: str) -> int:
+    """Pixels left of a chart: its longest number has place there, and the title beside it."""
+    longest = max((len(text) for _, text in _ticks(up, 5)), default=0)
+    return max(LEFT, math.ceil(_DIGIT * longest) + 8 + (14 if upward else 0))
+
+
+def axes(across: Range, up: Range, along: str, upward: str, *, percent: bool = False, left: int = LEFT) -> str:
     """Grid, numbers and titles."""
     content = ""
     for value, text in _ticks(across, 6):
-        x = place(value, across, LEFT, WIDTH - RIGHT)
+        x = place(value, across, left, WIDTH - RIGHT)
+        middle = min(x, WIDTH - _DIGIT / 2 * len(text))  # a long number at the end stays inside
         content += f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="{TOP}" y2="{HEIGHT - BOTTOM}"/>'
-        content += f'<text x="{x:.1f}" y="{HEIGHT - BOTTOM + 14}" text-anchor="middle">{text}</text>'
+        content += f'<text x="{middle:.1f}" y="{HEIGHT - BOTTOM + 14}" text-anchor="middle">{text}</text>'
     for value, text in _ticks(up, 5):
         y = place(value, up, HEIGHT - BOTTOM, TOP)
         words = f"{100 * value:.3g} %" if percent else text
-        content += f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>'
-        content += f'<text x="{LEFT - 5}" y="{y + 4:.1f}" text-anchor="end">{words}</text>'
+        content += f'<line class="grid" x1="{left}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>'
+        content += f'<text x="{left - 5}" y="{y + 4:.1f}" text-anchor="end">{words}</text>'
     return content + _titles(along, upward, HEIGHT)
 
 
@@ -144,12 +156,15 @@ def _text(value: float, step: float) -> str:
         return "0"
     decimals = max(0, -math.floor(math.log10(step) + 1e-9))
     decimals += 0 if abs(round(step * 10**decimals) - step * 10**decimals) < 1e-6 else 1
-    return f"{value:,.{decimals}f}" if decimals <= 6 and abs(value) < 1e6 else f"{value:.3g}"
+    if decimals <= 6 and abs(value) < 1e6:
+        return f"{value:,.{decimals}f}"
+    digits = math.floor(math.log10(abs(value))) - math.floor(math.log10(step)) + 2  # that tell it from its neighbours
+    return re.sub(r"e\+?(-?)0*", r"e\1", f"{value:.{max(digits, 1)}g}")
 
 
-def _line(line: Line, colour: int | None, across: Range, up: Range) -> str:
+def _line(line: Line, colour: int | None, across: Range, up: Range, left: int) -> str:
     points = [
-        f"{place(x, across, LEFT, WIDTH - RIGHT):.1f},{place(y, up, HEIGHT - BOTTOM, TOP):.1f}"
+        f"{place(x, across, left, WIDTH - RIGHT):.1f},{place(y, up, HEIGHT - BOTTOM, TOP):.1f}"
         for x, y in zip(line.x, line.y, strict=True)
     ]
     kind = f"{_class(colour)}{' dashed' if line.dashed else ''}{' faint' if line.faint else ''}"

@@ -6,13 +6,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nearfar.evaluate.results import percent
+from nearfar.evaluate.results import counted, percent
 from nearfar.evaluate.samples import Samples
 from nearfar.evaluate.sheet import sheet_columns, sheet_side
 from nearfar.report.markup import Charts, data_address, sentence
 
 _TITLE = 60  # characters of a text in a caption
-_CANVAS = '<canvas id="map-canvas" aria-hidden="true"></canvas>'
+_CANVAS = (
+    '<canvas id="map-canvas" tabindex="0" role="application" aria-label="Map of the samples" '
+    'aria-describedby="map-keys"></canvas>'
+)
+_KEYS = (
+    '<p class="quiet" id="map-keys">Keys on the map: arrows move, + and − zoom, 0 shows the whole, Enter takes the '
+    "sample nearest to the middle.</p>"
+)
 _ZOOM = (
     '<span class="zoom" role="group" aria-label="Zoom of the map">'
     '<button type="button" id="map-in" aria-label="Zoom in">+</button>'
@@ -51,7 +58,7 @@ def embedding_map(samples: Samples, charts: Charts) -> str:
         "start": int(samples.random[0]) if len(samples.random) else 0,
     }
     name, split, whole = samples.data.tolist()
-    told = f"{len(samples):,} of {int(whole):,} {split} samples of {name}"
+    told = f"{len(samples):,} of {counted(int(whole), f'{split} sample')} of {name}"
     share = [percent(float(value)) for value in samples.variance[:2]]
     caption = (
         f"{told}, each at the place of its unit embedding in the plane of greatest variance (PCA: {share[0]} and "
@@ -74,7 +81,7 @@ def embedding_map(samples: Samples, charts: Charts) -> str:
         f'{absent}<div class="controls">{controls}</div><div class="legend" id="map-legend" role="group" '
         f'aria-label="Groups of the map"></div><figure><div class="spread">{charts.place(_CANVAS, data, "cloud")}'
         f'<div class="detail" id="map-detail" aria-live="polite"></div></div>'
-        f"<figcaption>{escape(caption)}</figcaption></figure>"
+        f"{_KEYS}<figcaption>{escape(caption)}</figcaption></figure>"
     )
 
 
@@ -103,7 +110,8 @@ def negatives(samples: Samples) -> str:
     possible, over, same = (int(n) for n in samples.counts)
     middle = float(samples.positive)
     words = f"Pairs of {what}, of other ids, which a loss with negatives pushes apart. "
-    if np.isfinite(middle) and possible:
+    measured = bool(np.isfinite(middle)) and possible > 0
+    if measured:
         own = "an image and its own text" if crossed else "two views of one sample"
         words += (
             f"{over:,} of {possible:,} such pairs ({100 * over / possible:.2g} %) are at least as alike as the middle "
@@ -112,17 +120,18 @@ def negatives(samples: Samples) -> str:
         words += f"; {percent(same / over)} of them have the same label. " if labelled and over else ". "
     else:
         words += "How alike two views of one sample are was not measured here. "
-    kind = "of other labels" if labelled else "less alike than the middle positive"
+    kind = ", of other labels" if labelled else ", less alike than the middle positive" if measured else ""
     hard = _pairs(samples, samples.hard, samples.hard_similarity)
     suspected = _pairs(samples, samples.suspected, samples.suspected_similarity)
     reason = "the same label" if labelled else "more alike than half of the positives"
+    none = "There are none." if measured or labelled else "Not told: it takes how alike two views of one sample are."
     help_ = "Where these are truly the same, give them one group (nearfar doctor finds copies, --group takes them)."
     return (
         sentence(words)
-        + f"<h3>Hardest negatives, {escape(kind)}</h3>"
+        + f"<h3>Hardest negatives{escape(kind)}</h3>"
         + (hard or sentence("There are none."))
-        + f"<h3>Suspected false negatives: {escape(reason)}</h3>"
-        + (suspected + sentence(help_) if suspected else sentence("There are none."))
+        + f"<h3>Suspected false negatives{f': {escape(reason)}' if measured or labelled else ''}</h3>"
+        + (suspected + sentence(help_) if suspected else sentence(none))
     )
 
 

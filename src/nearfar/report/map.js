@@ -72,6 +72,17 @@
       pen.arc(places[chosen][0], places[chosen][1], 8, 0, 2 * Math.PI);
       pen.stroke();
     }
+    if (canvas.matches(":focus-visible")) {  // the middle, which Enter takes the nearest sample of
+      const x = canvas.clientWidth / 2, y = canvas.clientHeight / 2;
+      pen.strokeStyle = colour("--ink");
+      pen.lineWidth = 2;
+      pen.beginPath();
+      pen.moveTo(x - 8, y);
+      pen.lineTo(x + 8, y);
+      pen.moveTo(x, y - 8);
+      pen.lineTo(x, y + 8);
+      pen.stroke();
+    }
   }
   function repaint() { if (!waiting) { waiting = true; requestAnimationFrame(paint); } }
 
@@ -83,7 +94,8 @@
       const chip = piece(legend, "button", "chip");
       chip.type = "button";
       piece(chip, "span", "dot");
-      piece(chip, "span", "", name);
+      piece(chip, "span", "called", name);
+      chip.title = name;
       chip.addEventListener("click", function () { only.value = only.value === String(i) ? "" : String(i); refine(); });
     });
     recolour();
@@ -130,9 +142,13 @@
 
   // The nearest point to the pointer that is shown, within a few pixels; -1 where there is none.
   function under(event) {
-    const frame = canvas.getBoundingClientRect(), x = event.clientX - frame.left, y = event.clientY - frame.top;
+    const frame = canvas.getBoundingClientRect();
+    return nearest(event.clientX - frame.left, event.clientY - frame.top, event.pointerType === "touch" ? 20 : 10);
+  }
+
+  function nearest(x, y, reach) {
     const of = groups().of, wanted = only.value === "" ? null : Number(only.value);
-    let best = -1, least = event.pointerType === "touch" ? 400 : 100;
+    let best = -1, least = reach ** 2;
     places.forEach(function (place, i) {
       const distance = (place[0] - x) ** 2 + (place[1] - y) ** 2;
       if (distance < least && (wanted === null || of[i] === wanted)) { best = i; least = distance; }
@@ -148,6 +164,26 @@
     view.scale = scale;
     repaint();
   }
+
+  function move(x, y) {  // as far as the middle stays over the map
+    const most = [canvas.clientWidth, canvas.clientHeight].map((side) => side * view.scale / 2);
+    view.x = Math.max(-most[0], Math.min(most[0], view.x + x));
+    view.y = Math.max(-most[1], Math.min(most[1], view.y + y));
+    repaint();
+  }
+  function whole() { view.scale = 1; view.x = view.y = 0; repaint(); }
+
+  canvas.addEventListener("keydown", function (event) {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    const step = 60, act = {
+      ArrowLeft: () => move(step, 0), ArrowRight: () => move(-step, 0), ArrowUp: () => move(0, step), ArrowDown: () => move(0, -step),
+      "+": () => zoom(1.5), "=": () => zoom(1.5), "-": () => zoom(1 / 1.5), 0: whole,
+      Enter: () => { locate(); const i = nearest(canvas.clientWidth / 2, canvas.clientHeight / 2, Infinity); if (i >= 0) choose(i); },
+    }[event.key];
+    if (act) { event.preventDefault(); hideTip(); act(); }
+  });
+  canvas.addEventListener("focus", repaint);
+  canvas.addEventListener("blur", repaint);
 
   let drag = null;
   canvas.addEventListener("pointerdown", function (event) {
@@ -183,7 +219,7 @@
   }, { passive: false });
   byId("map-in").addEventListener("click", () => zoom(1.5));
   byId("map-out").addEventListener("click", () => zoom(1 / 1.5));
-  byId("map-whole").addEventListener("click", function () { view.scale = 1; view.x = view.y = 0; repaint(); });
+  byId("map-whole").addEventListener("click", whole);
   by.addEventListener("change", regroup);
   only.addEventListener("change", refine);
   where.addEventListener("change", repaint);

@@ -3,9 +3,11 @@
 import io
 import platform
 import shlex
+from collections.abc import Callable
 from html import escape
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +16,7 @@ from PIL import Image
 from nearfar.evaluate.neighbours import Neighbours
 from nearfar.evaluate.results import Results, Row, interval, percent, shown, write_atomically
 from nearfar.report import words
-from nearfar.report.curves import Chart, curves
+from nearfar.report.curves import Chart, curves, fixed_temperature
 from nearfar.report.draw import line_figure
 from nearfar.report.gallery import embedding_map, negatives, neighbours, sheet_style
 from nearfar.report.markup import Charts, data_address, details, document, number_class, scrolling, sentence, table
@@ -27,21 +29,23 @@ REPORT = "report.html"
 _NO_SAMPLES = "no samples are in report/samples.npz, which the end of a run and nearfar evaluate write."
 
 
-def write_report(folder: Path | str, *, umap: bool = False) -> Path:
+def write_report(folder: Path | str, *, umap: bool = False, tell: Callable[[str], None] | None = None) -> Path:
     """Write `report.html` into a run folder from what is there, and return its path.
 
     Args:
         folder: of the run.
         umap: first add UMAP to the map, where umap-learn is installed and that was not done; it takes its time.
+        tell: is told so before.
 
     Reads `config.yaml`, `metrics.jsonl`, `verdicts.json`, `evaluation.json` and the curves behind its rows in
-    `evaluation/`, `views.png`, `report/samples.npz` (as `Samples.save` writes it; for older runs `neighbours.npz`) and
-    `environment.json`; whatever is absent or broken becomes a sentence. Neither the data nor the encoder is needed.
+    `evaluation/`, `views.png` and `views.txt`, `report/samples.npz` (as `Samples.save` writes it; for older runs
+    `neighbours.npz`), `environment.json` and the names of checkpoints; whatever is absent or broken becomes
+    a sentence. Neither the data nor the encoder is needed.
     """
     folder = Path(folder)
     if not folder.is_dir():
         raise FileNotFoundError(f"{folder} is not a folder, expected the folder of a run")
-    problem = add_umap(folder) if umap else None
+    problem = add_umap(folder, tell) if umap else None
     run = read_run(folder)
     if problem is not None:
         run.problems.append(problem)
@@ -55,13 +59,13 @@ def render(run: Run) -> str:
     absent = sentence("Nothing to show: report/samples.npz could not be read." if lost else f"Not shown: {_NO_SAMPLES}")
     sections = {
         "Evaluation": _evaluation(run.results) + score_charts(run.figures, charts) + _figures(run.figures),
-        "Curves": curve_figures(curves(run.metrics), charts),
+        "Curves": curve_figures(curves(run.metrics), charts) + _temperature(run.metrics),
         "Similarities": similarity_charts(run.metrics, charts),
         "Health": _health(run.verdicts),
         "Map": absent if samples is None else embedding_map(samples, charts),
         "Nearest neighbours": _neighbours(run.neighbours) if samples is None else neighbours(samples),
         "Negatives": absent if samples is None else negatives(samples),
-        "Views": _views(run.views, run.config),
+        "Views": _views(run),
         "Configuration": _configuration(run),
         "Environment": _environment(run.environment),
     }
@@ -160,6 +164,11 @@ def curve_figures(found: list[Chart], charts: Charts) -> str:
     return f'<div class="charts">{figures}</div>'
 
 
+def _temperature(metrics: list[dict[str, Any]]) -> str:
+    fixed = fixed_temperature(metrics)
+    return "" if fixed is None else sentence(f"The temperature is {fixed:g} in every step.")
+
+
 def _health(verdicts: list[Verdict]) -> str:
     if not verdicts:
         return sentence("No health verdict was recorded.")
@@ -173,14 +182,18 @@ def _health(verdicts: list[Verdict]) -> str:
     return f"<ul>{items}</ul>"
 
 
-def _views(png: bytes | None, config: dict[str, object]) -> str:
-    if png is None:
-        texts = config.get("modality") == "text" or config.get("method") == "simcse"
+def _views(run: Run) -> str:
+    if run.views is None:
+        texts = run.config.get("modality") == "text" or run.config.get("method") == "simcse"
         why = "dropout or partner sentences are the views of texts" if texts else "views.png is not in the run folder"
         return sentence(f"No picture of the views: {why}.")
     words = "Grid of training views: each row shows views of one sample"
-    image = f'<img class="views" alt="{words}" src="{data_address(png)}">'
-    return sentence("Each row is one sample: as it is, then its views as the method is given them.") + image
+    image = f'<img class="views" alt="{words}" src="{data_address(run.views)}">'
+    told = "Each row is one sample: as it is, then its views as the method is given them"
+    if not run.captions:
+        return sentence(f"{told}.") + image
+    rows = "".join(f"<li>{escape(text)}</li>" for text in run.captions)
+    return sentence(f"{told}, the caption among them.") + f'<div class="captioned">{image}<ol>{rows}</ol></div>'
 
 
 def _neighbours(found: Neighbours | None) -> str:
@@ -218,7 +231,11 @@ def _picture(pixels: NDArray[np.uint8], caption: str, words: str) -> str:
 def _configuration(run: Run) -> str:
     if not run.config_text.strip():
         return sentence("No config.yaml is in the run folder.")
-    command = shlex.join(["nearfar", "train", "--config", f"{run.name}/config.yaml", "--out", f"{run.name}-again"])
+    folder = run.folder if run.folder is not None else Path(run.name)
+    if folder.name in ("", ".."):  # the folder that one is in, or one above it
+        folder = folder.resolve()
+    again = folder.with_name(f"{folder.name}-again")
+    command = shlex.join(["nearfar", "train", "--config", str(folder / "config.yaml"), "--out", str(again)])
     text = f'<pre tabindex="0" aria-label="config.yaml">{escape(run.config_text)}</pre>'
     return sentence(f"To run it again, on the same data: {command}") + details("config.yaml", text, opened=True)
 

@@ -2,18 +2,20 @@
 
 import importlib.util
 import warnings
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from nearfar.evaluate.results import counted
 from nearfar.evaluate.samples import SAMPLES, Samples
 
 _FEWEST = 20  # samples that have a neighbourhood worth laying out
 
 
-def add_umap(folder: Path) -> str | None:
+def add_umap(folder: Path, tell: Callable[[str], None] | None = None) -> str | None:
     """Add UMAP to the samples in a run folder, where that is possible and was not done; a line where it fails."""
     path = folder / SAMPLES
     if not path.is_file() or importlib.util.find_spec("umap") is None:
@@ -24,6 +26,8 @@ def add_umap(folder: Path) -> str | None:
         return None
     if len(samples.umap) or len(samples) < _FEWEST:
         return None
+    if tell is not None:
+        tell(f"umap: laying out {counted(len(samples), 'sample')}; it is compiled first, which may take a minute")
     try:
         replace(samples, umap=_laid_out(samples.components)).save(folder)
     except Exception as error:  # of a package that is not ours: the page does without

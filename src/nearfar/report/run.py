@@ -1,6 +1,7 @@
 """What is in a run folder. Anything may be absent or broken; then a sentence says so, and the rest is still told."""
 
 import json
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -44,6 +45,8 @@ class Run:
     """The contents of a run folder, as far as they could be read."""
 
     name: str
+    folder: Path | None = None  # as it was given
+    saved: int = 0  # the step of the newest checkpoint
     config_text: str = ""
     config: dict[str, Any] = field(default_factory=dict)
     metrics: list[dict[str, Any]] = field(default_factory=list)  # in the order of their steps
@@ -51,10 +54,34 @@ class Run:
     results: Results | None = None
     figures: list[Figure] = field(default_factory=list)
     views: bytes | None = None  # a PNG
+    captions: list[str] = field(default_factory=list)  # what the rows of that are given as their other view
     neighbours: Neighbours | None = None  # of a run that has no samples
     samples: Samples | None = None
     environment: dict[str, Any] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
+
+    @property
+    def done(self) -> int:
+        """The last step that is known of: not each is logged, and the last of a run that was stopped is saved."""
+        logged = self.metrics[-1]["step"] if self.metrics else 0
+        return int(max(logged, self.saved, *(verdict.step for verdict in self.verdicts)))
+
+    @property
+    def epoch(self) -> float | None:
+        """Epochs that were done; None where that is not known."""
+        for line in reversed(self.metrics):
+            epoch = line.get("epoch")
+            if isinstance(epoch, int | float) and math.isfinite(epoch) and line["step"] > 0:
+                return float(epoch) * self.done / float(line["step"])
+        return None
+
+    @property
+    def finished(self) -> bool | None:
+        """Whether the run came to its end; None where that is not known."""
+        epoch, planned = self.epoch, self.config.get("epochs")
+        if epoch is None or not isinstance(planned, int | float) or isinstance(planned, bool):
+            return None
+        return epoch >= planned * (1 - 1e-9)
 
     def setting(self, name: str) -> str | None:
         """A setting in words: at the top of the configuration, or one level down; of a group, what it is named."""
@@ -69,8 +96,8 @@ class Run:
 
 
 def read_run(folder: Path) -> Run:
-    """Read `config.yaml`, `metrics.jsonl`, `verdicts.json`, `evaluation.json`, `views.png`, `report/samples.npz`,
-    `neighbours.npz` and `environment.json` of a run folder.
+    """Read `config.yaml`, `metrics.jsonl`, `verdicts.json`, `evaluation.json`, `views.png` and `views.txt`,
+    `report/samples.npz`, `neighbours.npz` and `environment.json` of a run folder.
     """
     problems: list[str] = []
 
@@ -93,6 +120,8 @@ def read_run(folder: Path) -> Run:
         figures.append(Figure(row, part(f"{FIGURES}/{name}.png", _png, None), classes, arrays))
     return Run(
         name=folder.resolve().name,
+        folder=folder,
+        saved=part("checkpoints", _newest, 0),
         config_text=part("config.yaml", _text, ""),
         config=part("config.yaml", _config, {}),
         metrics=part("metrics.jsonl", _metrics, []),
@@ -100,6 +129,7 @@ def read_run(folder: Path) -> Run:
         results=results,
         figures=[figure for figure in figures if figure.picture or figure.curves],
         views=part("views.png", _png, None),
+        captions=part("views.txt", _lines, []),
         neighbours=part("neighbours.npz", Neighbours.load, None),
         samples=part(SAMPLES, Samples.load, None),
         environment=part("environment.json", _object, {}),
@@ -109,6 +139,15 @@ def read_run(folder: Path) -> Run:
 
 def _text(path: Path) -> str:
     return path.read_text(encoding="utf-8", errors="replace")
+
+
+def _lines(path: Path) -> list[str]:
+    return _text(path).splitlines()
+
+
+def _newest(path: Path) -> int:
+    """The step of the newest checkpoint, by its name."""
+    return max((int(file.stem.removeprefix("step-")) for file in path.glob("step-*.pt")), default=0)
 
 
 def _config(path: Path) -> dict[str, Any]:
@@ -126,7 +165,8 @@ def _metrics(path: Path) -> list[dict[str, Any]]:
             content = json.loads(line)
         except ValueError:
             continue
-        if isinstance(content, dict) and isinstance(content.get("step"), int | float):
+        step = content.get("step") if isinstance(content, dict) else None
+        if isinstance(step, int | float) and math.isfinite(step):
             lines.append(content)
     return sorted(lines, key=lambda content: float(content["step"]))
 

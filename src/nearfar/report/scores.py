@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nearfar.evaluate.results import Row, percent
+from nearfar.evaluate.results import Row, counted, percent
 from nearfar.report.curves import Chart, Line
 from nearfar.report.draw import heat, heat_box, line_figure
 from nearfar.report.markup import Charts, details
@@ -70,7 +70,9 @@ def _confusion(figure: Figure, charts: Charts) -> str:
     drawing = heat(share, (0.0, 1.0), (0.0, 1.0), "predicted", "true", words)
     wrong = counts * (1 - np.eye(len(counts)))
     order = [divmod(int(place), len(counts)) for place in np.argsort(-wrong, axis=None, kind="stable")[:3]]
-    taken = [f"{words[i]} taken for {words[j]} ({wrong[i, j]:.0f} times)" for i, j in order if wrong[i, j] > 0]
+    taken = [
+        f"{words[i]} taken for {words[j]} ({counted(int(wrong[i, j]), 'time')})" for i, j in order if wrong[i, j] > 0
+    ]
     caption = f"Each row sums to one. {percent(float(np.trace(counts) / max(counts.sum(), 1)))} are right; "
     caption += f"most often: {', '.join(taken)}." if taken else "none is taken for another."
     return charts.figure(f"Confusion: {figure.row.encoder}", drawing, data, caption)

@@ -2,10 +2,10 @@
 
 import math
 import re
-from typing import Any
+from collections.abc import Callable
 
 from nearfar.evaluate.protocols import PROTOCOLS
-from nearfar.evaluate.results import PLAIN, Row, interval, percent, shown
+from nearfar.evaluate.results import PLAIN, Row, counted, interval, percent, shown
 from nearfar.report.run import Run, Verdict
 
 PROTOCOL_NAMES = {
@@ -37,38 +37,40 @@ def training(run: Run) -> str:
         words += f" with the backbone {backbone}"
     if not run.metrics:
         return f"{words}. No training metrics are in the run folder."
-    last = run.metrics[-1]
-    words += f" for {last['step']:,.0f} steps"
-    if isinstance(epoch := last.get("epoch"), int | float) and math.isfinite(epoch):
+    words += f" for {counted(run.done, 'step')}"
+    if (epoch := run.epoch) is not None:
         planned = run.config.get("epochs")
-        ended = not isinstance(planned, int | float) or isinstance(planned, bool) or epoch >= planned
-        words += f" (epoch {epoch:g})" if ended else f" (epoch {epoch:.3g} of {planned:g}: it is not finished)"
-    if losses := _numbers(run.metrics, "loss"):
-        words += f"; the loss went from {losses[0]:.3g} to {losses[-1]:.3g}"
-    if found := _numbers(run.metrics, "knn"):
-        words += f", and k-NN on held-out samples from {percent(found[0])} to {percent(found[-1])}"
+        open_ = run.finished is False
+        words += f" (epoch {epoch:.3g} of {planned:g}: it is not finished)" if open_ else f" (epoch {epoch:g})"
+    words += _course(run, "loss", "; the loss", lambda value: f"{value:.3g}")
+    words += _course(run, "knn", ", and k-NN on held-out samples", percent)
     return f"{words}."
 
 
-def _numbers(metrics: list[dict[str, Any]], name: str) -> list[float]:
-    values = (line.get(name) for line in metrics)
-    return [float(value) for value in values if isinstance(value, int | float) and math.isfinite(value)]
+def _course(run: Run, name: str, words: str, text: Callable[[float], str]) -> str:
+    """From where to where a measure went; of a single measurement, that it is one."""
+    found = [
+        (line["step"], float(value))
+        for line in run.metrics
+        if isinstance(value := line.get(name), int | float) and math.isfinite(value)
+    ]
+    if not found:
+        return ""
+    last, value = found[-1]
+    when = f" at step {last:,.0f}" if last < run.done or len(found) == 1 else ""
+    if len(found) == 1:
+        return f"{words} was {text(value)}{when}"
+    return f"{words} went from {text(found[0][1])} to {text(value)}{when}"
 
 
-def health(verdicts: list[Verdict], metrics: list[dict[str, Any]] | None = None) -> tuple[str, str]:
-    """A level ("good", "note", "warning" or "error") and a sentence; a warning stands until all is well again.
-
-    Args:
-        metrics: of a run that was watched: where nothing was found wrong with it, that is a finding.
-    """
+def health(verdicts: list[Verdict]) -> tuple[str, str]:
+    """A level ("good", "note", "warning" or "error") and a sentence; a warning stands until all is well again."""
     errors = [verdict for verdict in verdicts if verdict.level == "error"]
     if errors:
         return "error", f"Not healthy: {errors[-1].text}"
     judged = [verdict for verdict in verdicts if verdict.level in ("good", "warning")]
-    if not judged and (ranks := _numbers(metrics or [], "effective_rank")):
-        return "good", f"Healthy: nothing was found wrong; the effective rank is {ranks[-1]:.3g} at the last look"
     if not judged:
-        return "note", "No health verdict was recorded."
+        return "note", "Not judged: no health verdict was recorded"
     last = judged[-1]
     if last.level == "warning":
         return "warning", f"Look closer: {last.text}"
@@ -76,9 +78,24 @@ def health(verdicts: list[Verdict], metrics: list[dict[str, Any]] | None = None)
 
 
 def overall(run: Run) -> tuple[str, str]:
-    """The health of a run in the light of its evaluation: what is no better than untrained is not well."""
-    level, sentence = health(run.verdicts, run.metrics)
-    warned = sum(verdict.level == "warning" for verdict in run.verdicts)
+    """The health of a run in the light of its end and its evaluation: only what is known to be well is called healthy.
+
+    What is not finished is not judged, and what is no better than untrained is not well. A warning that the run began
+    with, such as of too few steps, stands until an evaluation says otherwise.
+    """
+    level, sentence = health(run.verdicts)
+    if level in ("error", "warning"):
+        return level, sentence
+    if any(problem.startswith("verdicts.json") for problem in run.problems):
+        return "note", "Not judged: what the run said of its health could not be read"
+    found = sentence.removeprefix("Healthy: ").rstrip(".")
+    warned = [verdict for verdict in run.verdicts if verdict.level == "warning"]
+    if warned:
+        sentence += f"; {'a warning' if len(warned) == 1 else f'{len(warned)} warnings'} on the way there, under Health"
+    if run.finished is False:
+        return "note", f"Not finished: {found} so far" if level == "good" else "Not finished, so not judged"
+    if level == "note":
+        return level, sentence
     rows = list(run.results.rows) if run.results is not None else []
     beaten = [
         _clearly_better(row, other)
@@ -86,12 +103,12 @@ def overall(run: Run) -> tuple[str, str]:
         for other in rows
         if row.encoder == "trained" and other.encoder == "untrained" and is_headline(row) and _same_measure(row, other)
     ]
-    if level == "good" and beaten and not any(beaten):
-        words = sentence.removeprefix("Healthy: ").rstrip(".")
-        return "warning", f"Look closer: {words}; but it is not clearly better than the untrained encoder"
-    if level == "good" and warned:
-        sentence += f"; {'a warning' if warned == 1 else f'{warned} warnings'} on the way there, under Health"
-    return level, sentence
+    if beaten and not any(beaten):
+        return "warning", f"Look closer: {found}; but it is not clearly better than the untrained encoder"
+    lacking = "no untrained encoder is beside it" if rows else "it was not evaluated"
+    if not beaten and any(verdict.step == 0 for verdict in warned):
+        return "note", f"Not judged: {lacking}, and its beginning had a warning, under Health; in training {found}"
+    return level, sentence if rows else f"Healthy in training: {sentence.removeprefix('Healthy: ')}; {lacking}"
 
 
 def _clearly_better(row: Row, other: Row) -> bool:
@@ -113,7 +130,9 @@ def comparisons(rows: list[Row]) -> list[str]:
         if row.encoder != "trained" or not is_headline(row):
             continue
         name = PROTOCOL_NAMES.get(row.protocol, row.protocol)
-        sentence = f"{name} reaches {_interval(row)} {row.metric} on {row.n:,} {row.split} samples of {row.data}"
+        sentence = (
+            f"{name} reaches {_interval(row)} {row.metric} on {counted(row.n, f'{row.split} sample')} of {row.data}"
+        )
         beside = [_beside(row, other) for other in rows if other.encoder in _OTHERS and _same_measure(row, other)]
         sentences.append(f"{sentence}: {'; '.join(beside)}." if beside else f"{sentence}; there is nothing beside it.")
     return sentences

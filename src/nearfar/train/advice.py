@@ -5,11 +5,13 @@ photographs some of them cannot work, and that is known before the run.
 """
 
 import math
+from pathlib import Path
 
 from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from nearfar.config import TrainConfig
+from nearfar.evaluate.results import counted
 from nearfar.methods import BYOL, NNCLR, InstDisc, Method, MoCo, MoCoV3
 from nearfar.train.health import Verdict
 
@@ -44,6 +46,16 @@ def advise(
     return [verdict for verdict in said if verdict is not None]
 
 
+def labels_hint(config: TrainConfig) -> str | None:
+    """How to say that sub-folders are classes, where there are some and nothing was said of them."""
+    folder = Path(config.data).expanduser()
+    if config.sources.labels is not None or config.kind not in ("image", "sound") or not folder.is_dir():
+        return None
+    if sum(inside.is_dir() for inside in folder.iterdir()) < 2:
+        return None
+    return "if the sub-folders are classes, say so: --sources.labels true"
+
+
 def _negatives(ids: Tensor) -> Verdict | None:
     often = ids.unique(return_counts=True)[1].double()
     equal = float((often * (often - 1)).sum()) / max(1, len(ids) * (len(ids) - 1))
@@ -65,8 +77,8 @@ def _few_steps(config: TrainConfig, samples: int, total: int) -> Verdict | None:
     return Verdict(
         "warning",
         "few_steps",
-        f"{config.epochs} epochs of {samples:,} samples are {total} steps: too few to learn from; set --epochs "
-        f"{epochs}{batch}",
+        f"{counted(config.epochs, 'epoch')} of {counted(samples, 'sample')} are {counted(total, 'step')}: too "
+        f"few to learn from; set --epochs {epochs}{batch}",
     )
 
 

@@ -1,6 +1,7 @@
 """What the report shows of single samples: taken at the end of a run or an evaluation, kept beside it."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import torch
@@ -11,6 +12,7 @@ from nearfar.evaluate.embeddings import Encoder, Prepare
 from nearfar.evaluate.samples import SAMPLES, Pictures, Positives, Samples, take_samples
 from nearfar.methods import Method
 from nearfar.modalities import Modality, Pairs
+from nearfar.train.readout import dropping
 
 
 def look(
@@ -53,7 +55,10 @@ def looked_at(folder: Path, data: str, split: str) -> bool:
 
 
 def two_views(method: Method, modality: Modality, dataset: Dataset) -> Callable[[Tensor], Positives | None]:
-    """Samples of a data set to their embeddings as validation compares them; None where dropout makes the views."""
+    """Samples of a data set to their embeddings as validation compares them; where dropout makes the views, by it.
+
+    None where nothing tells the two apart: there is no dropout.
+    """
 
     @torch.no_grad()
     def embedded(rows: Tensor) -> Positives | None:
@@ -64,9 +69,11 @@ def two_views(method: Method, modality: Modality, dataset: Dataset) -> Callable[
             for number, part in enumerate(rows.split(256)):
                 samples = dataset.fetch(part).to(device)
                 views = modality.two_views(samples, dataset, part, seed=0, step=number)
-                if views[0] is views[1]:
+                alone = views[0] is views[1]
+                with dropping(method.encoder, number, device) if alone else nullcontext():
+                    z1, z2 = method.embed_pair(views)
+                if alone and torch.equal(z1, z2):
                     return None
-                z1, z2 = method.embed_pair(views)
                 first.append(z1.float().cpu())
                 second.append(z2.float().cpu())
         finally:

@@ -80,7 +80,7 @@ class Readout:
                 continue
             samples = self.validation.fetch(part).to(device)
             views = self.modality.two_views(samples, self.validation, part, seed=0, step=number)
-            with _dropping(method.encoder, number, device) if views[0] is views[1] else nullcontext():
+            with dropping(method.encoder, number, device) if views[0] is views[1] else nullcontext():
                 z1, z2 = method.embed_pair(views)
             total += float(nt_xent(z1, z2, temperature=_TEMPERATURE, ids=ids[part].to(device), reduction="sum"))
             count += 2 * len(part)
@@ -88,7 +88,7 @@ class Readout:
 
 
 @contextmanager
-def _dropping(encoder: nn.Module, seed: int, device: torch.device) -> Iterator[None]:
+def dropping(encoder: nn.Module, seed: int, device: torch.device) -> Iterator[None]:
     """Dropout as in training, the same for the same seed; modes and the state of chance are left as they were."""
     modes = [(module, module.training) for module in encoder.modules()]
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):

@@ -35,7 +35,7 @@ from nearfar.report import write_report
 from nearfar.report.figures import FIGURES, draw_curves
 from nearfar.scale.processes import check_ring
 from nearfar.train import checkpoint
-from nearfar.train.advice import advise
+from nearfar.train.advice import advise, labels_hint
 from nearfar.train.health import Verdict
 from nearfar.train.looked import look, two_views
 from nearfar.train.module import NotFiniteError, Pretraining, Steps
@@ -150,7 +150,7 @@ class Run:
         self._tell(self.modality.show(self.train, self.folder))
         try:
             finished = self._fit()
-        except NotFiniteError:
+        except (Exception, SystemExit):  # a loss that is not finite, SIGTERM, a disk: every run has its page
             self._report()
             raise
         self._list_skipped()  # streamed files show only when they are read that they cannot be
@@ -165,9 +165,10 @@ class Run:
             temperature=getattr(self.method, "temperature", None),
             data={"fingerprint": self.fingerprint, "samples": len(self.train)},
         )
-        results = self._evaluate()
-        self._report()
-        return results
+        try:
+            return self._evaluate()
+        finally:
+            self._report()
 
     def _report(self) -> None:
         """Write the page; where it cannot be written, as on a full disk, that costs nothing else."""
@@ -292,6 +293,8 @@ class Run:
                 data=name,
                 split=split,
             )
+            if test.labels is None and (hint := labels_hint(self.config)) is not None:
+                results.notes.append(hint)
         results.save(self.folder / "evaluation.json")
         if results.rows:
             results.save_curves(self.folder / FIGURES)

@@ -146,7 +146,9 @@ class Watch(lightning.Callback):
         assert module.last is not None
         found = measure(module.last)
         found |= {"loss": loss, "lr": module.rate, "gradient_norm": module.gradient_norm}
-        found |= {"samples_per_second": self._speed(module), "epoch": module.done / self.steps_per_epoch}
+        found |= {"samples_per_second": self._speed(module), "epoch": module.config.epochs * module.done / module.total}
+        if isinstance(fixed := vars(module.method).get("temperature"), int | float):  # who learns it logs it
+            found["temperature"] = float(fixed)
         if knn and self.readout is not None:
             found |= self.readout.measure(module.method)
             self._keep_best(module, found)

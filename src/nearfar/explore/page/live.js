@@ -3,7 +3,7 @@
 import { make } from "./lists.js";
 
 const SHOWN = { loss: "loss", knn: "k-NN accuracy", validation_loss: "validation loss", effective_rank: "effective rank",
-  positive_similarity: "similarity of positives", accuracy: "twins found", lr: "learning rate", samples_per_second: "samples a second" };
+  positive_similarity: "similarity of positives", accuracy: "twins found", lr: "learning rate", temperature: "temperature", samples_per_second: "samples a second" };
 const MOST = 400; // points of a curve
 
 export class Live {
