@@ -224,6 +224,22 @@ def test_a_nan_in_a_batch_stops_the_run_and_names_the_last_good_checkpoint(
     assert "Not healthy: loss is not finite at step 3" in (tmp_path / "bad" / "report.html").read_text()
 
 
+@pytest.mark.parametrize(
+    "part, error", [("_fit", OSError("disk")), ("_fit", SystemExit(0)), ("_evaluate", SystemExit(0))]
+)
+def test_a_run_has_its_page_however_it_ends(
+    part: str, error: BaseException, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ends(self: Run) -> None:
+        raise error
+
+    monkeypatch.setattr(Run, "_fit", lambda self: True)
+    monkeypatch.setattr(Run, part, ends)
+    with pytest.raises(type(error)):
+        Run(config("simclr"), tmp_path, resume=False, console=QUIET).go()
+    assert "Not judged" in (tmp_path / "report.html").read_text()
+
+
 def test_a_gradient_that_is_not_finite_leaves_the_weights(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, train_only: None
 ) -> None:

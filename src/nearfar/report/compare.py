@@ -148,7 +148,7 @@ def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
         if isinstance(value, dict) and value:
             found |= _flat(value, f"{prefix}{key}.")
         else:
-            unset = "default" if f"{prefix}{key}" in _DECIDED else "none"
+            unset = "default" if f"{prefix}{key}" in _DECIDED or prefix == "options." else "none"
             text = unset if value is None or value == {} else str(value)
             found[f"{prefix}{key}"] = text if len(text) <= _CELL else f"{text[: _CELL - 1]}…"
     return found

@@ -63,8 +63,8 @@ def embedding_map(samples: Samples, charts: Charts) -> str:
     caption = (
         f"{told}, each at the place of its unit embedding in the plane of greatest variance (PCA: {share[0]} and "
         f"{share[1]} of it)" + (", or as UMAP lays out their neighbourhoods" if len(samples.umap) else "") + ". "
-        f"{len(groups)} clusters by k-means. Point at a sample, or give its number, to see it and its nearest; drag to "
-        "move."
+        f"{counted(len(groups), 'cluster')} by k-means. Point at a sample, or give its number, to see it and its "
+        "nearest; drag to move."
     )
     controls = "".join(
         [

@@ -107,7 +107,7 @@ def overall(run: Run) -> tuple[str, str]:
         return "warning", f"Look closer: {found}; but it is not clearly better than the untrained encoder"
     lacking = "no untrained encoder is beside it" if rows else "it was not evaluated"
     if not beaten and any(verdict.step == 0 for verdict in warned):
-        return "note", f"Not judged: {lacking}, and its beginning had a warning, under Health; in training {found}"
+        return "note", f"Not judged: {lacking}, and it began with a warning, under Health; in training {found}"
     return level, sentence if rows else f"Healthy in training: {sentence.removeprefix('Healthy: ')}; {lacking}"
 
 
