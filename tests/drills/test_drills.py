@@ -133,7 +133,8 @@ def test_a_process_of_four_dies_and_the_run_resumes_on_two(tmp_path: Path) -> No
     os.kill(children[-1], signal.SIGKILL)
     said, _ = process.communicate(timeout=PATIENCE)  # and does not wait for the dead
     assert process.returncode not in (0, None) and "Traceback" not in said, said
-    assert "--resume" in said or "last good checkpoint" in said, said
+    assert said.count("another process of the run died") == 1 and "last good checkpoint" in said, said
+    assert f"nearfar train --resume {run} --processes N" in said.replace("\n", " ") and "gloo" not in said, said
     step = newest(run)
     more = str(step // 11 + 2)  # epochs of eleven steps
     said = finished(["--resume", str(run), "--epochs", more, "--processes", "2"], tmp_path)

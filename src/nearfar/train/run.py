@@ -39,7 +39,7 @@ from nearfar.train.advice import advise
 from nearfar.train.health import Verdict
 from nearfar.train.looked import look, two_views
 from nearfar.train.module import NotFiniteError, Pretraining, Steps
-from nearfar.train.processes import as_launched, is_first, part_ways, strategy
+from nearfar.train.processes import as_launched, is_first, is_lost, lost, meeting_point, part_ways, strategy
 from nearfar.train.readout import Readout
 from nearfar.train.watch import Watch, stopping
 
@@ -131,6 +131,11 @@ class Run:
                 f"the data of {self.folder} have changed since {path.name} was written: {self.config.data} now has "
                 f"{len(self.train):,} training samples that are not the same ones; start the run anew"
             )
+        if state["step"] > self.total:
+            raise ValueError(
+                f"{self.folder} has made {state['step']} steps, more than the {self.total} that it would have now; "
+                "leave --epochs out, or give more of them"
+            )
         self.method.load_state_dict(state["method"])
         self.console.print(f"resuming at step {state['step']} of {self.total}, from {path.name}")
         return state
@@ -204,6 +209,8 @@ class Run:
         steps = Steps(self.train, self.loader, first, self.total * self.config.accumulate, ahead)
         trainer = self._trainer(watch, self.total - module.done)
 
+        if self.config.nodes > 1:
+            self._tell(f"waiting for the processes of {self.config.nodes} machines, at {meeting_point()}")
         asked = 0
 
         def stop(number: int) -> None:
@@ -222,8 +229,10 @@ class Run:
             if not self.first:
                 raise SystemExit(1) from error  # the first process says it
             raise
-        except Exception:  # of loading, of the disk, of the device: the command says which in its last line
+        except Exception as error:  # of loading, of the disk, of the device: the command says which in its last line
             self._tell(f"ended at step {module.done} of {self.total}; the last good checkpoint is {self._newest()}")
+            if self.config.processes * self.config.nodes > 1 and is_lost(error):
+                raise (lost(self.folder) if self.first else SystemExit(1)) from error  # the first process says it
             raise
         if module.done < self.total:
             folder = shlex.quote(str(self.folder))
