@@ -10,6 +10,8 @@ with one namespace for its Python. A block says in which language it is:
 - `yaml` and `json` are read; what is of a run's configuration must be one.
 - `text` is what a command prints.
 
+Commands within sentences and tables are read by their own parser.
+
 Where a block has a title, as in ```` ```yaml title="run.yaml" ````, it is a file of that name for what follows.
 """
 
@@ -27,6 +29,7 @@ from dataclasses import dataclass, fields, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 import yaml
@@ -46,7 +49,7 @@ LONG = ("check", "explore", "lab", "plan")
 _EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
 _BETWEEN = {";", "&&", "||", "|", "&", "(", ")"}
 _WORDS_OF_SHELL = {"if", "then", "else", "elif", "fi", "do", "done", "while", "for", "in", "!"}
-_HARMLESS = {".", "source", "cd", "git", "[", "curl", "ssh"}  # whose form alone is looked at
+_HARMLESS = {".", "source", "cd", "git", "[", "ssh"}  # whose form alone is looked at
 _LAUNCHERS = {"torchrun", "srun"}
 
 
@@ -74,6 +77,14 @@ def blocks(page: Path) -> list[Block]:
         line = (token.map or [0])[0] + 1
         found.append(Block(page, line, language, title[1] if title else None, token.content))
     return found
+
+
+def commands_in_text(page: Path) -> list[str]:
+    """Commands of nearfar within sentences and tables; those with a gap (…) are no commands yet."""
+    inner = (child for token in MarkdownIt().parse(page.read_text(encoding="utf-8")) for child in token.children or [])
+    said = (token.content for token in inner if token.type == "code_inline")
+    names = "|".join(COMMANDS)
+    return [each for each in dict.fromkeys(said) if re.match(rf"nearfar ({names}) ", each) and "…" not in each]
 
 
 def commands(script: str) -> Iterator[list[str]]:
@@ -173,6 +184,8 @@ class Reader:
             extras = re.findall(r"nearfar\[([\w,]+)\]", " ".join(words))
             assert words[:2] == ["pip", "install"] and extras, f"{shlex.join(words)} is no installing of an extra"
             assert set(extras[0].split(",")) <= set(_EXTRAS), f"there is no extra {extras[0]}"
+        elif program == "curl":
+            asked_of_the_explorer(rest)
         elif program == "python":
             assert (ROOT / rest[0]).is_file(), f"there is no file {rest[0]}"
         else:
@@ -203,6 +216,21 @@ class Reader:
             status, said = typed(words)
         read = status is READ or (status == 0 and "--help" in words)
         assert read, f"nearfar {shlex.join(words)} is refused with status {status}: {said}"
+
+
+def asked_of_the_explorer(words: list[str]) -> None:
+    """A request that curl sends: its address, method and parameters are those of the API."""
+    from nearfar.explore.app import make_app
+
+    app = make_app([])
+    app.state.service.close()
+    address = urlsplit(next(word for word in words if word.startswith("http")))
+    assert address.hostname == "127.0.0.1", f"curl asks {address.netloc}, expected the explorer on this machine"
+    method = "post" if {"-d", "--data-binary"} & set(words) else "get"
+    routes = app.openapi()["paths"]
+    assert method in routes.get(address.path, {}), f"there is no {method.upper()} {address.path}"
+    known = {each["name"] for each in routes[address.path][method].get("parameters", [])}
+    assert set(parse_qs(address.query)) <= known, f"{address.path} takes {sorted(known)}, not {address.query}"
 
 
 def typed(words: list[str]) -> tuple[object, str]:

@@ -5,6 +5,7 @@ import html
 import importlib.util
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from markdown_it import MarkdownIt
 import nearfar.losses
 from nearfar.cli import COMMANDS, main
 from tests.browser import found_by_axe
-from tests.pages import LANGUAGES, PAGES, ROOT, Block, Reader, blocks
+from tests.pages import LANGUAGES, PAGES, ROOT, Block, Reader, blocks, commands_in_text
 from tests.small_data import write_small_data
 
 RUN = ["train", "--data", "photos/", "--backbone", "micro", "--epochs", "1", "--batch-size", "32", "--out", "RUN"]
@@ -57,6 +58,14 @@ def test_the_code_of_a_page_works(page: Path, place: Path, monkeypatch: pytest.M
     Reader(monkeypatch, everything=False).follow(page)
 
 
+@pytest.mark.parametrize("page", [page for page in PAGES if commands_in_text(page)], ids=named)
+def test_commands_in_the_text_are_right(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    reader = Reader(monkeypatch, everything=False)
+    for command in commands_in_text(page):
+        reader.obey(shlex.split(command), alone=False)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("page", WITH_CODE, ids=named)
 def test_all_of_a_page_works(page: Path, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,6 +100,8 @@ def test_the_demo_runs(tmp_path: Path) -> None:
         ("sh", "nearfar plan --memory 8GB --backbone resnet19", "no backbone resnet19"),
         ("sh", "if [ -e x ]; then nearfar train --method simclrr; fi", "simclrr"),
         ("sh", "torchrun --nnodes 2 -m nearfar train --batchsize 3", "status 2"),
+        ("sh", "curl http://127.0.0.1:8642/api/serch?k=5", "no GET /api/serch"),
+        ("sh", "curl 'http://127.0.0.1:8642/api/neighbours?rows=1'", "not rows=1"),
         ("sh", "frobnicate photos/", "frobnicate is no program"),
         ("sh", "make nothing", "No rule"),
         ("sh", "pip install 'nearfar[nothing]'", "there is no extra nothing"),
