@@ -80,11 +80,11 @@ def blocks(page: Path) -> list[Block]:
 
 
 def commands_in_text(page: Path) -> list[str]:
-    """Commands of nearfar within sentences and tables; those with a gap (…) are no commands yet."""
+    """Commands of nearfar within sentences and tables; those with a gap (…), or a flag's name alone, are none yet."""
     inner = (child for token in MarkdownIt().parse(page.read_text(encoding="utf-8")) for child in token.children or [])
     said = (token.content for token in inner if token.type == "code_inline")
-    names = "|".join(COMMANDS)
-    return [each for each in dict.fromkeys(said) if re.match(rf"nearfar ({names}) ", each) and "…" not in each]
+    begun = re.compile(rf"nearfar ({'|'.join(COMMANDS)}) (?!--[\w.-]+$)")
+    return [each for each in dict.fromkeys(said) if begun.match(each) and "…" not in each]
 
 
 def commands(script: str) -> Iterator[list[str]]:
