@@ -239,6 +239,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         add(f"reference/{room}.md", content=room_page(room))
     pages = {f"docs/{file.src_uri}": file.content_string for file in files.documentation_pages()}
     waiting = [*sorted(f"{RESULTS}{name}" for name in results()), "CHANGELOG.md", "CONTRIBUTING.md"]
+    waiting += [name for name in ("examples/README.md",) if (ROOT / name).exists()]
     for origin, text in pages.items():
         waiting += linked(text, origin)
     known: set[str] = set()

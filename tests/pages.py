@@ -41,7 +41,8 @@ from nearfar.evaluate import Results, evaluate
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(
-    [*ROOT.glob("README*.md"), *(ROOT / "docs").rglob("*.md")], key=lambda page: (page.parent != ROOT, str(page))
+    [*ROOT.glob("README*.md"), *ROOT.glob("examples/*.md"), *(ROOT / "docs").rglob("*.md")],
+    key=lambda page: (page.parent != ROOT, str(page)),
 )
 LANGUAGES = ("python", "sh", "yaml", "json", "text")
 # Commands that take seconds even on small data: in `make test` their arguments are read, the slow tests run them.
