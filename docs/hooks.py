@@ -22,7 +22,6 @@ from mkdocs.structure.files import File, Files, InclusionLevel
 from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGE = ROOT / "src" / "nearfar"
 RESULTS = "benchmarks/results/"
 ROOMS = ("losses", "methods", "views", "nn", "data", "evaluate", "embeddings", "export", "scale", "lab")
 LANGUAGES = {".yaml": "yaml", ".yml": "yaml", ".py": "python", ".toml": "toml", ".txt": "text", "": "make"}
@@ -187,31 +186,41 @@ def keys_of(kind: type[Any], prefix: str, title: str) -> Iterator[str]:
 
 def room_page(room: str) -> str:
     """What a room of the package offers, by the file that it is written in."""
-    tree = ast.parse((PACKAGE / room / "__init__.py").read_text(encoding="utf-8"))
+    tree = parsed(f"nearfar.{room}")
     offered: list[str] = []
     origins: dict[str, str] = {}
     for node in tree.body:
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("nearfar."):
             origins |= {alias.asname or alias.name: str(node.module) for alias in node.names}
         elif isinstance(node, ast.Assign) and getattr(node.targets[0], "id", None) == "__all__":
-            offered = [name for name in ast.literal_eval(node.value) if not name.isupper()]
+            offered = ast.literal_eval(node.value)
     parts = [f"# nearfar.{room}", ast.get_docstring(tree) or ""]
     groups = [f"nearfar.{room}", *dict.fromkeys(origins.values())]
     for module in groups:
-        names = [name for name in offered if origins.get(name, groups[0]) == module]
+        constants = {target.id for node in parsed(module).body for target in assigned(node) if target.id.isupper()}
+        names = [name for name in offered if origins.get(name, groups[0]) == module and name not in constants]
         if names and module != groups[0]:
             parts.append(f"## {first_sentence(module)}")
         parts += [f"::: {module}.{name}" for name in sorted(names, key=lambda n: (n[0].islower(), n))]
     return "\n\n".join(parts) + "\n"
 
 
-def first_sentence(module: str) -> str:
-    """Of the docstring of a module, as a heading."""
+def parsed(module: str) -> ast.Module:
     place = ROOT / "src" / Path(*module.split("."))
     file = place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
-    words = " ".join(
-        (ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or module).split("\n\n")[0].split()
-    )
+    return ast.parse(file.read_text(encoding="utf-8"))
+
+
+def assigned(node: ast.stmt) -> list[ast.Name]:
+    """The names that a line gives a value."""
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+    return [target for target in targets if isinstance(target, ast.Name)]
+
+
+def first_sentence(module: str) -> str:
+    """Of the docstring of a module, as a heading."""
+    docstring = ast.get_docstring(parsed(module)) or module
+    words = " ".join(docstring.split("\n\n")[0].split())
     return re.split(r"(?<=\w)[.:;] ", words)[0].rstrip(".:")
 
 
