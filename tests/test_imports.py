@@ -31,6 +31,7 @@ MAY_IMPORT = {
     "train": {
         *("losses", "nn", "scale", "methods", "modalities", "data", "views", "evaluate", "report", "export", "config"),
     },
+    "adapters": {"losses", "nn", "scale"},
     "cli": None,  # all
 }
 
