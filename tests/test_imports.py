@@ -32,6 +32,7 @@ MAY_IMPORT = {
         *("losses", "nn", "scale", "methods", "modalities", "data", "views", "evaluate", "report", "export", "config"),
     },
     "adapters": {"losses", "nn", "scale"},
+    "recipes": {"config", "evaluate"},
     "cli": None,  # all
 }
 
