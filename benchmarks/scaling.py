@@ -35,9 +35,10 @@ def step_of(batch: int, by: str) -> tuple[Callable[[], float], int]:
     torch.manual_seed(0)
     layers = [nn.Linear(FEATURES, FEATURES), nn.GELU(), nn.Linear(FEATURES, FEATURES), nn.GELU()]
     method = SimCLR(nn.Sequential(*layers, nn.Linear(FEATURES, FEATURES)), features=FEATURES, dim=DIM, temperature=0.1)
-    generator = torch.Generator().manual_seed(rank)
-    views = list(torch.randn(2, sizes[rank], FEATURES, generator=generator))
-    index = torch.arange(sum(sizes[:rank]), sum(sizes[: rank + 1]))
+    everything = torch.randn(2, batch, FEATURES, generator=torch.Generator().manual_seed(0))  # the same for all
+    first = sum(sizes[:rank])
+    views = [view[first : first + sizes[rank]].clone() for view in everything]
+    index = torch.arange(first, first + sizes[rank])
     own = Batch(views, index, index)
 
     def step() -> float:

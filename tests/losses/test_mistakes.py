@@ -5,14 +5,11 @@ Those that concern a momentum encoder, a queue or an average of weights are test
 
 import inspect
 from functools import partial
-from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from nearfar import losses
 from nearfar.losses import info_nce, nt_xent, similarity_logsumexp_two_way, tile_size, top_k_info_nce
@@ -20,31 +17,7 @@ from nearfar.nn import LogitScale, LogTemperature
 from tests import references
 from tests.losses.agreement import Function, assert_near, rows
 from tests.losses.catalogue import TWO_VIEW_LOSSES
-
-
-class Watch(TorchDispatchMode):
-    """Counts the operations torch carries out, and remembers the largest tensor any of them gave back."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.operations = 0
-        self.largest = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        out = func(*args, **(kwargs or {}))
-        self.operations += 1
-        for x in tree_leaves(out):
-            if isinstance(x, Tensor):
-                self.largest = max(self.largest, x.untyped_storage().nbytes() // x.element_size())
-        return out
-
-
-def watched(function: Function, *inputs: Tensor) -> Watch:
-    """What a forward and a backward pass do."""
-    leaves = [x.detach().clone().requires_grad_() for x in inputs]
-    with Watch() as watch:
-        function(*leaves).sum().backward()
-    return watch
+from tests.losses.watch import watched
 
 
 def dense_nt_xent(z1: Tensor, z2: Tensor, temperature: float) -> Tensor:

@@ -11,7 +11,7 @@ def main(arguments: list[str]) -> int:
         "with the same arguments, it goes on after the last finished chunk.",
     )
     parser.add_argument("run", help="a run folder, an exported one, timm:NAME or torchvision:NAME")
-    parser.add_argument("data", help="a folder, a table, arrays, 'glyphs', or a torchvision data set by name")
+    parser.add_argument("data", help="a folder, a table, arrays, sentences, 'glyphs', or a torchvision data set")
     parser.add_argument("-o", "--out", required=True, help="a .parquet (best for millions of rows), .npz or .npy")
     parser.add_argument("--dtype", choices=["float32", "float16"], default="float32", help="of the stored numbers")
     parser.add_argument("--labels", action="store_true", help="sub-folders are labels")

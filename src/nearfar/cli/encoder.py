@@ -1,10 +1,11 @@
 """The encoder that an argument names, for the commands that write and search embeddings."""
 
 from nearfar.embeddings.write import loaded
-from nearfar.export import Encoder, SeriesModel, SoundModel
+from nearfar.export import Encoder
+from nearfar.export.model import Loaded
 
 
-def encoder_of(spec: str) -> Encoder | SeriesModel | SoundModel:
+def encoder_of(spec: str) -> Loaded:
     """A run or an exported folder; "timm:NAME" or "torchvision:NAME", with =FILE for local weights; "hf:FOLDER"."""
     if spec.startswith(("timm:", "torchvision:")):
         from nearfar.train.encoders import open_encoder

@@ -1,4 +1,4 @@
-"""`nearfar search`: the images most like one, or like a text, or the sounds most like one, in a file of embeddings."""
+"""`nearfar search`: the images, sounds or sentences most like one, or like a text, in a file of embeddings."""
 
 import argparse
 import re
@@ -8,15 +8,15 @@ from pathlib import Path
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="nearfar search",
-        description="Find the images most like one, or that a text describes, or the sounds most like one, and write a "
-        "contact sheet of them.",
+        description="Find the images or sounds most like one, or the images that a text describes, and write a contact "
+        "sheet of them; or list the sentences most like a text.",
     )
     parser.add_argument("run", help="what made the embeddings: a run, timm:NAME or torchvision:NAME")
     parser.add_argument("embeddings", help="a file that nearfar embed wrote")
     sought = parser.add_mutually_exclusive_group(required=True)
     sought.add_argument("--image", help="what to look for")
     sought.add_argument("--sound", help="what to look for; for a run that was trained on sounds")
-    sought.add_argument("--text", help="what to look for, in words; for a run that was trained with captions")
+    sought.add_argument("--text", help="what to look for, in words; for a run on captions or sentences")
     parser.add_argument("-k", type=int, default=20, help="how many (default: 20)")
     parser.add_argument("--index", choices=["exact", "ivf", "hnsw"], default="exact", help="ivf and hnsw need faiss")
     parser.add_argument("--effort", type=int, default=64, help="of ivf and hnsw: more finds more (default: 64)")
@@ -44,32 +44,41 @@ def main(arguments: list[str]) -> int:
     from nearfar.embeddings.search import search
     from nearfar.embeddings.sheet import CELL, contact_sheet
     from nearfar.embeddings.spectra import pictured, spectra
-    from nearfar.export import SeriesModel, SoundModel
+    from nearfar.export import SeriesModel, SoundModel, TextModel
 
     console = Console()
     encoder, file = encoder_of(options.run), of_samples(options.embeddings)
-    if isinstance(encoder, SeriesModel):
-        raise ValueError(f"{options.run} was trained on series, expected an encoder of images or sounds to search with")
-    if isinstance(encoder, SoundModel) != (options.sound is not None):
-        kind, flag = ("sounds", "--sound") if isinstance(encoder, SoundModel) else ("images", "--image")
-        raise ValueError(f"{options.run} is an encoder of {kind}: give {flag}")
-    if isinstance(encoder, SoundModel):
-        sound = Path(options.sound)
-        query, picture = embed_sound(encoder, file, sound), pictured(encoder, sound, CELL)
-    elif options.text is None:
-        query, picture = embed_image(encoder, file, Path(options.image)), picture_of(Path(options.image), CELL)
-    else:
-        query, picture = embed_text(encoder, file, options.text), np.full((CELL, CELL, 3), 255, np.uint8)
+    picture = np.full((CELL, CELL, 3), 255, np.uint8)
+    match encoder:
+        case SeriesModel():
+            raise ValueError(f"{options.run} was trained on series, expected an encoder of images, sounds or texts")
+        case SoundModel() if options.sound is not None:
+            query = embed_sound(encoder, file, Path(options.sound))
+            picture = pictured(encoder, Path(options.sound), CELL)
+        case SoundModel():
+            raise ValueError(f"{options.run} is an encoder of sounds: give --sound")
+        case TextModel() if options.text is not None and options.out is None:
+            query = embed_text(encoder, file, options.text)
+        case TextModel():
+            raise ValueError(f"{options.run} is an encoder of texts: give --text, and no -o: sentences are listed")
+        case _ if options.text is not None:
+            query = embed_text(encoder, file, options.text)
+        case _ if options.image is not None:
+            query, picture = embed_image(encoder, file, Path(options.image)), picture_of(Path(options.image), CELL)
+        case _:
+            raise ValueError(f"{options.run} is an encoder of images: give --image")
     with console.status(f"searching {len(file):,} rows"):
         hits = search(query, file, k=options.k, find=lookup(file, options.index, effort=options.effort))
     found = [(s, row) for s, row in zip(hits.similarities[0].tolist(), hits.rows[0].tolist(), strict=True) if row >= 0]
     names, labels = file.names(), file.labels()
     table = Table()
-    for name in ("similarity", "path", *(["label"] if labels else [])):
+    for name in ("similarity", "text" if isinstance(encoder, TextModel) else "path", *(["label"] if labels else [])):
         table.add_column(name)
     for similarity, row in found:
         table.add_row(f"{similarity:.4f}", escape(names[row]), *([escape(labels[row] or "")] if labels else []))
     console.print(table)
+    if isinstance(encoder, TextModel):
+        return 0
     where, split = options.data or file.about.get("data"), file.about.get("split")
     wanted = [names[row] for _, row in found]
     if isinstance(encoder, SoundModel):

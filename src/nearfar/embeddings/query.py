@@ -44,11 +44,11 @@ def embed_sound(encoder: SoundModel, file: Embeddings, sound: Path) -> Tensor:
 
 @torch.no_grad()
 def embed_text(encoder: object, file: Embeddings, text: str) -> Tensor:
-    """(1, F): a text as a query for images, by the text tower of the encoder that made the file.
+    """(1, F): a text as a query for images, by the text tower of the encoder that made the file; or for sentences.
 
     Args:
         encoder: with `embed_texts`, a list of B texts to (B, F), and where the file states who made it a `digest`.
-        file: embeddings of images.
+        file: embeddings of images, or of sentences.
         text: such as "a red letter K".
 
     Raises:
@@ -68,7 +68,7 @@ def embed_text(encoder: object, file: Embeddings, text: str) -> Tensor:
     if found.shape != (1, file.dim):
         raise ValueError(
             f"the text has shape {tuple(found.shape)} and {file.path} vectors of {file.dim} numbers, expected as many "
-            "in both; embed the images again with this model"
+            "in both; embed the data again with this model"
         )
     if not bool(found.isfinite().all()):
         raise ValueError(f"the embedding of the text {text[:60]!r} is not finite; was the model trained to the end?")

@@ -19,7 +19,7 @@ from nearfar.data.cache import locked, replacing
 from nearfar.embeddings.files import check_kind, stated
 from nearfar.embeddings.parts import Parts, difference, parts_folder
 from nearfar.embeddings.progress import bar, say
-from nearfar.export.model import Encoder, Model, SeriesModel, SoundModel, load
+from nearfar.export.model import Encoder, Loaded, Model, SeriesModel, load
 from nearfar.export.towers import PREFIXES, open_towers
 
 AHEAD = 2  # batches that may wait, read and prepared
@@ -37,7 +37,7 @@ class Embedded:
 
 
 def embed(
-    run: str | Path | Encoder | SeriesModel | SoundModel,
+    run: str | Path | Loaded,
     data: str | Path | Dataset,
     out: str | Path,
     *,
@@ -50,7 +50,7 @@ def embed(
     labels: bool | None = None,
     progress: bool = True,
 ) -> Embedded:
-    """Write the embedding of every image, or of every sound, to a file: path, label, vector.
+    """Write the embedding of every image, sound, series or sentence to a file: path, label, vector.
 
     Finished chunks lie in a folder beside the output until the end. Killed and called again with the same arguments, it
     goes on after the last finished chunk.
@@ -58,7 +58,8 @@ def embed(
     Args:
         run: a run folder, an exported folder, an image-text model as `open_towers` takes it, or an encoder.
         data: as in `open_data`, or a data set; pictures are decoded as they are needed and stored nowhere. For an
-            encoder of sounds as in `open_sounds`, by way of the cache.
+            encoder of sounds as in `open_sounds`, by way of the cache; of sentences as in `open_texts`, and their
+            path is the sentence.
         out: .parquet, .npz, or .npy with paths and labels in NAME.npy.csv beside it. Embeddings of something else
             are replaced, and that is said; a file that `embed` did not write is refused.
         dtype: of the stored numbers.
@@ -82,7 +83,7 @@ def embed(
     spec = str(data) if isinstance(data, str | Path) else None
     images = opened(data, encoder, size, split, labels) if isinstance(data, str | Path) else data
     if len(images) == 0:
-        raise ValueError("the data has 0 images, expected at least one")
+        raise ValueError("the data has 0 samples, expected at least one")
     about = {
         "encoder": encoder.digest(),
         "backbone": encoder.card["backbone"],
@@ -113,36 +114,30 @@ def embed(
     return Embedded(path, rows, encoder.num_features, skipped, resumed)
 
 
-def loaded(run: str | Path) -> Encoder | SeriesModel | SoundModel:
-    """An encoder of images, sounds or series: a run, or an image-text model as `open_towers` takes it."""
-    if str(run).startswith(PREFIXES):
-        return open_towers(str(run))
-    model = load(run)
-    if not isinstance(model, Encoder | SeriesModel | SoundModel):
-        kind = model.card["modality"]
-        raise ValueError(f"{run} was trained on {kind}, expected an encoder of images, sounds or series")
-    return model
+def loaded(run: str | Path) -> Loaded:
+    """An encoder: a run, or an image-text model as `open_towers` takes it."""
+    return open_towers(str(run)) if str(run).startswith(PREFIXES) else load(run)
 
 
 def opened(
     spec: str | Path,
-    encoder: Encoder | SeriesModel | SoundModel,
+    encoder: Loaded,
     size: int | None,
     split: str | None,
     labels: bool | None,
 ) -> Dataset:
     """The data; pictures are decoded when they are looked at where they are files."""
-    if isinstance(encoder, SoundModel):
-        return encoder.open(str(spec), split=split, labels=labels)
     if isinstance(encoder, SeriesModel):
         return encoder.open(spec, split=split)
+    if not isinstance(encoder, Encoder):
+        return encoder.open(str(spec), split=split, labels=labels)
     files, image_size = is_files(spec), encoder.preparation.size
     return open_data(spec, size=size, image_size=image_size, split=split, labels=labels, stream=files)
 
 
 def _fill(
     parts: Parts,
-    encoder: Encoder | SeriesModel | SoundModel,
+    encoder: Loaded,
     images: Dataset,
     todo: dict[int, range],
     dtype: str,
@@ -179,7 +174,7 @@ def _fill(
 
 
 def _prepared(
-    encoder: Encoder | SeriesModel | SoundModel,
+    encoder: Loaded,
     images: Dataset,
     todo: dict[int, range],
     batch_size: int,

@@ -109,9 +109,10 @@ def add_page(app: FastAPI) -> None:
 def add_samples(app: FastAPI, service: Service) -> None:
     @app.get("/api/runs", summary="The runs that are shown", responses=problems())
     async def runs() -> schema.Runs:
+        service.grow()
         limits = service.limits
         return schema.Runs(
-            runs=[described(number, run) for number, run in enumerate(service.runs)],
+            runs=[described(n, run, service.problems.get(n)) for n, run in enumerate(service.runs)],
             limits={"upload": limits.upload, "pixels": limits.pixels, "seconds": limits.seconds, "text": limits.text},
         )
 

@@ -1,6 +1,7 @@
 """From the arguments of the command to runs that can be shown."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +10,10 @@ from nearfar.embeddings.files import stated
 from nearfar.evaluate.results import file_name
 from nearfar.explore.layout import Layout
 from nearfar.explore.space import Run, Space
-from nearfar.export.model import CARD, MODEL, Encoder, SeriesModel, SoundModel
+from nearfar.export.model import CARD, MODEL, Loaded
 
 EMBEDDINGS = "embeddings.parquet"
-Load = Callable[[str], Encoder | SeriesModel | SoundModel]
+Load = Callable[[str], Loaded]
 
 
 def open_run(
@@ -42,12 +43,13 @@ def open_run(
             )
         return Run(spec, None, Space(load(spec), Embeddings(embeddings), data=data, layout=layout))
     name = folder.resolve().name
-    if not (folder / MODEL).is_file() or not (folder / CARD).is_file():
+    if not is_finished(folder):
         if not (folder / "config.yaml").is_file():
             raise FileNotFoundError(
                 f"{folder} holds neither an encoder nor a config.yaml, expected the folder of a run"
             )
-        return Run(name, folder, None)
+        again = partial(open_run, spec, load, data=data, embeddings=embeddings, layout=layout, progress=progress)
+        return Run(name, folder, None, lambda: again() if is_finished(folder) else None)
     encoder = load(spec)
     if embeddings is not None:
         return Run(name, folder, Space(encoder, Embeddings(embeddings), data=data, layout=layout))
@@ -55,7 +57,12 @@ def open_run(
     return Run(name, folder, Space(encoder, Embeddings(file), data=data, layout=layout))
 
 
-def _embedded(folder: Path, encoder: Encoder | SeriesModel | SoundModel, data: str | None, progress: bool) -> Path:
+def is_finished(folder: Path) -> bool:
+    """Whether the run has written its encoder."""
+    return (folder / MODEL).is_file() and (folder / CARD).is_file()
+
+
+def _embedded(folder: Path, encoder: Loaded, data: str | None, progress: bool) -> Path:
     """The run's file of embeddings of these data, made where there is none of this encoder."""
     config = encoder.card.get("config")
     config = config if isinstance(config, Mapping) else {}

@@ -16,7 +16,7 @@ from nearfar.data.sound_files import decode_sound
 from nearfar.data.sounds import OVER
 from nearfar.data.tables import READERS, path_and_rows
 from nearfar.embeddings.pictures import inside
-from nearfar.export.model import Encoder, SeriesModel, SoundModel
+from nearfar.export.model import Loaded, SeriesModel, SoundModel, TextModel
 from nearfar.views.grid import spectrum_pictures
 
 Picture = NDArray[np.uint8]
@@ -33,7 +33,7 @@ class Samples:
         split: as in `open_data`.
     """
 
-    def __init__(self, encoder: Encoder | SeriesModel | SoundModel, data: str | None, split: str | None = None) -> None:
+    def __init__(self, encoder: Loaded, data: str | None, split: str | None = None) -> None:
         self.encoder, self.data, self.split = encoder, data, split
         file = None if data is None else Path(path_and_rows(data)[0]).expanduser()
         self.path = file if file is not None and file.exists() else None
@@ -58,6 +58,8 @@ class Samples:
         if isinstance(self.encoder, SoundModel):
             waves = torch.from_numpy(self.wave(name))[None]
             return np.asarray(spectrum_pictures(self.encoder.modality.raw(waves)[:, 0], size)[0])
+        if isinstance(self.encoder, TextModel):
+            raise ValueError("a text is read, not looked at")
         if isinstance(self.encoder, SeriesModel):
             return drawn(self._fetched(name)[0].numpy(), size)
         if self.path is not None and self.path.is_dir() and self.split is None:

@@ -21,7 +21,7 @@ class RunInfo(BaseModel):
 
     run: int = Field(description="its number, for the parameter `run`")
     name: str
-    kind: Literal["image", "sound", "series"] | None = Field(description="of its samples; null while it trains")
+    kind: Literal["image", "sound", "series", "text"] | None = Field(description="of its samples; null while it trains")
     rows: int = Field(description="samples on the map")
     dim: int = Field(description="numbers of a vector")
     texts: bool = Field(description="whether it can be searched by text")
@@ -30,6 +30,7 @@ class RunInfo(BaseModel):
     labels: int = Field(description="how many different labels there are")
     live: bool = Field(description="whether it has a log of its training")
     training: bool = Field(description="whether it has no encoder yet")
+    problem: str | None = Field(default=None, description="why it cannot be shown though its training is done")
 
 
 class Runs(BaseModel):

@@ -1,6 +1,7 @@
 """The application on a port: loopback by itself, a network with a token."""
 
 import ipaddress
+import logging
 import socket
 from collections.abc import Callable, Sequence
 
@@ -64,9 +65,17 @@ def serve(
         server(app).run(sockets=[listening])
 
 
-def server(app: ASGIApp) -> uvicorn.Server:
+class Server(uvicorn.Server):
+    """Live views that are open end with it, and that is no error to tell of."""
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
+        await super().shutdown(sockets)
+
+
+def server(app: ASGIApp) -> Server:
     """uvicorn, quiet, and with an end to what it takes."""
-    return uvicorn.Server(
+    return Server(
         uvicorn.Config(
             app,
             log_level="warning",

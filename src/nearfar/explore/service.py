@@ -1,6 +1,7 @@
 """What the routes share: the runs, the answers to questions, and the few threads that do the work."""
 
 import asyncio
+import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -32,6 +33,8 @@ class Service:
         self.batches: Batcher[Query, Answer] = Batcher(answer, batch=limits.batch, waiting=limits.waiting)
         self.reading = Lane(workers=2, waiting=limits.decoding)
         self.streams = 0
+        self.problems: dict[int, str] = {}  # by run, why it could not be opened when it was done
+        self._opening: set[int] = set()
         self._thumbnails: OrderedDict[tuple[int, int], tuple[bytes, str]] = OrderedDict()
 
     def close(self) -> None:
@@ -46,8 +49,23 @@ class Service:
     def space(self, number: int) -> Space:
         run = self.run(number)
         if run.space is None:
-            raise HTTPException(409, f"{run.name} has no encoder yet: it is in training; start again when it is done")
+            raise HTTPException(409, f"{run.name} has no encoder yet: it is in training; its map comes when it is done")
         return run.space
+
+    def grow(self) -> None:
+        """Runs that were in training and are done are opened, each on a thread: to embed its data takes a while."""
+        for number, run in enumerate(self.runs):
+            if run.again is not None and number not in self._opening and number not in self.problems:
+                self._opening.add(number)
+                threading.Thread(target=self._open, args=(number, run.again), daemon=True).start()
+
+    def _open(self, number: int, again: Callable[[], Run | None]) -> None:
+        try:
+            self.runs[number] = again() or self.runs[number]
+        except Exception as error:  # of data that moved, of the disk: told on the page, and the log is still shown
+            self.problems[number] = " ".join(str(error).split())[:300] or type(error).__name__
+        finally:
+            self._opening.discard(number)
 
     def row(self, space: Space, row: int) -> int:
         if row >= len(space):
@@ -165,7 +183,7 @@ def hunted(service: Service, number: int, space: Space, hunt: Hunt) -> schema.Du
     )
 
 
-def described(number: int, run: Run) -> schema.RunInfo:
+def described(number: int, run: Run, problem: str | None = None) -> schema.RunInfo:
     space = run.space
     live = run.folder is not None and (space is None or (run.folder / "metrics.jsonl").is_file())
     if space is None:
@@ -181,6 +199,7 @@ def described(number: int, run: Run) -> schema.RunInfo:
             labels=0,
             live=live,
             training=True,
+            problem=problem,
         )
     return schema.RunInfo(
         run=number,
@@ -189,7 +208,7 @@ def described(number: int, run: Run) -> schema.RunInfo:
         rows=len(space),
         dim=space.vectors.dim,
         texts=space.reads,
-        uploads=None if space.kind == "series" else space.kind,
+        uploads=space.kind if space.kind == "image" or space.kind == "sound" else None,
         data=space.samples.data,
         labels=len(space.classes),
         live=live,

@@ -1,6 +1,6 @@
 """A run as the page sees it: its embeddings in memory, a map of them, and queries answered in batches."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -21,7 +21,7 @@ from nearfar.embeddings.search import Lookup
 from nearfar.explore.layout import Layout, file_key, plane
 from nearfar.explore.limits import Limits
 from nearfar.explore.samples import Samples
-from nearfar.export.model import Encoder, SeriesModel, SoundModel
+from nearfar.export.model import Encoder, Loaded, SeriesModel, SoundModel, TextModel
 from nearfar.losses.arguments import unit
 from nearfar.losses.top_k import top_k_similarity
 
@@ -47,7 +47,7 @@ class Space:
 
     def __init__(
         self,
-        encoder: Encoder | SeriesModel | SoundModel,
+        encoder: Loaded,
         file: Embeddings,
         *,
         data: str | None = None,
@@ -80,11 +80,16 @@ class Space:
         return len(self.names)
 
     @property
-    def kind(self) -> Literal["image", "sound", "series"]:
+    def kind(self) -> Literal["image", "sound", "series", "text"]:
         """Of the samples."""
-        if isinstance(self.encoder, SoundModel):
-            return "sound"
-        return "series" if isinstance(self.encoder, SeriesModel) else "image"
+        match self.encoder:
+            case SoundModel():
+                return "sound"
+            case SeriesModel():
+                return "series"
+            case TextModel():
+                return "text"
+        return "image"
 
     @property
     def reads(self) -> bool:
@@ -239,6 +244,7 @@ def _encoded(space: Space, kind: str, what: Sequence[str | Tensor]) -> Tensor:
         made = torch.stack([x for x in what if isinstance(x, Tensor)])
     else:
         batch = torch.stack([x for x in what if isinstance(x, Tensor)])
+        assert not isinstance(encoder, TextModel)
         device = next(encoder.parameters()).device
         made = encoder.embed(batch.to(device))
     return made.cpu().float()
@@ -251,8 +257,13 @@ def _natural(text: str) -> tuple[int, float, str]:
 
 @dataclass(frozen=True)
 class Run:
-    """A run that is shown: its folder, where it has one, and its space, where it has an encoder."""
+    """A run that is shown: its folder, where it has one, and its space, where it has an encoder.
+
+    Attributes:
+        again: opens it anew; None while there is nothing more to see.
+    """
 
     name: str
     folder: Path | None
     space: Space | None
+    again: Callable[[], "Run | None"] | None = None

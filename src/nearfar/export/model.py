@@ -20,6 +20,7 @@ from nearfar.data.sound_files import decode_sound
 from nearfar.data.sounds import OVER
 from nearfar.export.card import Card, make_card, preparation, read_card
 from nearfar.modalities import Series, Sounds, modality_of
+from nearfar.modalities.texts import sentences_of
 from nearfar.nn.backbones import OWN, backbone
 from nearfar.nn.towers import TwoTowers
 
@@ -160,6 +161,12 @@ class TextModel(Model):
         """(B, F) of B sentences."""
         tokens = self.tokenizer.encode(_several(texts)).to(next(self.backbone.parameters()).device)
         return self(tokens)  # type: ignore[no-any-return]
+
+    def open(self, spec: str, *, split: str | None = None, labels: bool | None = None) -> Dataset:
+        """The sentences of a file, each named by its own words; the run's own data as the run read them."""
+        config: TrainConfig = build(TrainConfig, self.card["config"], CARD)
+        sources = config.sources if spec == config.data else DataConfig()
+        return sentences_of(spec, sources, self.tokenizer, split=split, labels=labels)
 
 
 class SoundModel(Model):

@@ -1,6 +1,7 @@
 """Sentences: tokens by a tokenizer learned from them, a Transformer, and for views dropout, or what belongs to them."""
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from nearfar.config import TrainConfig
+from nearfar.config import DataConfig, TrainConfig
 from nearfar.data import Dataset, TextDataset, Tokenizer, caption_ids, merged_ids, open_texts
 from nearfar.evaluate.tfidf import TfIdf
 from nearfar.nn.text import text_encoder
@@ -54,6 +55,21 @@ class Tokens:
     def said(self) -> Iterator[str]:
         """Every text."""
         return chain(self.source.texts, self.source.partners or (), self.source.negatives or ())
+
+
+def sentences_of(
+    spec: str, sources: DataConfig, tokenizer: Tokenizer, *, split: str | None = None, labels: bool | None = None
+) -> Tokens:
+    """Every sentence of a file, those of pairs one by one, each named by its own words: to embed and to search."""
+    texts = open_texts(
+        spec,
+        text_column=sources.text_column,
+        partner_column=sources.partner_column,
+        label_column=sources.label_column,
+        split=split,
+        labels=labels,
+    ).sentences()
+    return Tokens(replace(texts, names=texts.texts), tokenizer.encode(texts.texts).to(torch.int32))
 
 
 class Words:

@@ -5,7 +5,7 @@ import { Live } from "./live.js";
 import { colourOf, PointMap } from "./map.js";
 
 const at = (id) => document.getElementById(id);
-const page = { runs: [], limits: {}, run: 0, labels: [], selection: [], label: "" };
+const page = { runs: [], limits: {}, run: 0, labels: [], selection: [], label: "", over: -1 };
 const LISTED = 60; // of a selection
 let turn = 0; // of the newest question: answers to older ones are dropped
 
@@ -48,16 +48,20 @@ async function show(words, picture, question, able = () => true) {
     const failed = answers.filter((each) => each.status === "rejected").map((each) => make("p", { className: "quiet", textContent: each.reason.message }));
     at("found").replaceChildren(...found.map(([run, hits]) => make("div", {}, [
       ...(page.runs.length > 1 ? [make("h3", { textContent: page.runs[run].name })] : []),
-      make("ol", { className: "hits" }, listed(hits, { run, sounds: page.runs[run].kind === "sound", both, pick: neighbours }))])), ...failed);
+      make("ol", { className: "hits" }, listed(hits, { run, kind: page.runs[run].kind, both, pick: neighbours }))])), ...failed);
     const own = found.find(([run]) => run === page.run);
     map.mark(own ? own[1].map((hit) => hit.row) : [], page.own);
     say(both ? `${both.size} of ${found[0][1].length} are in both` : `${found[0][1].length} found`);
   });
 }
 
-function neighbours(run, row) {
+const named = async (run, row) => (await json(`/api/samples?run=${run}&row=${row}`)).samples[0].name;
+
+async function neighbours(run, row) {
   page.own = run === page.run ? row : -1;
-  return show(`neighbours of sample ${row}`, thumbnail(run, row), (within) => {
+  const text = page.runs[run].kind === "text";
+  const words = text ? `“${await named(run, row).catch(() => `sample ${row}`)}”` : `neighbours of sample ${row}`;
+  return show(words, text ? null : thumbnail(run, row), (within) => {
     const parameters = asked(within);
     parameters.set("run", run); parameters.set("row", row); parameters.set("within", within);
     return json(`/api/neighbours?${parameters}`);
@@ -92,7 +96,7 @@ function select(rows) {
   const run = page.run, few = rows.slice(0, LISTED);
   guarded(async () => {
     const { samples } = await json(`/api/samples?run=${run}&${few.map((row) => `row=${row}`).join("&")}`);
-    if (page.selection === rows) at("selected-list").replaceChildren(...listed(samples, { run, sounds: info().kind === "sound", pick: neighbours }));
+    if (page.selection === rows) at("selected-list").replaceChildren(...listed(samples, { run, kind: info().kind, pick: neighbours }));
   });
 }
 
@@ -144,7 +148,7 @@ async function hunt() {
     at("duplicates-said").textContent = `${told.count.toLocaleString("en")} groups of near-duplicates, from a cosine of ${told.threshold.toFixed(4)} on`;
     at("duplicates-found").replaceChildren(...told.groups.slice(0, 30).map((group) => make("div", { className: "group" }, [
       make("p", { className: "quiet", textContent: `${group.rows} samples` }),
-      make("ol", { className: "hits" }, listed(group.samples, { run, sounds: page.runs[run].kind === "sound", pick: neighbours }))])));
+      make("ol", { className: "hits" }, listed(group.samples, { run, kind: page.runs[run].kind, pick: neighbours }))])));
   });
   at("duplicates").disabled = false; at("duplicates-progress").hidden = true;
 }
@@ -179,13 +183,36 @@ const map = new PointMap(at("points"), at("marks"), {
   hover(row, x, y) {
     const box = at("hover");
     box.hidden = row < 0;
-    if (row < 0) return;
-    at("hover-picture").src = thumbnail(page.run, row);
-    at("hover-label").textContent = page.labels[map.table[3 * row + 2]]?.name ?? `sample ${row}`;
+    if (row < 0) { page.over = -1; return; }
+    const text = info().kind === "text", label = page.labels[map.table[3 * row + 2]]?.name ?? `sample ${row}`;
+    at("hover-picture").hidden = text;
+    at("hover-label").textContent = label;
+    if (!text) at("hover-picture").src = thumbnail(page.run, row);
+    else if (row !== page.over) named(page.run, row).then((name) => { if (page.over === row) at("hover-label").textContent = `${label}: ${name.slice(0, 160)}`; }, () => undefined);
+    page.over = row;
     box.style.left = `${Math.min(x + 14, map.width - 120)}px`; box.style.top = `${Math.min(y + 14, map.height - 130)}px`;
   },
 });
-const live = new Live(at("live"), { state: at("live-state"), charts: at("live-charts"), verdicts: at("live-verdicts") });
+
+// A run that was in training gets its map when it is done: the server embeds its data first.
+let waiting = false;
+async function finish(number) {
+  if (waiting || !page.runs[number].training) return;
+  waiting = true;
+  say(`${page.runs[number].name} is trained; its samples are being embedded`);
+  await guarded(async () => {
+    for (;;) {
+      const { runs } = await json("/api/runs");
+      if (runs[number].problem) throw new Error(runs[number].problem);
+      if (!runs[number].training) { page.runs = runs; break; }
+      await new Promise((resolve) => setTimeout(resolve, 1000));
+    }
+    if (page.run === number) await open(number);
+    say(`${page.runs[number].name} is there`);
+  });
+  waiting = false;
+}
+const live = new Live(at("live"), { state: at("live-state"), charts: at("live-charts"), verdicts: at("live-verdicts"), finish });
 at("no-map").hidden = Boolean(map.gl);
 map.dark.addEventListener("change", paintLegend);
 window.nearfarMap = map; // for measuring frames

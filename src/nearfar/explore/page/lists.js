@@ -1,4 +1,4 @@
-// Samples as lists: a picture, how similar, label and name, each a button that asks for its neighbours.
+// Samples as lists: a picture (a text has none), how similar, label and name, each a button that asks for its neighbours.
 
 export function make(kind, properties = {}, children = []) {
   const element = document.createElement(kind);
@@ -26,17 +26,17 @@ function player(run, row) {
   return button;
 }
 
-// samples: {row, name, label, similarity?}; options: {run, sounds, both: Set of names, pick: function}
-export function listed(samples, { run, sounds = false, both = null, pick }) {
+// samples: {row, name, label, similarity?}; options: {run, kind of the samples, both: Set of names, pick: function}
+export function listed(samples, { run, kind, both = null, pick }) {
   return samples.map((sample) => {
-    const lines = [make("img", { src: thumbnail(run, sample.row), alt: "", width: 72, height: 72, loading: "lazy", decoding: "async" })];
+    const lines = kind === "text" ? [] : [make("img", { src: thumbnail(run, sample.row), alt: "", width: 72, height: 72, loading: "lazy", decoding: "async" })];
     if (sample.similarity !== undefined) lines.push(make("span", { className: "s", textContent: sample.similarity.toFixed(3) }));
     if (sample.label !== null) lines.push(make("span", { className: "l", textContent: sample.label }));
     lines.push(make("span", { className: "n", textContent: sample.name, title: sample.name }));
     const shared = both !== null && both.has(sample.name);
     if (shared) lines.push(make("span", { className: "b", textContent: "in both" }));
-    const button = make("button", { type: "button", className: shared ? "hit both" : "hit" }, lines);
+    const button = make("button", { type: "button", className: `hit ${kind}${shared ? " both" : ""}` }, lines);
     button.addEventListener("click", () => pick(run, sample.row));
-    return make("li", {}, sounds ? [button, player(run, sample.row)] : [button]);
+    return make("li", {}, kind === "sound" ? [button, player(run, sample.row)] : [button]);
   });
 }

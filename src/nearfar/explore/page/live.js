@@ -7,8 +7,8 @@ const SHOWN = { loss: "loss", knn: "k-NN accuracy", validation_loss: "validation
 const MOST = 400; // points of a curve
 
 export class Live {
-  constructor(details, { state, charts, verdicts }) {
-    this.details = details; this.state = state; this.charts = charts; this.verdicts = verdicts; this.source = null;
+  constructor(details, { state, charts, verdicts, finish }) {
+    this.details = details; this.state = state; this.charts = charts; this.verdicts = verdicts; this.finish = finish; this.source = null;
     details.addEventListener("toggle", () => (details.open ? this.open() : this.close()));
   }
   show(run, training) {
@@ -24,7 +24,7 @@ export class Live {
     on("reset", () => this.begin());
     on("metrics", (line) => { this.lines.push(line); this.later(); });
     on("verdicts", (list) => this.tell(list));
-    on("state", ({ finished }) => { this.finished = finished; this.later(); });
+    on("state", ({ finished }) => { this.finished = finished; this.later(); if (finished) this.finish(this.run); });
   }
   close() { if (this.source) { this.source.close(); this.source = null; } }
   begin() { this.lines = []; this.finished = false; this.charts.replaceChildren(); this.verdicts.replaceChildren(); this.later(); }

@@ -1,0 +1,35 @@
+"""Without the positive in the denominator, what looks like a bound on information is above it."""
+
+import functools
+import math
+
+import torch
+
+from nearfar.lab.estimators import best_critic, correlated_gaussians, correlation_for, info_nce_bound
+from tests.pitfalls.page import as_told, code_of
+
+TRUTH, D, N, BATCHES = 8.0, 8, 64, 50
+
+
+@functools.cache
+def damage() -> dict[str, float]:
+    met, rho = code_of("bound")["information"], correlation_for(TRUTH, D)
+    generator = torch.Generator().manual_seed(0)
+    wrong, right = [], []
+    for _ in range(BATCHES):
+        u, w = best_critic(*correlated_gaussians(N, D, rho, generator, torch.float64), rho)
+        wrong.append(float(met(u, w)))
+        right.append(float(info_nce_bound(u, w)))
+    return {
+        "estimate, wrong": sum(wrong) / BATCHES,
+        "true information": TRUTH,
+        "estimate, right": sum(right) / BATCHES,
+        "log N": math.log(N),
+    }
+
+
+def test_the_estimate_is_above_the_truth_and_the_bound_below() -> None:
+    found = damage()
+    assert found["estimate, wrong"] > found["true information"] + 1
+    assert found["estimate, right"] <= found["log N"] < found["true information"]
+    as_told("bound", found)

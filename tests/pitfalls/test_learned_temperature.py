@@ -1,0 +1,66 @@
+"""A temperature as a raw parameter: it passes zero, and all signs change."""
+
+import functools
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from nearfar.losses import info_nce
+from nearfar.nn import LogTemperature
+from tests.pitfalls import world
+from tests.pitfalls.page import as_told, code_of
+
+STEPS, RATE, PAIRS = 150, 0.02, 64
+
+
+class Bounded(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.learned = LogTemperature(0.07)
+
+    @property
+    def temperature(self) -> Tensor:
+        return self.learned()
+
+    def forward(self, z1: Tensor, z2: Tensor) -> Tensor:
+        return info_nce(z1, z2, temperature=self.temperature)
+
+
+def walked(loss_of: torch.nn.Module) -> tuple[list[float], list[float]]:
+    """Temperatures and losses of a training run, of samples that are easy to tell apart."""
+    encoder, generator = world.network(), torch.Generator().manual_seed(0)
+    optimiser = torch.optim.Adam([*encoder.parameters(), *loss_of.parameters()], lr=RATE)
+    temperatures, losses = [], []
+    for _ in range(STEPS):
+        x, noise = torch.randn(2, PAIRS, world.FEATURES, generator=generator)
+        loss = loss_of(encoder(x), encoder(x + 0.3 * noise))
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        temperatures.append(float(loss_of.temperature.detach()))
+        losses.append(float(loss.detach()))
+    return temperatures, losses
+
+
+@functools.cache
+def damage() -> dict[str, float]:
+    found = {"log N": math.log(PAIRS)}
+    for name, loss in (("wrong", code_of("learned_temperature")["LearnedContrast"]()), ("right", Bounded())):
+        temperatures, losses = walked(loss)
+        found[f"lowest temperature, {name}"] = min(temperatures)
+        found[f"last loss, {name}"] = round(losses[-1], 2)
+    return found
+
+
+def test_it_passes_zero_and_the_loss_is_that_of_guessing() -> None:
+    found = damage()
+    assert found["lowest temperature, wrong"] < 0 < 0.0099 < found["lowest temperature, right"]
+    assert found["last loss, right"] < 0.5 < 3.5 < found["last loss, wrong"]
+    as_told("learned_temperature", found, within=0.5, off=0.03)
+
+
+def test_the_losses_refuse_a_temperature_below_zero() -> None:
+    with pytest.raises(ValueError, match=r"temperature is -0\.01, expected a finite number above 0"):
+        info_nce(torch.eye(2), torch.eye(2), temperature=torch.tensor(-0.01))

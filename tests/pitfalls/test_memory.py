@@ -1,0 +1,50 @@
+"""Chunks that keep the whole matrix for the backward pass."""
+
+import functools
+
+import torch
+from torch import Tensor
+
+from nearfar.losses import nt_xent, tile_size
+from tests.losses.agreement import Function, rows
+from tests.pitfalls.page import as_told, code_of
+
+
+def kept(function: Function, *inputs: Tensor) -> float:
+    """MiB that autograd holds from the forward to the backward pass, each storage once."""
+    storages: dict[int, int] = {}
+    alive = []
+
+    def pack(x: Tensor) -> Tensor:
+        alive.append(x)  # so that no address is used twice
+        storages[x.untyped_storage().data_ptr()] = x.untyped_storage().nbytes()
+        return x
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):
+        function(*(x.detach().clone().requires_grad_() for x in inputs))
+    return sum(storages.values()) / 2**20
+
+
+@functools.cache
+def damage() -> dict[str, float]:
+    met, found = code_of("memory")["chunked_loss"], {}
+    for name, loss in (
+        ("wrong", lambda a, b: met(a, b, 0.5)),
+        ("right", lambda a, b: nt_xent(a, b, temperature=0.5)),
+    ):
+        with tile_size(64):
+            few, many = (kept(loss, *rows(2, pairs, 16, dtype=torch.float32)) for pairs in (256, 512))
+        found |= {f"256 pairs, {name}": few, f"512 pairs, {name}": many, f"times as much, {name}": many / few}
+    return found
+
+
+def test_chunks_are_kept_and_tiles_are_not() -> None:
+    found = damage()
+    assert found["times as much, wrong"] > 3.5 and found["times as much, right"] < 2.1
+    assert found["512 pairs, wrong"] > 10 * found["512 pairs, right"]
+    as_told("memory", found, within=0.3)  # what autograd keeps differs between versions
+
+
+def test_the_chunks_are_right_otherwise() -> None:
+    z1, z2 = rows(2, 5, 3)
+    torch.testing.assert_close(code_of("memory")["chunked_loss"](z1, z2, 0.5, 3), nt_xent(z1, z2, temperature=0.5))

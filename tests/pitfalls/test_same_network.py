@@ -1,0 +1,76 @@
+"""A momentum encoder that is the encoder: what is kept never learns."""
+
+import functools
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from nearfar.methods.specimens import Pictures, specimen_batch
+from nearfar.nn import copy_of, ema_distance, move_towards
+from nearfar.scale.certify import Subject, same_object
+from tests.pitfalls import world
+from tests.pitfalls.page import as_told, code_of
+from tests.scale.work import SameObject
+
+
+def trained_by(method: torch.nn.Module) -> list[float]:
+    """Train what may be trained, and give the losses."""
+    optimiser = torch.optim.Adam([p for p in method.parameters() if p.requires_grad], lr=3e-3)
+    losses = []
+    for view1, view2 in world.batches(150):
+        q, k = (F.normalize(z, dim=1) for z in method(view1, view2))
+        loss = F.cross_entropy(q @ k.T / 0.2, torch.arange(len(q)))
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        losses.append(float(loss.detach()))
+    return losses
+
+
+class WithCopy(torch.nn.Module):
+    """The same with a true copy, which follows at once: momentum 0, so that nothing else differs."""
+
+    def __init__(self, encoder: torch.nn.Module, head: torch.nn.Module) -> None:
+        super().__init__()
+        self.encoder, self.head = encoder, head
+        self.key = copy_of(encoder)
+
+    def forward(self, view1: torch.Tensor, view2: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        move_towards(self.key, self.encoder, 0.0)
+        return self.head(self.encoder(view1)), self.head(self.key(view2)).detach()
+
+
+@functools.cache
+def damage() -> dict[str, float]:
+    torch.manual_seed(0)
+    frozen = code_of("same_network")["MomentumContrast"](world.network(), world.DIM)
+    taught = WithCopy(world.network(), torch.nn.Linear(world.DIM, world.DIM))
+    losses = trained_by(frozen)
+    trained_by(taught)
+    start = world.network()
+    return {
+        "loss, first step": losses[0],
+        "loss, last step": losses[-1],
+        "weights moved, wrong": float(ema_distance(frozen.encoder_q, start)),
+        "weights moved, right": float(ema_distance(taught.encoder, start)),
+        "k-NN, untrained": world.knn(start),
+        "k-NN, wrong": world.knn(frozen.encoder_q),
+        "k-NN, right": world.knn(taught.encoder),
+    }
+
+
+def test_the_loss_falls_and_the_encoder_is_as_it_was() -> None:
+    found = damage()
+    assert found["loss, last step"] < found["loss, first step"] - 0.2
+    assert found["weights moved, wrong"] == 0 and found["k-NN, wrong"] == found["k-NN, untrained"]
+    assert found["k-NN, right"] > found["k-NN, wrong"] + 0.1
+    as_told("same_network", found, within=0.15, off=0.03)
+
+
+def test_nearfar_refuses_it_and_the_certificate_names_it() -> None:
+    met = code_of("same_network")["MomentumContrast"](world.network(), world.DIM)
+    with pytest.raises(ValueError, match="it is the same network, not a momentum copy"):
+        move_towards(met.encoder_k, met.encoder_q, 0.999)
+    note = same_object(Subject("wrong", SameObject(Pictures()), [specimen_batch("byol")]))
+    assert "the same network: no momentum network" in note
