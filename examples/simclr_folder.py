@@ -24,7 +24,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--letters", type=int, default=1500, help="to draw, without --data (default: 1500)")
     parser.add_argument("--out", type=Path, default=Path("runs/simclr-folder"), help="the run folder")
     parser.add_argument("--epochs", type=int, default=8)
-    parser.add_argument("--backbone", default="micro")
+    parser.add_argument("--backbone", default="strokes", help="made for letters; tiny, resnet18, ... for photographs")
     parser.add_argument("--image-size", type=int, default=32)
     options = parser.parse_args(arguments)
     folder = options.data or drawn(options.out.with_name("letters"), options.letters)
@@ -39,7 +39,7 @@ def main(arguments: list[str] | None = None) -> None:
         image_size=options.image_size,
         epochs=options.epochs,
         batch_size=64,
-        options={"temperature": 0.2},
+        options={"temperature": 0.2, "layers": 1, "dim": 256},
         optimizer={"name": "adamw", "lr": 8e-3},
         sources={"labels": any(path.is_dir() for path in folder.iterdir())},
     )

@@ -17,7 +17,7 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 RUNS = {
     "own_loop": ("--data glyphs:200 --epochs 1", r"10 neighbours name \d+% of 100 samples right"),
     "simclr_folder": (
-        "--letters 120 --epochs 1 --out runs/x",
+        "--letters 120 --epochs 1 --backbone micro --out runs/x",
         r"(?s)verdict \(\w+\): .+most like \w/\d+.png: .+runs/x/report.html",
     ),
     "clip_captions": (
