@@ -6,7 +6,7 @@ BENCH := .venv-bench
 PIP_FLAGS := --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test slow drills fuzz check docs format bench clean
+.PHONY: help setup demo test slow recipe drills fuzz check docs format bench clean
 
 help:  ## this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## /  make \1\t/' | expand -t 16
@@ -21,6 +21,9 @@ test: $(VENV)/.dev  ## the tests, doctests included
 
 slow: $(VENV)/.dev  ## the long tests too
 	$(BIN)/pytest -q -n auto -m "not drill"
+
+recipe: $(VENV)/.dev  ## a recipe run again beside what it reached, NAME=glyphs-simclr
+	$(BIN)/nearfar recipes $(or $(NAME),glyphs-simclr) --rerun
 
 drills: $(VENV)/.dev  ## kills, full disks, dying processes and damaged files in their long form
 	$(BIN)/pytest -q -m drill tests

@@ -93,7 +93,7 @@ sys.modules[__name__].__class__ = _Callable
 
 def free_folder(config: TrainConfig) -> Path:
     """runs/<data>-<method>, numbered where that is taken."""
-    name = f"{Path(config.data).stem or 'data'}-{config.method}"
+    name = f"{Path(config.data).stem or 'data'}-{config.method.replace(':', '-')}"
     number, folder = 1, Path("runs") / name
     while folder.exists():
         number += 1

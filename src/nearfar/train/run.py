@@ -18,7 +18,7 @@ import lightning
 import torch
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 from rich.console import Console
-from torch import Tensor
+from torch import Tensor, nn
 
 import nearfar
 from nearfar.config import TrainConfig, nearest
@@ -30,6 +30,7 @@ from nearfar.evaluate.parts import named
 from nearfar.export.card import read_card
 from nearfar.export.model import CARD, save_model, with_card
 from nearfar.methods import METHODS, Method
+from nearfar.methods.own import own_method
 from nearfar.modalities import modality_of, settled
 from nearfar.report import write_report
 from nearfar.report.figures import FIGURES, draw_curves
@@ -283,7 +284,7 @@ class Run:
             few = f"nothing is held out of {len(self.train):,} samples; give other ones with --sources.test"
             results, test, split = Results([], [few]), self.train, "training"
         else:
-            fresh = with_card(build_method(self.config, len(self.train), untrained=True).encoder, card, self.folder)
+            fresh = with_card(untrained_encoder(self.config), card, self.folder)
             encoders: dict[str, Callable[[Tensor], Tensor]] = {
                 "trained": encoder,
                 "untrained": calibrated(fresh.to(self.device), self.train, prepare),
@@ -352,9 +353,11 @@ def build_method(config: TrainConfig, samples: int, *, untrained: bool = False) 
         samples: of the training part.
         untrained: draw the encoder's weights also where the run begins with given ones.
     """
-    if config.method not in METHODS:
+    make = METHODS.get(config.method)
+    if make is None and ":" not in config.method:
         raise ValueError(f"there is no method {config.method!r}{nearest(config.method, set(METHODS))}")
-    known = set(inspect.signature(METHODS[config.method]).parameters) - {"encoder", "features", "samples"}
+    make = make or own_method(config.method)
+    known = set(inspect.signature(make).parameters) - {"encoder", "features", "samples"}
     for option in config.options:
         if option not in known:
             raise ValueError(f"{config.method} has no option {option!r}{nearest(option, known)}")
@@ -364,9 +367,15 @@ def build_method(config: TrainConfig, samples: int, *, untrained: bool = False) 
     features: int = encoder.num_features  # type: ignore[assignment]
     options = {name: value for name, value in modality.options().items() if name in known} | config.options
     try:
-        return METHODS[config.method](encoder, features=features, samples=samples, **options)
+        return make(encoder, features=features, samples=samples, **options)
     except TypeError as error:
         raise ValueError(f"{config.method} does not take these options: {error}") from None
+
+
+def untrained_encoder(config: TrainConfig) -> nn.Module:
+    """The encoder of `build_method(..., untrained=True)` alone: a method of one's own need not be here for it."""
+    torch.manual_seed(config.seed)
+    return modality_of(config).encoder(untrained=True)
 
 
 def check_possible(config: TrainConfig, device: torch.device) -> None:
