@@ -120,10 +120,11 @@ def test_sigterm_within_a_grace_period_and_the_run_started_again(tmp_path: Path)
     assert same(last(tmp_path / "whole"), last(run))
 
 
-def test_a_process_of_four_dies_and_the_run_resumes_on_two(tmp_path: Path) -> None:
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+def test_a_process_of_four_dies_and_the_run_resumes_on_two(tmp_path: Path, strategy: str) -> None:
     """The run ends with a message, soon, and goes on with another number of processes."""
     run = tmp_path / "run"
-    arguments = [*SHORT, "--epochs", "200", "--out", str(run), "--processes", "4"]
+    arguments = [*SHORT, "--epochs", "200", "--out", str(run), "--processes", "4", "--strategy", strategy]
     process = start(arguments, tmp_path)
     while newest(run) < 5 and process.poll() is None:
         time.sleep(0.05)

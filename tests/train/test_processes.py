@@ -14,7 +14,7 @@ from torch import Tensor
 
 from nearfar.config import TrainConfig
 from nearfar.train.processes import as_launched, is_first
-from nearfar.train.run import Run, check_possible
+from nearfar.train.run import Run
 from tests.train.runs import QUIET, config
 
 ROOT = Path(__file__).parents[2]
@@ -155,5 +155,3 @@ def test_what_cannot_be_shared_is_refused_in_one_line() -> None:
         TrainConfig(batch_size=3, processes=2, nodes=2)
     with pytest.raises(ValueError, match="processes is 0, expected at least 1"):
         TrainConfig(processes=0)
-    with pytest.raises(ValueError, match="strategy fsdp is not supported"):
-        check_possible(TrainConfig(strategy="fsdp"), torch.device("cpu"))

@@ -10,7 +10,7 @@ from nearfar.cli.flags import describe
 from nearfar.config import TrainConfig, build, completed, nearest, read_yaml
 
 SHORT = {"--batch": "--batch-size", "--group": "--sources.groups"}
-MAY_CHANGE = ("epochs", "processes", "nodes")  # of a run that is resumed
+MAY_CHANGE = ("epochs", "processes", "nodes", "strategy")  # of a run that is resumed
 
 
 def main(arguments: list[str]) -> int:
@@ -48,7 +48,7 @@ def main(arguments: list[str]) -> int:
         if other := sorted(set(options.as_dict()) - {"resume", *MAY_CHANGE}):
             print(
                 f"nearfar train: --resume goes on with the run's own settings, so --{other[0]} has no place; "
-                "--epochs, --processes and --nodes may be others",
+                "--epochs, --processes, --nodes and --strategy may be others",
                 file=sys.stderr,
             )
             return 2

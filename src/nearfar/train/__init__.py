@@ -68,11 +68,11 @@ def run(config: TrainConfig, folder: Path, *, resume: bool = False, console: Con
             return made.go()
 
 
-def resumed(folder: Path, *, console: Console | None = None, **settings: int | None) -> Results | None:
+def resumed(folder: Path, *, console: Console | None = None, **settings: int | str | None) -> Results | None:
     """Go on with the run in a folder.
 
     Args:
-        settings: what may be another than before: epochs, processes, nodes; None: as before.
+        settings: what may be another than before: epochs, processes, nodes, strategy; None: as before.
     """
     if not (folder / "config.yaml").is_file():
         raise FileNotFoundError(f"{folder} is no run folder: it has no config.yaml")

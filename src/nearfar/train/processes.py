@@ -12,7 +12,7 @@ from typing import Any
 import torch.distributed as dist
 from lightning.fabric.plugins.environments.slurm import SLURMEnvironment
 from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvironment
-from lightning.pytorch.strategies import DDPStrategy, Strategy
+from lightning.pytorch.strategies import DDPStrategy, ModelParallelStrategy, Strategy
 from torch.nn.parallel import DistributedDataParallel
 
 from nearfar.config import TrainConfig
@@ -44,6 +44,11 @@ def as_launched(config: TrainConfig) -> TrainConfig:
     return replace(config, processes=here, nodes=every // here)
 
 
+def shares_weights(config: TrainConfig) -> bool:
+    """Whether processes hold the parts of the weights; one alone has all of them."""
+    return config.strategy == "fsdp" and config.processes * config.nodes > 1
+
+
 def strategy(config: TrainConfig, device_type: str, *, idle: bool = False) -> Strategy | str:
     """Lightning's, of one process or several.
 
@@ -55,6 +60,9 @@ def strategy(config: TrainConfig, device_type: str, *, idle: bool = False) -> St
     for name in ("lightning.fabric", "lightning.pytorch"):
         logging.getLogger(name).setLevel(logging.ERROR)
     backend = "nccl" if device_type == "cuda" else "gloo"
+    if shares_weights(config):
+        world = config.processes * config.nodes
+        return ModelParallelStrategy(world, 1, save_distributed_checkpoint=False, process_group_backend=backend)
     # Buffers are the same on all, since every process computes them from what all have: none need be sent.
     known = inspect.signature(DistributedDataParallel.__init__).parameters
     buffers = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"  # its older name

@@ -40,7 +40,16 @@ from nearfar.train.advice import advise
 from nearfar.train.health import Verdict
 from nearfar.train.looked import look, two_views
 from nearfar.train.module import NotFiniteError, Pretraining, Steps
-from nearfar.train.processes import as_launched, is_first, is_lost, lost, meeting_point, part_ways, strategy
+from nearfar.train.processes import (
+    as_launched,
+    is_first,
+    is_lost,
+    lost,
+    meeting_point,
+    part_ways,
+    shares_weights,
+    strategy,
+)
 from nearfar.train.readout import Readout
 from nearfar.train.watch import Watch, stopping
 
@@ -198,10 +207,11 @@ class Run:
         )
         if self.state is not None:
             watch.resume(self.state, module)
+            self.state = None  # whole weights, which no one needs any longer
         else:
             for verdict in advise(self.config, self.method, samples=len(self.train), total=self.total, ids=module.ids):
                 watch.say(verdict, 0)
-        if self.config.channels_last:
+        if self.config.channels_last and not shares_weights(self.config):  # which are cut in the order of their rows
             self.method.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # copies of the encoder, too
         if module.done >= self.total:
             return True
@@ -241,6 +251,8 @@ class Run:
             if asked == signal.SIGTERM:
                 raise SystemExit(0)  # not an error: a scheduler that wants the machine back starts the run again
             return False
+        if self.first:
+            self.method = module.plain(watch.final)
         return True
 
     def _trainer(self, watch: Watch, steps: int) -> lightning.Trainer:
@@ -384,11 +396,13 @@ def check_possible(config: TrainConfig, device: torch.device) -> None:
         raise ValueError(
             "precision fp16 needs a GPU: there is no float16 training on a CPU; set --precision bf16 or 32"
         )
-    if config.strategy == "fsdp":
-        raise ValueError(
-            "strategy fsdp is not supported: momentum networks and checkpoints need whole weights on a process; set "
-            "--strategy ddp, which holds them"
-        )
+    if shares_weights(config):
+        if device.type not in ("cpu", "cuda"):
+            raise ValueError(f"strategy fsdp needs cpu or cuda, and the device is {device.type}; set --strategy ddp")
+        if config.precision == "fp16":
+            raise ValueError("strategy fsdp and precision fp16 were not tested together; set --precision bf16 or 32")
+        if torch.__version__ < (2, 7):  # type: ignore[operator]
+            raise ValueError(f"strategy fsdp needs torch 2.7 or newer, and this is {torch.__version__}; update torch")
     if config.tensorboard and importlib.util.find_spec("tensorboard") is None:
         raise ModuleNotFoundError(
             "--tensorboard needs the package tensorboard, which is not installed: pip install 'nearfar[tensorboard]'"
