@@ -64,7 +64,7 @@ def test_runs_say_what_can_be_asked(client: TestClient) -> None:
     first, _, young = told["runs"]
     assert (first["kind"], first["rows"], first["dim"], first["texts"]) == ("image", 60, 3, True)
     assert (first["uploads"], first["labels"], first["live"], first["training"]) == ("image", 3, True, False)
-    assert (young["kind"], young["live"], young["training"]) == (None, True, True)
+    assert (young["kind"], young["live"], young["training"], young["state"]) == (None, True, True, "stopped")
     assert told["limits"]["upload"] == 20 << 20
 
 
@@ -185,7 +185,7 @@ def test_the_log_is_told_as_events(client: TestClient) -> None:
     metrics = [content for name, content in told if name == "metrics"]
     assert [line["step"] for line in metrics] == [1, 2, 3, 4, 5]
     assert metrics[0] == {"step": 1, "loss": 5.0, "lr": 0.1, "knn": 0.1}
-    assert ("state", {"finished": False}) in told
+    assert ("state", {"state": "stopped"}) in told
     assert next(c for n, c in told if n == "verdicts")[0]["text"] == "the rank is falling"
 
 
@@ -212,7 +212,7 @@ def test_news_come_as_they_are_written_and_a_log_begun_anew_is_said(tmp_path: Pa
         ("GET", "/api/neighbours?row=1&k=201", {}, 422, "query.k: Input should be less than or equal to 200"),
         ("GET", "/api/neighbours?row=1&run=9", {}, 404, "there is no run 9, expected from 0 to 2"),
         ("GET", "/api/neighbours?row=1&label=teal", {}, 404, "there is no label 'teal'"),
-        ("GET", "/api/map?run=2", {}, 409, "young has no encoder yet: it is in training"),
+        ("GET", "/api/map?run=2", {}, 409, "young has no encoder yet: its map comes when its training is done"),
         ("GET", "/api/sound?row=1", {}, 404, "the samples are of the kind image, and cannot be heard"),
         ("GET", "/api/live?run=1", {}, 404, "reds is no run of nearfar's: it has no log"),
         ("POST", "/api/search", {"json": {}}, 422, "nothing is given, expected one of text, row and vector"),
@@ -229,6 +229,7 @@ def test_news_come_as_they_are_written_and_a_log_begun_anew_is_said(tmp_path: Pa
         ("POST", "/api/search", {"content": b"x", "headers": {"Content-Type": "audio/wav"}}, 415, "is audio/wav"),
         ("POST", "/api/search", {"content": b"", "headers": {"Content-Type": "image/png"}}, 422, "not an image"),
         ("POST", "/api/export", {"json": {"rows": [60]}}, 404, "there is no row 60"),
+        ("POST", "/api/export", {"json": {"rows": [5, 5]}}, 422, "some rows are given more than once"),
         ("POST", "/api/export", {"json": {"rows": []}}, 422, "body.rows: List should have at least 1 item"),
         ("POST", "/api/duplicates", {"json": {"threshold": 2}}, 422, "body.threshold"),
         ("DELETE", "/api/runs", {}, 405, "Method Not Allowed"),

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from nearfar.data.cache import locked
 from nearfar.explore.serve import guarded
 from nearfar.explore.space import Run, Space
 from tests.browser import found_by_axe, kept
@@ -24,8 +25,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 @pytest.fixture(scope="module")
 def address(run: Run) -> Iterator[str]:
     young = Run("young", run.folder, None)
-    with serving(guarded([run, Run("again", None, run.space), young], "127.0.0.1")) as address:
-        yield address
+    assert run.folder is not None
+    with locked(run.folder), serving(guarded([run, Run("again", None, run.space), young], "127.0.0.1")) as address:
+        yield address  # a process that trains has the folder
 
 
 @pytest.fixture(scope="module")
@@ -190,7 +192,7 @@ def test_a_run_in_training_is_followed(page: Any, run: Run) -> None:
     log_line(run.folder, 6, loss=0.25, knn=0.75)
     until(page, "document.querySelector('#live-state').textContent.startsWith('step 6')")
     shown = page.locator("#live-charts figcaption").all_text_contents()
-    assert "loss: 0.25" in shown and "k-NN accuracy: 0.75" in shown
+    assert "loss: 0.25 (0.25 to 5, steps 1 to 6)" in shown and any("k-NN accuracy: 0.75" in text for text in shown)
     assert "the rank is falling" in page.locator("#live-verdicts").text_content()
     assert not page.locator("#map-section").is_visible()
     kept(page, "explore-live", whole=False)

@@ -1,7 +1,9 @@
 """`nearfar explore`: what it opens, what it embeds, and what it refuses in a line."""
 
 import importlib.util
+import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -14,6 +16,8 @@ import pytest
 
 from nearfar.cli import main
 from nearfar.cli.encoder import encoder_of
+from nearfar.data.cache import locked
+from nearfar.explore.live import state_of
 from nearfar.explore.opening import EMBEDDINGS, open_run
 from tests.embeddings.pictures import folder_of, run_folder
 from tests.explore.place import log
@@ -43,7 +47,29 @@ def test_the_data_of_the_run_are_embedded_once(place: Path, monkeypatch: pytest.
 
 def test_a_run_in_training_has_its_log_alone(tmp_path: Path) -> None:
     run = open_run(str(log(tmp_path / "young")), encoder_of)
-    assert run.space is None and run.folder == tmp_path / "young"
+    assert run.space is None and run.folder == tmp_path / "young" and run.again is not None and run.again() is None
+    with locked(run.folder):  # as a process that trains has it
+        assert state_of(run.folder) == "training"
+    assert state_of(run.folder) == "stopped"
+
+
+def test_data_that_moved_are_on_the_map_still(place: Path, tmp_path: Path) -> None:
+    """What was embedded is there; the pictures are not, and that is told of each."""
+    shutil.copytree(place / "pictures", tmp_path / "pictures")
+    run = tmp_path / "run"
+    shutil.copytree(place / "run", run, ignore=shutil.ignore_patterns("*.parquet"))
+    card = json.loads((run / "card.json").read_text())
+    card["config"]["data"] = str(tmp_path / "pictures")
+    (run / "card.json").write_text(json.dumps(card))
+    assert open_run(str(run), encoder_of, progress=False).space is not None
+    (tmp_path / "pictures").rename(tmp_path / "moved")
+    again = open_run(str(run), encoder_of, progress=False)
+    assert again.space is not None and len(again.space) == 12
+    with pytest.raises((OSError, ValueError)):
+        again.space.samples.picture(again.space.names[0], 32)
+    (run / EMBEDDINGS).unlink()
+    with pytest.raises((OSError, ValueError), match="where the run's data are now is told by --data"):
+        open_run(str(run), encoder_of, progress=False)
 
 
 @pytest.mark.parametrize(
@@ -95,7 +121,7 @@ def test_the_command_serves_until_it_is_interrupted(tmp_path: Path) -> None:
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None and process.stderr is not None
         try:
-            assert process.stdout.readline() == "young: in training, so only its log is shown\n"
+            assert process.stdout.readline() == "young: stopped before its end, so only its log is shown\n"
             address = process.stdout.readline().removeprefix("explore: ").strip()
             assert address.startswith("http://127.0.0.1:") and process.stdout.readline() == "Ctrl-C ends it\n"
             with urllib.request.urlopen(f"{address}api/live?follow=false", timeout=20) as answer:

@@ -11,6 +11,7 @@ from PIL import Image
 import nearfar
 from nearfar.cli import main
 from nearfar.config import DataConfig
+from nearfar.data.cache import locked
 from nearfar.nn.backbones import backbone
 from nearfar.train.run import Run, build_method
 from tests.train.runs import QUIET, config, shown, stop_after
@@ -30,6 +31,12 @@ def test_a_folder_that_holds_a_run_is_left_alone(tmp_path: Path, capsys: pytest.
         nearfar.train("glyphs:100", backbone="micro", out=tmp_path / "run")
     assert main(["train", "--data", "glyphs:100", "--out", str(tmp_path / "run")]) != 0
     assert "--resume" in capsys.readouterr().err
+
+
+def test_two_processes_do_not_train_in_one_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with locked(tmp_path / "run"):  # as another process has it
+        assert main(["train", "--data", "glyphs:100", "--backbone", "micro", "--out", str(tmp_path / "run")]) == 1
+    assert "is in training by another process; wait until it ends" in capsys.readouterr().err
 
 
 def test_a_stopped_run_in_python_is_an_interrupt_with_the_way_on(

@@ -28,6 +28,7 @@ def main(arguments: list[str]) -> int:
         raise ModuleNotFoundError(f"the page needs {' and '.join(missing)}: pip install 'nearfar[serve]'")
 
     from nearfar.cli.encoder import encoder_of
+    from nearfar.explore.live import state_of
     from nearfar.explore.opening import open_run
     from nearfar.explore.serve import bound, serve
 
@@ -39,7 +40,8 @@ def main(arguments: list[str]) -> int:
     ]
     for run in runs:
         if run.space is None:
-            print(f"{run.name}: in training, so only its log is shown")
+            ended = run.folder is not None and state_of(run.folder) == "stopped"
+            print(f"{run.name}: {'stopped before its end' if ended else 'in training'}, so only its log is shown")
         else:
             print(f"{run.name}: {len(run.space):,} samples of {run.space.samples.data} in {run.space.file.path}")
 

@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import BinaryIO, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,20 +56,43 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """One process at a time; the lock goes with the process, however it ends."""
+def locked(folder: Path, busy: str | None = None) -> Iterator[None]:
+    """One process at a time; the lock goes with the process, however it ends.
+
+    Args:
+        folder: what only one may use.
+        busy: said in an error where another process has it; None waits for that one.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("a+b") as file:
+        if not _take(file, wait=busy is None):
+            raise FileExistsError(busy)
+        yield
+
+
+def is_locked(folder: Path) -> bool:
+    """Whether a process has the folder now."""
+    try:
+        with (folder / "lock").open("r+b") as file:
+            return not _take(file, wait=False)
+    except OSError:
+        return False
+
+
+def _take(file: BinaryIO, *, wait: bool) -> bool:
+    try:
         if sys.platform == "win32":
             import msvcrt
 
             file.seek(0)
-            msvcrt.locking(file.fileno(), msvcrt.LK_LOCK, 1)
+            msvcrt.locking(file.fileno(), msvcrt.LK_LOCK if wait else msvcrt.LK_NBLCK, 1)
         else:
             import fcntl
 
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except (BlockingIOError, PermissionError):
+        return False
+    return True
 
 
 def cached_array(path: Path, make: Callable[[], NDArray[Kind]]) -> NDArray[Kind]:

@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from importlib.resources import files
 from typing import Annotated, Any
@@ -19,7 +19,7 @@ from nearfar.explore.live import events
 from nearfar.explore.samples import as_wav
 from nearfar.explore.service import THUMBNAIL, Service, described, finished, hunted
 from nearfar.explore.space import Query as Asked
-from nearfar.explore.space import Run
+from nearfar.explore.space import Run, Space
 from nearfar.explore.uploads import Bounded
 from nearfar.export.model import SoundModel
 
@@ -215,6 +215,17 @@ def add_search(app: FastAPI, service: Service) -> None:
         return await service.look(run, Asked(space, space.vectors.rows[own], k=k, label=label, without=own))
 
 
+def table_of(space: Space, rows: Sequence[int]) -> Iterator[str]:
+    """Lines of a table, some at a time: others are answered in between."""
+    for start in range(0, len(rows), 1000):
+        table = io.StringIO(newline="")
+        writer = csv.writer(table)
+        if start == 0:
+            writer.writerow(["row", "path", "label"])
+        writer.writerows([row, space.names[row], space.label(row) or ""] for row in rows[start : start + 1000])
+        yield table.getvalue()
+
+
 def add_more(app: FastAPI, service: Service) -> None:
     @app.post(
         "/api/export",
@@ -222,16 +233,13 @@ def add_more(app: FastAPI, service: Service) -> None:
         response_class=Response,
         responses={**problems(404, 409, 413), **binary("text/csv", "with a header line")},
     )
-    async def export(chosen: schema.Chosen, run: Number = 0) -> Response:
+    async def export(chosen: schema.Chosen, run: Number = 0) -> StreamingResponse:
         space = service.space(run)
-        for row in chosen.rows:
-            service.row(space, row)
-        table = io.StringIO(newline="")
-        writer = csv.writer(table)
-        writer.writerow(["row", "path", "label"])
-        writer.writerows([row, space.names[row], space.label(row) or ""] for row in chosen.rows)
+        service.row(space, max(chosen.rows))
+        if len(set(chosen.rows)) < len(chosen.rows):
+            raise HTTPException(422, "some rows are given more than once, expected each once")
         said = {"Content-Disposition": 'attachment; filename="selection.csv"'}
-        return Response(table.getvalue(), media_type="text/csv; charset=utf-8", headers=said)
+        return StreamingResponse(table_of(space, chosen.rows), media_type="text/csv; charset=utf-8", headers=said)
 
     @app.post("/api/duplicates", status_code=202, summary="Look for near-duplicates", responses=problems(404, 409, 503))
     async def look_for_duplicates(alike: schema.Alike, run: Number = 0) -> schema.Duplicates:

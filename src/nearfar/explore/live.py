@@ -5,13 +5,22 @@ import json
 import math
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from nearfar.export.model import MODEL
+from nearfar.data.cache import is_locked
+from nearfar.export.model import CARD, MODEL
 
+State = Literal["training", "stopped", "finished"]
 PIECE = 1 << 20  # bytes of the log that are read at a time
 EVERY = 1.0  # seconds between looks
 SILENCE = 15  # looks without news after which a comment keeps the connection open
+
+
+def state_of(folder: Path) -> State:
+    """Of a run: a process is at it, it has its encoder, or neither: it was stopped, ended or killed."""
+    if (folder / MODEL).is_file() and (folder / CARD).is_file():
+        return "finished"
+    return "training" if is_locked(folder) else "stopped"
 
 
 class Log:
@@ -21,7 +30,7 @@ class Log:
         self.folder = folder
         self._at, self._rest = 0, b""
         self._verdicts: Any = None
-        self._finished: bool | None = None
+        self._state: State | None = None
 
     def news(self) -> list[tuple[str, Any]]:
         """Events by name: "reset" where the log was begun anew, "metrics" in order, "verdicts", "state"."""
@@ -44,10 +53,10 @@ class Log:
         if verdicts is not None and verdicts != self._verdicts:
             self._verdicts = verdicts
             found.append(("verdicts", verdicts))
-        finished = (self.folder / MODEL).is_file()
-        if finished != self._finished:
-            self._finished = finished
-            found.append(("state", {"finished": finished}))
+        state = state_of(self.folder)
+        if state != self._state:
+            self._state = state
+            found.append(("state", {"state": state}))
         return found
 
     def _read_verdicts(self) -> list[dict[str, Any]] | None:

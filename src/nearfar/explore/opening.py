@@ -9,8 +9,9 @@ from nearfar.embeddings import Embeddings, embed
 from nearfar.embeddings.files import stated
 from nearfar.evaluate.results import file_name
 from nearfar.explore.layout import Layout
+from nearfar.explore.live import state_of
 from nearfar.explore.space import Run, Space
-from nearfar.export.model import CARD, MODEL, Loaded
+from nearfar.export.model import Loaded
 
 EMBEDDINGS = "embeddings.parquet"
 Load = Callable[[str], Loaded]
@@ -43,23 +44,18 @@ def open_run(
             )
         return Run(spec, None, Space(load(spec), Embeddings(embeddings), data=data, layout=layout))
     name = folder.resolve().name
-    if not is_finished(folder):
+    if state_of(folder) != "finished":
         if not (folder / "config.yaml").is_file():
             raise FileNotFoundError(
                 f"{folder} holds neither an encoder nor a config.yaml, expected the folder of a run"
             )
         again = partial(open_run, spec, load, data=data, embeddings=embeddings, layout=layout, progress=progress)
-        return Run(name, folder, None, lambda: again() if is_finished(folder) else None)
+        return Run(name, folder, None, lambda: again() if state_of(folder) == "finished" else None)
     encoder = load(spec)
     if embeddings is not None:
         return Run(name, folder, Space(encoder, Embeddings(embeddings), data=data, layout=layout))
     file = _embedded(folder, encoder, data, progress)
     return Run(name, folder, Space(encoder, Embeddings(file), data=data, layout=layout))
-
-
-def is_finished(folder: Path) -> bool:
-    """Whether the run has written its encoder."""
-    return (folder / MODEL).is_file() and (folder / CARD).is_file()
 
 
 def _embedded(folder: Path, encoder: Loaded, data: str | None, progress: bool) -> Path:
@@ -74,7 +70,12 @@ def _embedded(folder: Path, encoder: Loaded, data: str | None, progress: bool) -
     before = stated(path) if path.is_file() else None
     if before and before.get("encoder") == encoder.digest() and _same(before.get("data"), what):
         return path
-    return embed(encoder, what, path, labels=_labels(config) if what == own else None, progress=progress).path
+    try:
+        return embed(encoder, what, path, labels=_labels(config) if what == own else None, progress=progress).path
+    except (ValueError, FileNotFoundError) as error:
+        if data is None and not path.exists():
+            raise type(error)(f"{error}; where the run's data are now is told by --data") from None
+        raise
 
 
 def _labels(config: Mapping[str, Any]) -> bool | None:
@@ -84,5 +85,4 @@ def _labels(config: Mapping[str, Any]) -> bool | None:
 
 
 def _same(before: object, what: str) -> bool:
-    path = Path(what).expanduser()
-    return before == (str(path.absolute()) if path.exists() else what)
+    return before in (what, str(Path(what).expanduser().absolute()))  # also where they are no longer there

@@ -29,7 +29,8 @@ class RunInfo(BaseModel):
     data: str | None = Field(description="where the samples are")
     labels: int = Field(description="how many different labels there are")
     live: bool = Field(description="whether it has a log of its training")
-    training: bool = Field(description="whether it has no encoder yet")
+    training: bool = Field(description="whether it has no encoder yet, so that only its log can be seen")
+    state: Literal["training", "stopped", "finished"] = Field(description="what its folder says now")
     problem: str | None = Field(default=None, description="why it cannot be shown though its training is done")
 
 
@@ -96,7 +97,7 @@ class Sought(BaseModel):
 
 
 class Chosen(BaseModel):
-    """Rows for a table."""
+    """Rows for a table, each once."""
 
     model_config = ConfigDict(extra="forbid")
 

@@ -17,6 +17,7 @@ from nearfar.explore import schema
 from nearfar.explore.alike import Hunt, Hunts
 from nearfar.explore.lanes import Batcher, BusyError, Lane
 from nearfar.explore.limits import Limits
+from nearfar.explore.live import state_of
 from nearfar.explore.samples import GRAY, as_png
 from nearfar.explore.space import Answer, Query, Run, Space, answer
 
@@ -49,7 +50,7 @@ class Service:
     def space(self, number: int) -> Space:
         run = self.run(number)
         if run.space is None:
-            raise HTTPException(409, f"{run.name} has no encoder yet: it is in training; its map comes when it is done")
+            raise HTTPException(409, f"{run.name} has no encoder yet: its map comes when its training is done")
         return run.space
 
     def grow(self) -> None:
@@ -199,6 +200,7 @@ def described(number: int, run: Run, problem: str | None = None) -> schema.RunIn
             labels=0,
             live=live,
             training=True,
+            state=state_of(run.folder) if run.folder is not None else "finished",
             problem=problem,
         )
     return schema.RunInfo(
@@ -213,4 +215,5 @@ def described(number: int, run: Run, problem: str | None = None) -> schema.RunIn
         labels=len(space.classes),
         live=live,
         training=False,
+        state="finished",
     )

@@ -1,9 +1,6 @@
 """Each method, small, with batches for it: what the certificate and the tests look at."""
 
-import importlib
 import inspect
-import os
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +9,7 @@ from torch import Tensor, nn
 
 from nearfar.methods import METHODS
 from nearfar.methods.method import Batch, Method
+from nearfar.methods.own import named
 from nearfar.nn.sequence import CPCEncoder
 from nearfar.nn.text import TextEncoder
 from nearfar.nn.towers import TwoTowers
@@ -65,14 +63,7 @@ def subject_named(place: str) -> Subject:
 
     A class is tried on small images of (3, 6, 6), in two views.
     """
-    module, _, name = place.partition(":")
-    here = os.getcwd()  # noqa: PTH109  as sys.path has it
-    if here not in sys.path:
-        sys.path.insert(0, here)
-    try:
-        made = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        raise ValueError(f"{place} is not there: {error}; expected MODULE:NAME, such as mymodule:MyMethod") from None
+    made, name = named(place), place.partition(":")[2]
     if not isinstance(made, type) and not inspect.signature(made).parameters:
         method, batches = made()
         return Subject(name, method, batches)

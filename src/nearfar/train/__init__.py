@@ -2,6 +2,7 @@
 
 import shlex
 import sys
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -11,6 +12,7 @@ from rich.console import Console
 
 from nearfar import _torchvision  # noqa: F401  before lightning, which imports torchvision
 from nearfar.config import DataConfig, OptimizerConfig, TrainConfig, build, completed
+from nearfar.data.cache import locked
 from nearfar.evaluate import Results
 from nearfar.export.model import Loaded, load
 from nearfar.train.processes import is_first
@@ -60,14 +62,17 @@ def run(config: TrainConfig, folder: Path, *, resume: bool = False, console: Con
         speaker.print(f"ended by SIGTERM outside of the steps; {how}", soft_wrap=True, markup=False, highlight=False)
 
     with ending(tell):
-        return Run(config, folder, resume=resume, console=speaker).go()
+        made = Run(config, folder, resume=resume, console=speaker)
+        busy = f"{folder} is in training by another process; wait until it ends, or train in another folder"
+        with locked(folder, busy) if is_first() else nullcontext():
+            return made.go()
 
 
-def resumed(folder: Path, *, console: Console | None = None, **settings: int | None) -> Results | None:
+def resumed(folder: Path, *, console: Console | None = None, **settings: int | str | None) -> Results | None:
     """Go on with the run in a folder.
 
     Args:
-        settings: what may be another than before: epochs, processes, nodes; None: as before.
+        settings: what may be another than before: epochs, processes, nodes, strategy; None: as before.
     """
     if not (folder / "config.yaml").is_file():
         raise FileNotFoundError(f"{folder} is no run folder: it has no config.yaml")
@@ -88,7 +93,7 @@ sys.modules[__name__].__class__ = _Callable
 
 def free_folder(config: TrainConfig) -> Path:
     """runs/<data>-<method>, numbered where that is taken."""
-    name = f"{Path(config.data).stem or 'data'}-{config.method}"
+    name = f"{Path(config.data).stem or 'data'}-{config.method.replace(':', '-')}"
     number, folder = 1, Path("runs") / name
     while folder.exists():
         number += 1

@@ -90,6 +90,7 @@ function select(rows) {
   page.selection = rows;
   map.select(rows);
   at("selected").textContent = rows.length ? `${rows.length.toLocaleString("en")} of ${info().rows.toLocaleString("en")} samples${rows.length > LISTED ? `, the first ${LISTED} below` : ""}` : "nothing is selected";
+  if (document.body.dataset.run !== undefined) say(rows.length ? `${rows.length.toLocaleString("en")} selected` : "nothing is selected");
   at("export").disabled = at("clear").disabled = !rows.length;
   at("selected-list").replaceChildren();
   if (!rows.length) return;
@@ -125,7 +126,7 @@ function paintLegend() {
   const dark = map.dark.matches;
   at("legend").replaceChildren(...page.labels.slice(0, 60).map((label, number) => {
     const dot = make("i"); dot.style.background = colourOf(number, dark);
-    const button = make("button", { type: "button" }, [dot, label.name]);
+    const button = make("button", { type: "button", title: label.name }, [dot, label.name]);
     button.dataset.name = label.name; button.setAttribute("aria-pressed", String(page.label === label.name));
     button.addEventListener("click", () => filter(page.label === label.name ? "" : label.name));
     return button;
@@ -159,12 +160,13 @@ async function open(number) {
   delete document.body.dataset.run; // said again when all is there
   turn++;
   page.run = number; page.own = -1; page.label = "";
+  at("query").replaceChildren(); at("found").replaceChildren(make("p", { className: "quiet", textContent: "Search, or choose a point of the map." }));
   const run = info();
   at("by-text").hidden = !run.texts; at("by-file").hidden = !run.uploads;
   at("file-label").textContent = run.uploads === "sound" ? "By sound" : "By picture";
   at("file").accept = run.uploads === "sound" ? "audio/*" : "image/*";
   for (const id of ["map-section", "search", "results", "selection", "duplicates-section"]) at(id).hidden = run.training;
-  at("about").textContent = run.training ? `${run.name}: in training` : `${run.name}: ${run.rows.toLocaleString("en")} samples of ${run.data ?? "unknown data"}, vectors of ${run.dim}`;
+  at("about").textContent = run.training ? `${run.name}: ${run.state === "stopped" ? "stopped before its end" : "in training"}` : `${run.name}: ${run.rows.toLocaleString("en")} samples of ${run.data ?? "unknown data"}, vectors of ${run.dim}`;
   live.show(run.live ? number : null, run.training);
   if (run.training) { document.body.dataset.run = number; return; }
   const [table, { labels }] = await Promise.all([ask(`/api/map?run=${number}`).then((answer) => answer.arrayBuffer()), json(`/api/labels?run=${number}`)]);

@@ -4,6 +4,7 @@ import { make } from "./lists.js";
 
 const SHOWN = { loss: "loss", knn: "k-NN accuracy", validation_loss: "validation loss", effective_rank: "effective rank",
   positive_similarity: "similarity of positives", accuracy: "twins found", lr: "learning rate", temperature: "temperature", samples_per_second: "samples a second" };
+const STATES = { training: ", in training", stopped: ", stopped before its end", finished: ", finished", lost: ", no connection to the server: it is tried again" };
 const MOST = 400; // points of a curve
 
 export class Live {
@@ -24,15 +25,16 @@ export class Live {
     on("reset", () => this.begin());
     on("metrics", (line) => { this.lines.push(line); this.later(); });
     on("verdicts", (list) => this.tell(list));
-    on("state", ({ finished }) => { this.finished = finished; this.later(); if (finished) this.finish(this.run); });
+    on("state", ({ state }) => { this.now = state; this.later(); if (state === "finished") this.finish(this.run); });
+    this.source.addEventListener("error", () => { this.now = "lost"; this.later(); });
   }
   close() { if (this.source) { this.source.close(); this.source = null; } }
-  begin() { this.lines = []; this.finished = false; this.charts.replaceChildren(); this.verdicts.replaceChildren(); this.later(); }
+  begin() { this.lines = []; this.now = null; this.charts.replaceChildren(); this.verdicts.replaceChildren(); this.later(); }
   later() { if (!this.due) { this.due = true; requestAnimationFrame(() => { this.due = false; this.paint(); }); } }
 
   paint() {
     const last = this.lines[this.lines.length - 1];
-    this.state.textContent = last ? `step ${last.step}${this.finished ? ", finished" : ", in training"}` : "nothing is logged yet";
+    this.state.textContent = `${last ? `step ${last.step}` : "nothing is logged yet"}${STATES[this.now] ?? ""}`;
     const charts = [];
     for (const [key, words] of Object.entries(SHOWN)) {
       const all = this.lines.filter((line) => key in line);
@@ -40,14 +42,15 @@ export class Live {
       const stride = Math.ceil(all.length / MOST), some = all.filter((_, i) => i % stride === 0 || i === all.length - 1);
       const xs = some.map((line) => line.step), ys = some.map((line) => line[key]);
       const [left, right, low, high] = [Math.min(...xs), Math.max(...xs), Math.min(...ys), Math.max(...ys)];
-      const at = (x, y) => `${(100 * (x - left)) / (right - left || 1)},${38 - (36 * (y - low)) / (high - low || 1)}`;
+      const at = (x, y) => `${right > left ? (100 * (x - left)) / (right - left) : 50},${high > low ? 38 - (36 * (y - low)) / (high - low) : 20}`;
       const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
       const line = document.createElementNS("http://www.w3.org/2000/svg", "polyline");
       svg.setAttribute("viewBox", "0 0 100 40"); svg.setAttribute("preserveAspectRatio", "none"); svg.setAttribute("role", "img");
       svg.setAttribute("aria-label", `${words}, from ${short(ys[0])} to ${short(ys[ys.length - 1])}`);
-      line.setAttribute("points", xs.map((x, i) => at(x, ys[i])).join(" "));
+      const points = xs.map((x, i) => at(x, ys[i]));
+      line.setAttribute("points", (points.length > 1 ? points : ["0,20", "100,20"]).join(" ")); // of one number: its height
       svg.append(line);
-      charts.push(make("figure", {}, [svg, make("figcaption", { textContent: `${words}: ${short(ys[ys.length - 1])}` })]));
+      charts.push(make("figure", {}, [svg, make("figcaption", { textContent: `${words}: ${short(ys[ys.length - 1])}` }, ys.length > 1 ? [make("span", { className: "quiet", textContent: ` (${short(low)} to ${short(high)}, steps ${left} to ${right})` })] : [])]));
     }
     this.charts.replaceChildren(...charts);
   }

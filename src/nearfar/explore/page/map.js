@@ -284,7 +284,7 @@ export class PointMap {
         s: () => this.selectView(), Escape: () => this.told.select([]),
         Enter: () => { const row = this.count ? this.nearest(this.width / 2, this.height / 2, Math.max(this.width, this.height)) : -1; if (row >= 0) this.told.pick(row); },
       }[key];
-      if (act) { event.preventDefault(); act(); }
+      if (act) { event.preventDefault(); clearTimeout(resting); this.told.hover(-1); act(); }
     });
   }
 }
