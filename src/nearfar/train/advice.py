@@ -11,7 +11,6 @@ from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from nearfar.config import TrainConfig
-from nearfar.evaluate.results import counted
 from nearfar.methods import BYOL, NNCLR, InstDisc, Method, MoCo, MoCoV3
 from nearfar.train.health import Verdict
 
@@ -77,8 +76,8 @@ def _few_steps(config: TrainConfig, samples: int, total: int) -> Verdict | None:
     return Verdict(
         "warning",
         "few_steps",
-        f"{counted(config.epochs, 'epoch')} of {counted(samples, 'sample')} are {counted(total, 'step')}: too "
-        f"few to learn from; set --epochs {epochs}{batch}",
+        f"{config.epochs} epochs of {samples:,} samples are {total} steps: too few to learn from; set --epochs "
+        f"{epochs}{batch}",
     )
 
 
