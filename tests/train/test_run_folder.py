@@ -1,5 +1,6 @@
 """One folder, one run: nothing is overwritten, mixed or measured on what it was trained on."""
 
+import io
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,11 +8,14 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from rich.console import Console
 
 import nearfar
 from nearfar.cli import main
 from nearfar.config import DataConfig
+from nearfar.data import open_source
 from nearfar.data.cache import locked
+from nearfar.data.shard_writer import write_shards
 from nearfar.nn.backbones import backbone
 from nearfar.train.run import Run, build_method
 from tests.train.runs import QUIET, config, shown, stop_after
@@ -73,6 +77,20 @@ def test_streamed_data_are_measured_on_held_out_samples_and_other_test_data_are_
         assert len(list((tmp_path / "b" / "evaluation").rglob(f"{protocol}-trained.*"))) == 2  # arrays and picture
     samples = shown(tmp_path / "b", "Confusion: trained")
     assert samples.data.tolist() == [f"{data}, tested on {test}", "test", "24"] and np.isfinite(samples.positive)
+
+
+def test_a_lost_shard_is_told_with_its_samples(tmp_path: Path) -> None:
+    shards = tmp_path / "shards"
+    write_shards(open_source(photos(tmp_path / "data", 40)), shards, samples=10, progress=False)
+    (shards / "shard-000002.tar").unlink()
+    streamed = config("simclr", data=str(shards), batch_size=16, sources=DataConfig(stream=True))
+    console = Console(file=io.StringIO(), width=80)
+    run = Run(streamed, tmp_path, resume=False, console=console)
+    run._list_skipped()
+    assert console.file.getvalue().splitlines() == [  # type: ignore[attr-defined]
+        f"{shards / 'shard-000002.tar'}: 10 of the 10 samples that index.json names are gone",
+        f"10 samples, captions or texts could not be used; {tmp_path / 'skipped.txt'} says why",
+    ]
 
 
 def test_a_run_is_not_resumed_on_other_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, train_only: None) -> None:

@@ -26,6 +26,7 @@ def main(arguments: list[str]) -> int:
         parser.error(f"--seed is {options.seed}, expected at least 0")
 
     from nearfar.data import find_source
+    from nearfar.data.dataset import Skipped, how_many
     from nearfar.data.shard_writer import write_shards
 
     source = find_source(
@@ -46,7 +47,9 @@ def main(arguments: list[str]) -> int:
         seed=None if options.in_order else options.seed,
     )
     if done.skipped:
-        print(f"{len(done.skipped)} samples or captions could not be used; index.json in {options.out} says why")
+        own = [Skipped(name, reason) for name, reason in done.skipped[len(source.skipped) :]]
+        count = how_many([*source.skipped, *own])
+        print(f"{count} samples or captions could not be used; index.json in {options.out} says why")
     print(f"{done.samples:,} samples in {len(done.shards):,} shards: {options.out}")
     print(f"to train on them: {shlex.join(['nearfar', 'train', '--data', options.out, '--sources.stream', 'true'])}")
     return 0

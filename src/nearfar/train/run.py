@@ -24,6 +24,7 @@ import nearfar
 from nearfar.config import TrainConfig, nearest
 from nearfar.data import Dataset, Loader, fingerprint, has_splits
 from nearfar.data.cache import replacing
+from nearfar.data.dataset import how_many
 from nearfar.data.groups import held_out
 from nearfar.evaluate import Results, calibrated, evaluate
 from nearfar.evaluate.parts import named
@@ -330,10 +331,12 @@ class Run:
         skipped = list(self.train.skipped) + list(self.test.skipped if self.test is not None else [])
         if len(skipped) > self._listed:
             self._listed = len(skipped)
+            for many in [s for s in skipped if s.samples != 1][:5]:  # shards and folders
+                self._tell(f"{many.path}: {many.reason}")
             path = self.folder / "skipped.txt"
             path.write_text("".join(f"{s.path}\t{s.reason}\n" for s in skipped), encoding="utf-8")
-            what = "sample, caption or text" if len(skipped) == 1 else "samples, captions or texts"
-            self._tell(f"{len(skipped)} {what} could not be used; {path} says why")
+            what = "sample, caption or text" if (count := how_many(skipped)) == "1" else "samples, captions or texts"
+            self._tell(f"{count} {what} could not be used; {path} says why")
 
 
 def build_method(config: TrainConfig, samples: int, *, untrained: bool = False) -> Method:
