@@ -37,6 +37,27 @@ def test_a_folder_that_holds_a_run_is_left_alone(tmp_path: Path, capsys: pytest.
     assert "--resume" in capsys.readouterr().err
 
 
+def test_a_run_is_not_written_among_other_files_or_into_its_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, other = photos(tmp_path / "data", 4), photos(tmp_path / "other", 2)
+    monkeypatch.setattr(Run, "__init__", lambda *_, **__: pytest.fail("it began"))
+    for out, said in ((other, "other holds class0 and no run, expected a new"), (data / "run", "is in the data")):
+        assert main(["train", "--data", str(data), "--out", str(out)]) == 1
+        assert said in (line := capsys.readouterr().err) and len(line.splitlines()) == 1
+        assert not (data / "run").exists()
+    monkeypatch.chdir(data)
+    for command in (["train", "--data", ""], ["shard", "", "-o", str(tmp_path / "s")]):
+        assert main(command) == 1
+        assert "the data are '', expected a name" in capsys.readouterr().err
+    for out in (".", "below", str(tmp_path)):
+        assert main(["shard", str(data), "-o", out]) == 1
+        assert "is in the data" in (line := capsys.readouterr().err) or "holds data already" in line
+    assert (
+        sorted(path.name for path in data.iterdir()) == ["class0", "class1"] and not (tmp_path / "index.json").exists()
+    )
+
+
 def test_two_processes_do_not_train_in_one_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with locked(tmp_path / "run"):  # as another process has it
         assert main(["train", "--data", "glyphs:100", "--backbone", "micro", "--out", str(tmp_path / "run")]) == 1

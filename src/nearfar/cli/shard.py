@@ -28,7 +28,11 @@ def main(arguments: list[str]) -> int:
     from nearfar.data import find_source
     from nearfar.data.dataset import Skipped, how_many
     from nearfar.data.shard_writer import write_shards
+    from nearfar.data.shards import is_shards
+    from nearfar.data.sources import check_apart
 
+    if not is_shards(options.data):
+        check_apart(Path(options.out), options.data)
     source = find_source(
         options.data,
         split=options.split,

@@ -61,7 +61,7 @@ def write_shards(
     Killed, a second call with the same arguments goes on after the last finished shard.
 
     Args:
-        folder: where to; must not hold other shards.
+        folder: where to; must not hold anything else.
         samples, megabytes: of a shard, at most; it is closed by whichever comes first.
         seed: of the order in which samples are written, so that a shard is like any other; None keeps the source's.
         progress: show a bar.
@@ -108,10 +108,9 @@ def _begun(folder: Path, made_of: dict[str, Any]) -> Written | None:
     """What an earlier call wrote of the same; an error where the folder holds anything else."""
     list_file = folder / INDEX
     if not list_file.exists():
-        if other := next(folder.glob("*.tar"), None):
-            if other.name.startswith("."):
-                return None  # left by a kill
-            raise FileExistsError(f"{folder} holds {other.name} already; give another folder")
+        # Hidden ones are left by a kill.
+        if other := min((entry.name for entry in folder.iterdir() if not entry.name.startswith(".")), default=None):
+            raise FileExistsError(f"{folder} holds {other} already; give another folder")
         return None
     try:
         content = json.loads(list_file.read_text(encoding="utf-8"))

@@ -283,6 +283,13 @@ def _walk(
             yield path
 
 
+def check_apart(folder: Path, data: str | Path) -> None:
+    """Refuse to write into a folder of samples: what is written there would be taken for some, or lie among them."""
+    place = Path(tables.path_and_rows(data)[0]).expanduser()
+    if is_folder(place) and folder.expanduser().resolve().is_relative_to(place.resolve()):
+        raise FileExistsError(f"{folder} is in the data {data}, expected a folder outside of them: give another one")
+
+
 def is_folder(path: Path) -> bool:
     """Also of what one may not look at, which is none."""
     try:
