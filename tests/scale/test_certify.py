@@ -1,5 +1,6 @@
 """The certificate of methods catches the errors that circulate: right loss, wrong training."""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -100,6 +101,94 @@ def test_ones_own_method_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert type(subject_named("mymodule:Mine").method).__name__ == "Mine"
     assert type(subject_named("mymodule:both").method) is SimCLR
     assert main(["check", "mymodule:Mine", "--processes", "1"]) == 0
+
+
+MISTAKES = """
+from torch import nn
+from nearfar.methods import Method, SimCLR, Step
+from nearfar.methods.specimens import Pictures, specimen_batch
+
+class Plain:
+    pass
+
+class Bare(nn.Module):
+    def __init__(self, encoder, **_):
+        super().__init__()
+
+class NoFeatures(SimCLR):
+    def __init__(self, encoder):
+        super().__init__(encoder, features=16)
+
+class Raises(SimCLR):
+    def __init__(self, encoder, **_):
+        raise RuntimeError("my own mistake")
+
+class Key(SimCLR):
+    def encode(self, batch):
+        return {}["no such thing"]
+
+class Bald(SimCLR):
+    def contrast(self, encoded):
+        return super().contrast(encoded).loss
+
+class Lists(SimCLR):
+    def encode(self, batch):
+        return [self.encoder(x) for x in batch.views]
+
+class Late(SimCLR):
+    def after_step(self, progress):
+        raise ValueError("too late")
+
+class Mixes(SimCLR):
+    def encode(self, batch):
+        return {"mean": super().encode(batch)["z1"].mean(0)}
+
+class Matrix(SimCLR):
+    def encode(self, batch):
+        encoded = super().encode(batch)
+        return encoded | {"all": encoded["z1"] @ encoded["z2"].T}
+
+three = 3
+
+def one():
+    return SimCLR(Pictures(), features=16)
+
+def words():
+    return SimCLR(Pictures(), features=16), ["a", "b"]
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("mistakes:Plain", "mistakes:Plain is Plain, no nn.Module, expected a class such as nearfar.methods.Method"),
+        ("mistakes:Bare", "Bare has no encode, expected encode, contrast and after_step"),
+        ("mistakes:NoFeatures", "cannot be made by NoFeatures(encoder, features=16, samples=64): TypeError: "),
+        ("mistakes:Raises", "samples=64): RuntimeError: my own mistake (mistakes.py:18); --debug shows more"),
+        ("mistakes:Key", "Key.encode failed: KeyError: 'no such thing' (mistakes.py:22)"),
+        ("mistakes:Bald", "Bald.contrast gave a Tensor, expected a nearfar.methods.Step"),
+        ("mistakes:Lists", "Lists.encode gave a list, expected tensors by name"),
+        ("mistakes:Late", "Late.after_step failed: ValueError: too late"),
+        ("mistakes:three", "mistakes:three is of type int, expected a class"),
+        ("mistakes:one", "mistakes:one() gave a SimCLR, expected two: a method and a list of batches"),
+        ("mistakes:words", "a batch for words is a str, expected a nearfar.methods.Batch"),
+        ("mistakes:Absent", "mistakes:Absent is not there: mistakes has no Absent"),
+        (":Name", "':Name' names no method, expected MODULE:NAME"),
+        ("failing:Any", "failing cannot be imported: RuntimeError: at import (failing.py:1); --debug"),
+        ("needing:Any", "needing cannot be imported: ModuleNotFoundError: No module named 'absent_package'"),
+    ],
+)
+def test_a_mistake_in_ones_own_method_is_told_with_its_place(
+    name: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "mistakes.py").write_text(MISTAKES.lstrip())
+    (tmp_path / "failing.py").write_text("raise RuntimeError('at import')")
+    (tmp_path / "needing.py").write_text("import absent_package")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "mistakes", raising=False)
+    assert main(["check", name, "--processes", "1"]) == 1
+    line = capsys.readouterr().err
+    assert said in line and len(line.splitlines()) == 1, line
 
 
 @pytest.mark.parametrize("what", ["nowhere:Method", "nearfar.methods:Absent", "no/run"])

@@ -5,10 +5,12 @@ on a batch that several processes share, evenly and unevenly, by gather and by r
 """
 
 import copy
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -99,6 +101,8 @@ def certify_methods(
 ) -> Iterator[list[Row]]:
     """The rows of each method; all share the same processes, since starting them takes seconds."""
     tell = said or (lambda _: None)
+    for subject in subjects:
+        check_contract(subject)
     shared: list[dict[str, Walk]] = [{} for _ in subjects]
     if processes > 1:
         tell(f"starting {processes} processes")
@@ -106,6 +110,58 @@ def certify_methods(
     for subject, walks in zip(subjects, shared, strict=True):
         tell(f"{subject.name}: one process")
         yield _rows(subject, walks)
+
+
+class NotThere(ValueError):  # noqa: N818  its words are whole
+    """What was named is not there, or not what is expected of a method; says all in a line."""
+
+
+Result = TypeVar("Result")
+
+
+def called(fault: str, function: Callable[[], Result]) -> Result:
+    """What it gives; an error of code that is not ours says of which, its kind and its place."""
+    try:
+        return function()
+    except NotThere:
+        raise
+    except Exception as error:
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        words = " ".join(str(error).split())
+        raise NotThere(
+            f"{fault}: {type(error).__name__}: {words} ({Path(where.filename).name}:{where.lineno}); --debug shows more"
+        ) from error
+
+
+def check_contract(subject: Subject) -> None:
+    """Try `encode`, `contrast` and `after_step` once; what they cannot be compared with is told in a line.
+
+    Raises:
+        NotThere: which part of the method is missing, failed, or gave something else than is expected.
+    """
+    name, method = subject.name, subject.method
+    if not isinstance(method, nn.Module):
+        raise NotThere(f"{name} is a {type(method).__name__}, expected an nn.Module, such as a nearfar.methods.Method")
+    if missing := [part for part in ("encode", "contrast", "after_step") if not callable(getattr(method, part, None))]:
+        raise NotThere(
+            f"{name} has no {missing[0]}, expected encode, contrast and after_step, as nearfar.methods.Method"
+        )
+    batches = subject.batches if isinstance(subject.batches, list | tuple) else [subject.batches]
+    for batch in batches or [None]:
+        if not is_dataclass(batch) or not isinstance(getattr(batch, "index", None), Tensor):
+            raise NotThere(f"a batch for {name} is a {type(batch).__name__}, expected a nearfar.methods.Batch")
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        method, batch = copy.deepcopy(method).double().train(), _in(subject.batches[0], torch.float64)
+        encoded = called(f"{name}.encode failed", lambda: method.encode(batch))  # type: ignore[operator]
+        if not isinstance(encoded, dict) or not all(isinstance(x, Tensor) for x in encoded.values()):
+            raise NotThere(f"{name}.encode gave a {type(encoded).__name__}, expected tensors by name, in a dict")
+        step = called(f"{name}.contrast failed", lambda: method.contrast(encoded))  # type: ignore[operator]
+        loss = getattr(step, "loss", None)
+        if not isinstance(loss, Tensor) or loss.ndim or not loss.requires_grad:
+            seen = f"a {type(step).__name__}" if loss is None else "a loss that is no scalar with a gradient"
+            raise NotThere(f"{name}.contrast gave {seen}, expected a nearfar.methods.Step with a loss to differentiate")
+        called(f"{name}.after_step failed", lambda: method.after_step(0.5))  # type: ignore[operator]
 
 
 def _rows(subject: Subject, shared: dict[str, Walk]) -> list[Row]:
