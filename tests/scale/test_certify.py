@@ -60,7 +60,18 @@ def test_rows_numbered_without_an_offset_are_caught(found: dict[str, dict[str, R
 def test_a_momentum_network_that_is_the_network_itself_is_caught() -> None:
     rows = check_method(work.SameObject(Pictures()), batches(), processes=1)
     assert not any(row.passed for row in rows)
-    assert rows[0].note == "encoder and target are the same network: no momentum network; make it with copy_of"
+    note = "encoder and target are the same network: no momentum network; make it with nearfar.nn.copy_of"
+    assert rows[0].note == note and not any(row.off for row in rows)
+
+
+def test_rows_that_are_wrong_but_not_off_are_not_called_off(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    subject = Subject("same", work.SameObject(Pictures()), batches())
+    monkeypatch.setattr("nearfar.cli.check.subjects", lambda *_: [subject])
+    assert main(["check", "same:object", "--processes", "1"]) == 1
+    said = " ".join(capsys.readouterr().out.split())
+    assert "this method is wrong, as said above: do not train so" in said and "off by more" not in said
 
 
 @pytest.mark.parametrize("name", ["byol", "moco", "moco_v3", "simsiam", "nnclr", "clip"])

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from nearfar.scale.certify import Subject
+    from nearfar.scale.certify import Row, Subject
 
 
 def main(arguments: list[str]) -> int:
@@ -43,13 +43,13 @@ def main(arguments: list[str]) -> int:
         f"Python {platform.python_version()}, torch {torch.__version__}, {device.type}, "
         f"{torch.get_num_threads()} threads"
     )
-    failed = 0 if options.what else check_losses(console, device, options.pairs)
-    failed += check_methods(console, options.what, options.processes, options.rows)
-    if failed:
-        console.print(
-            f"[red]{failed} rows are off by more than their tolerance[/]: do not train so"
-            + ("" if options.what else " here; please report it")
-        )
+    off = 0 if options.what else check_losses(console, device, options.pairs)
+    rows = check_methods(console, options.what, options.processes, options.rows)
+    off += sum(row.off for row in rows)
+    if off or not all(row.passed for row in rows):
+        fault = f"{off} row{'s are' if off > 1 else ' is'} off by more than the tolerance"
+        fault = fault if off else f"{'this' if options.what else 'a'} method is wrong, as said above"
+        console.print(f"[red]{fault}[/]: do not train so" + ("" if options.what else " here; please report it"))
         return 1
     what = "this method's training agrees" if options.what else "every loss and every gradient agrees"
     console.print(f"[green]{what} with its definition here[/]")
@@ -77,11 +77,11 @@ def check_losses(console: Any, device: Any, pairs: int) -> int:
     return sum(not row.passed for row in found)
 
 
-def check_methods(console: Any, what: str | None, processes: int, rows: int) -> int:
-    """Training steps of every method, of a run's, or of one's own; how many variants are wrong."""
+def check_methods(console: Any, what: str | None, processes: int, rows: int) -> list["Row"]:
+    """Training steps of every method, of a run's, or of one's own, in every variant."""
     from nearfar.scale.certify import certify_methods
 
-    found = []
+    found: list[Row] = []
     with console.status("reading") as status:
         for of_method in certify_methods(subjects(what, rows), processes=processes, said=status.update):
             found += of_method
@@ -91,7 +91,7 @@ def check_methods(console: Any, what: str | None, processes: int, rows: int) -> 
     show(console, title, columns, cells)
     for note in dict.fromkeys(f"{row.what}: {row.note}" for row in found if row.note):
         console.print(f"[red]{note}[/]")
-    return sum(not row.passed for row in found)
+    return found
 
 
 def subjects(what: str | None, rows: int) -> list["Subject"]:

@@ -43,9 +43,13 @@ class Row:
     note: str = ""
 
     @property
+    def off(self) -> bool:
+        """By more than the tolerance, or not a number."""
+        return not max(self.value_error, self.gradient_error, self.state_error) <= self.tolerance
+
+    @property
     def passed(self) -> bool:
-        worst = max(self.value_error, self.gradient_error, self.state_error)
-        return not self.note and worst <= self.tolerance  # NaN is not
+        return not self.note and not self.off
 
 
 @dataclass(frozen=True)
@@ -369,7 +373,7 @@ def same_object(subject: Subject) -> str:
         encode_share(method, _in(subject.batches[0], torch.float64), None)  # type: ignore[arg-type]
     if found := twice & still:
         tops = sorted(names[next(iter(found))])
-        return f"{' and '.join(tops)} are the same network: no momentum network; make it with copy_of"
+        return f"{' and '.join(tops)} are the same network: no momentum network; make it with nearfar.nn.copy_of"
     return ""
 
 
