@@ -180,6 +180,11 @@ def words():
         ("mistakes:Bald", "Bald.contrast gave a Tensor, expected a nearfar.methods.Step"),
         ("mistakes:Lists", "Lists.encode gave a list, expected tensors by name"),
         ("mistakes:Late", "Late.after_step failed: ValueError: too late"),
+        (
+            "mistakes:Mixes",
+            "Mixes.encode gives 'mean' of shape (128,) for 12 samples, expected a row for each: what mixes",
+        ),
+        ("mistakes:Matrix", "gives 'all' rows of shape (12,) for 12 samples and rows of shape (5,) for 5, expected"),
         ("mistakes:three", "mistakes:three is of type int, expected a class"),
         ("mistakes:one", "mistakes:one() gave a SimCLR, expected two: a method and a list of batches"),
         ("mistakes:words", "a batch for words is a str, expected a nearfar.methods.Batch"),

@@ -160,12 +160,28 @@ def check_contract(subject: Subject) -> None:
         encoded = called(f"{name}.encode failed", lambda: method.encode(batch))  # type: ignore[operator]
         if not isinstance(encoded, dict) or not all(isinstance(x, Tensor) for x in encoded.values()):
             raise NotThere(f"{name}.encode gave a {type(encoded).__name__}, expected tensors by name, in a dict")
+        of_part = called(f"{name}.encode failed on {_PART} rows", lambda: method.encode(_cut(batch, slice(_PART))))  # type: ignore[operator]
+        _check_rows(f"{name}.encode", encoded, len(batch.index), of_part)
         step = called(f"{name}.contrast failed", lambda: method.contrast(encoded))  # type: ignore[operator]
         loss = getattr(step, "loss", None)
         if not isinstance(loss, Tensor) or loss.ndim or not loss.requires_grad:
             seen = f"a {type(step).__name__}" if loss is None else "a loss that is no scalar with a gradient"
             raise NotThere(f"{name}.contrast gave {seen}, expected a nearfar.methods.Step with a loss to differentiate")
         called(f"{name}.after_step failed", lambda: method.after_step(0.5))  # type: ignore[operator]
+
+
+def _check_rows(name: str, encoded: dict[str, Tensor], rows: int, of_part: dict[str, Tensor]) -> None:
+    """Refuse what is not a row for each sample, as long in a batch as in a part of it."""
+    for key, x in encoded.items():
+        part = of_part.get(key)
+        fault = ""
+        if x.ndim == 0 or len(x) != rows:
+            fault = f"of shape {tuple(x.shape)} for {rows} samples, expected a row for each"
+        elif part is None or part.shape[1:] != x.shape[1:]:
+            rest = "none" if part is None else f"rows of shape {tuple(part.shape[1:])}"
+            fault = f"rows of shape {tuple(x.shape[1:])} for {rows} samples and {rest} for {_PART}, expected the same"
+        if fault:
+            raise NotThere(f"{name} gives {key!r} {fault}: what mixes samples belongs into contrast")
 
 
 def _rows(subject: Subject, shared: dict[str, Walk]) -> list[Row]:
