@@ -11,7 +11,7 @@ from nearfar.methods import Batch
 from nearfar.methods.simclr import SimCLR
 from nearfar.methods.specimens import OPTIONS, Pictures, specimen, specimen_batch, subject_named
 from nearfar.scale import check_method, in_processes
-from nearfar.scale.certify import VARIANTS, Row, Subject, _rows, certify_methods, same_object
+from nearfar.scale.certify import VARIANTS, Row, Subject, _rows, certify_methods, draws, same_object
 from nearfar.scale.gather import gather
 from tests.scale import work
 
@@ -98,6 +98,20 @@ def test_a_wrong_value_of_one_variant_is_seen() -> None:
 
     (rows,) = certify_methods([Subject("coarse", simclr(Coarse), batches())], processes=1)
     assert {row.variant for row in rows if not row.passed} >= {"float32", "float32, tiles of 3"}
+
+
+def test_chance_that_hangs_on_the_type_is_named() -> None:
+    class Noisy(SimCLR):
+        def encode(self, batch: Batch) -> dict[str, torch.Tensor]:
+            return {
+                name: x + 0.1 * torch.rand_like(x) for name, x in super().encode(batch).items() if name != "ids"
+            } | {"ids": batch.ids}
+
+    rows = check_method(simclr(Noisy), batches(), processes=1)
+    assert all("encode draws by rand_like" in row.note for row in rows if row.off)
+    assert {row.variant for row in rows if row.off} >= {"float32", "float32, tiles of 3"}
+    assert {row.variant for row in rows if row.passed} >= {"float64, tiles of 5", "float64, cached"}
+    assert draws(Subject("dropout", simclr(), batches())) == ""
 
 
 def test_ones_own_method_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

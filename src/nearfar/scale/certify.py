@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from nearfar.losses import tile_size
 from nearfar.losses.ways import Dense, sums_by
@@ -27,6 +28,12 @@ from nearfar.scale.processes import Gather, contrast_share, encode_share, in_pro
 EXACT, SINGLE, HALF = 1e-8, 1e-3, 0.2  # relative: float64 in another order, float32, bfloat16 with its 8 bits
 _RATE = 0.05  # of the steps between
 _PART = 5  # rows, at most, that are encoded at a time where gradients are cached
+_DRAWS = frozenset(  # drawn anew by each process, and in the type of its numbers
+    (
+        *("bernoulli", "exponential_", "multinomial", "normal", "normal_", "poisson", "rand", "rand_like", "randint"),
+        *("randint_like", "randn", "randn_like", "random_", "randperm", "uniform_"),
+    )
+)
 _SHAKE, _ROUNDINGS = 2.0**-17, 10  # a network that magnifies rounding is held to so many times what a shake does
 
 
@@ -204,7 +211,39 @@ def _rows(subject: Subject, shared: dict[str, Walk]) -> list[Row]:
             tolerance = max(tolerance, _ROUNDINGS * rounding)
         rows.append(_compared(subject.name, name, walk, expected, tolerance, note))
     rows += [_compared(subject.name, variant, walk, truth, EXACT, note) for variant, walk in shared.items()]
+    if any(row.off and not row.note for row in rows) and (drawn := draws(subject)):
+        rows = [replace(row, note=drawn) if row.off and not row.note else row for row in rows]
     return rows
+
+
+class _Drawing(TorchFunctionMode):
+    """Notes by which of torch's functions numbers are drawn from its own generator."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        name = getattr(func, "__name__", "")
+        if name in _DRAWS and (kwargs or {}).get("generator") is None:
+            self.names.append(name)
+        return func(*args, **(kwargs or {}))
+
+
+def draws(subject: Subject) -> str:
+    """Words where `encode` draws numbers that are others in another type, and on a share of the batch."""
+    method, batch = copy.deepcopy(subject.method).double().train(), _in(subject.batches[0], torch.float64)
+    with torch.random.fork_rng(devices=[]), torch.no_grad(), _Drawing() as seen:
+        method.encode(batch)  # type: ignore[operator]
+    if not seen.names:
+        return ""
+    return (
+        f"encode draws by {seen.names[0]}, which gives other numbers in float32 than in float64, and on a share of the "
+        "batch than on the whole: draw in one type (torch.rand(x.shape).to(x)), on several processes by dropout or "
+        "bernoulli_, which are drawn for all, or from the numbers of the samples (batch.index)"
+    )
 
 
 def _shaken(subject: Subject) -> Subject:
