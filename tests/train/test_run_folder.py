@@ -137,7 +137,8 @@ def test_flags_beside_resume_are_refused(capsys: pytest.CaptureFixture[str]) -> 
         (["--options.temprature", "0.2"], "simclr has no option 'temprature'; did you mean 'temperature'?"),
         (["--backbone", "micrp"], "there is no backbone 'micrp'; the nearest known is 'micro'"),
         (["--optimizer.lrr", "1"], "there is no key 'optimizer.lrr'; did you mean 'optimizer.lr'?"),
-        (["--device", "abacus"], "there is no device 'abacus' here"),
+        (["--device", "abacus"], "there is no device 'abacus' here (torch knows none of that name); leave it out"),
+        (["--config", "twice.yaml"], "twice.yaml is no YAML: the key 'epochs' is there twice in"),
     ],
 )
 def test_a_mistake_is_told_before_the_data_are_opened(
@@ -145,8 +146,21 @@ def test_a_mistake_is_told_before_the_data_are_opened(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(Run, "_open", lambda self: pytest.fail("the data were opened"))
+    Path("twice.yaml").write_text("epochs: 1\nseed: 3\nepochs: 2\n")
     assert main(["train", "--data", "photos", *flags]) != 0
-    assert said in capsys.readouterr().err and not list(tmp_path.iterdir())
+    assert said in capsys.readouterr().err and [path.name for path in tmp_path.iterdir()] == ["twice.yaml"]
+
+
+@pytest.mark.parametrize("data", ["melodies:10", "waves", "lines.txt", "recordings"])
+def test_only_images_become_shards(
+    data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("recordings").mkdir()
+    Path("recordings/a.wav").touch()
+    assert main(["shard", data, "-o", "shards"]) == 1
+    said = capsys.readouterr().err
+    assert "expected images: there are no shards of others" in said and not Path("shards").exists()
 
 
 def test_a_run_begins_with_the_weights_of_a_file(tmp_path: Path) -> None:

@@ -37,8 +37,11 @@ def main(arguments: list[str]) -> int:
     from rich.console import Console
 
     console = Console()
+    if options.device != "cpu":  # one that is not there says so before anything else runs
+        from nearfar.train.run import find_device
+
+        options.device = find_device(options.device)
     device = torch.device(options.device)
-    torch.zeros(1, device=device)  # a device that is not there says so before anything else runs
     console.print(
         f"Python {platform.python_version()}, torch {torch.__version__}, {device.type}, "
         f"{torch.get_num_threads()} threads"

@@ -8,8 +8,8 @@ from jsonargparse import ArgumentError as BadArgument
 from jsonargparse import ArgumentParser
 
 from nearfar.cli.flags import describe
-from nearfar.cli.train import configured, explained, underscored
-from nearfar.config import TrainConfig
+from nearfar.cli.train import config_files, configured, explained, underscored
+from nearfar.config import TrainConfig, read_yaml
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 _DECIDED = ("--batch", "--batch_size", "--micro_batch", "--accumulate", "--tile", "--memory")  # here, with a value
@@ -31,6 +31,8 @@ def main(arguments: list[str]) -> int:
     describe(parser, TrainConfig)
     known = {action.dest for action in parser._actions}
     try:
+        for path in config_files(arguments):
+            read_yaml(path)
         options = parser.parse_args([underscored(a) for a in arguments], defaults=False)
     except BadArgument as error:
         print(f"nearfar plan: {explained(str(error), known)}", file=sys.stderr)

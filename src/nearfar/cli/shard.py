@@ -25,12 +25,17 @@ def main(arguments: list[str]) -> int:
     if options.seed < 0:
         parser.error(f"--seed is {options.seed}, expected at least 0")
 
+    from nearfar.config import kind_of
     from nearfar.data import find_source
     from nearfar.data.dataset import Skipped, how_many
     from nearfar.data.shard_writer import write_shards
     from nearfar.data.shards import is_shards
+    from nearfar.data.sounds import are_sounds
     from nearfar.data.sources import check_apart
 
+    kind = "sound" if are_sounds(options.data) else kind_of(options.data, "", None)
+    if kind in ("sound", "text") or (kind == "series" and not Path(options.data).is_file()):  # a table may be of images
+        raise ValueError(f"{options.data!r} is data of the kind {kind}, expected images: there are no shards of others")
     if not is_shards(options.data):
         check_apart(Path(options.out), options.data)
     source = find_source(
