@@ -114,7 +114,9 @@ def test_chance_that_hangs_on_the_type_is_named() -> None:
     assert draws(Subject("dropout", simclr(), batches())) == ""
 
 
-def test_ones_own_method_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ones_own_method_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "mymodule.py").write_text(
         "from nearfar.methods import SimCLR\n"
         "from nearfar.methods.specimens import Pictures, specimen_batch\n"
@@ -126,6 +128,7 @@ def test_ones_own_method_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert type(subject_named("mymodule:Mine").method).__name__ == "Mine"
     assert type(subject_named("mymodule:both").method) is SimCLR
     assert main(["check", "mymodule:Mine", "--processes", "1"]) == 0
+    assert capsys.readouterr().out.splitlines()[1:3] == ["reading …", "Mine: one process …"]
 
 
 MISTAKES = """

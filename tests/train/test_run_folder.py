@@ -114,6 +114,14 @@ def test_a_lost_shard_is_told_with_its_samples(tmp_path: Path) -> None:
     ]
 
 
+def test_waiting_for_other_processes_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    console = Console(file=io.StringIO(), width=80)
+    monkeypatch.setattr(Run, "_trainer", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        Run(config("simclr", processes=3), tmp_path, resume=False, console=console)._fit()
+    assert "waiting for 2 other processes to start and open the data" in console.file.getvalue()  # type: ignore[attr-defined]
+
+
 def test_a_run_is_not_resumed_on_other_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, train_only: None) -> None:
     settings = config("simclr", data=str(photos(tmp_path / "data", 96)), batch_size=16)
     with monkeypatch.context() as patch:

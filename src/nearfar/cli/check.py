@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from nearfar.cli.stages import stage
+
 if TYPE_CHECKING:
     from nearfar.scale.certify import Row, Subject
 
@@ -63,14 +65,14 @@ def check_losses(console: Any, device: Any, pairs: int) -> int:
     """Every loss on this device, and a large batch; how many are wrong."""
     from nearfar.scale.check import TOLERANCE, certify, large_batch
 
-    with console.status("comparing losses and gradients"):
+    with stage(console, "comparing losses and gradients"):
         found = list(certify(device))
     rows = (
         (r.loss, "auto" if r.tile is None else str(r.tile), r.value_error, r.gradient_error, r.passed) for r in found
     )
     title = f"losses: float32 in tiles, against the dense definition in float64, to {TOLERANCE:g}"
     show(console, title, ("loss", "tile", "value", "gradient"), rows)
-    with console.status(f"NT-Xent over {pairs:,} pairs, forward and backward"):
+    with stage(console, f"NT-Xent over {pairs:,} pairs, forward and backward"):
         seconds, loss = large_batch(pairs, device)
     matrix = 4 * (2 * pairs) ** 2 / 2**30
     console.print(
@@ -85,8 +87,8 @@ def check_methods(console: Any, what: str | None, processes: int, rows: int) -> 
     from nearfar.scale.certify import certify_methods
 
     found: list[Row] = []
-    with console.status("reading") as status:
-        for of_method in certify_methods(subjects(what, rows), processes=processes, said=status.update):
+    with stage(console, "reading" if what else "making every method, small") as say:
+        for of_method in certify_methods(subjects(what, rows), processes=processes, said=say):
             found += of_method
     columns = ("method", "trained", "loss", "gradient", "state", "tolerance")
     cells = ((r.what, r.variant, r.value_error, r.gradient_error, r.state_error, r.tolerance, r.passed) for r in found)

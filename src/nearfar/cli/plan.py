@@ -8,6 +8,7 @@ from jsonargparse import ArgumentError as BadArgument
 from jsonargparse import ArgumentParser
 
 from nearfar.cli.flags import describe
+from nearfar.cli.stages import stage
 from nearfar.cli.train import config_files, configured, explained, underscored
 from nearfar.config import TrainConfig, read_yaml
 
@@ -48,7 +49,7 @@ def main(arguments: list[str]) -> int:
     from nearfar.train.run import find_device
 
     console = Console()
-    with console.status("trying a few samples"):
+    with stage(console, "opening the data, and trying a few samples"):
         found, costs, side = plan(config, budget)
     peak = found.peak
     whole = costs.peak(config.batch_size, None, accumulate=config.accumulate).total
@@ -89,7 +90,7 @@ def main(arguments: list[str]) -> int:
     command = shlex.join(["nearfar", "train", *kept(arguments), *flags])
     console.print(f"run: {command}", soft_wrap=True, markup=False, highlight=False)
     if measured:
-        with console.status("running two steps"):
+        with stage(console, "running two steps"):
             seen = measure(planned(config, found))
         console.print(
             f"measured: {gigabytes(seen)}; predicted {gigabytes(peak.total)}, {peak.total / seen:.0%} of it",

@@ -203,6 +203,8 @@ class Run:
         first = module.done * self.config.accumulate
         ahead = 1 if self.config.micro_batch else 2  # where memory counts, and a step is long
         steps = Steps(self.train, self.loader, first, self.total * self.config.accumulate, ahead)
+        if (others := self.config.processes * self.config.nodes - 1) > 0:
+            self._tell(f"waiting for {others} other process{'es' * (others > 1)} to start and open the data")
         trainer = self._trainer(watch, self.total - module.done)
 
         asked = 0
