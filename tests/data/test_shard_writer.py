@@ -89,6 +89,20 @@ def test_arrays_glyphs_and_shards_become_shards(tmp_path: Path, capsys: pytest.C
     assert first.captions == second.captions and sorted(first.captions or ()) == sorted(made.captions or ())
 
 
+@pytest.mark.parametrize("kind", ["png", "jpg", "webp", "gif", "tif", "bmp"])
+def test_pictures_that_are_cut_short_are_left_out(tmp_path: Path, kind: str) -> None:
+    whole = tmp_path / "photos" / f"whole.{kind}"
+    whole.parent.mkdir()
+    Image.fromarray(np.random.default_rng(0).integers(0, 256, (64, 48, 3), np.uint8)).save(whole)
+    content = whole.read_bytes()
+    (whole.parent / f"cut.{kind}").write_bytes(content[: len(content) * 2 // 3])
+    source = open_source(whole.parent)
+    done = write_shards(source, tmp_path / "shards", progress=False)
+    assert done.samples == 1 and [name for name, _ in done.skipped] == [f"cut.{kind}"]
+    kept = write_shards(source, tmp_path / "headers", verify=False, progress=False)
+    assert kept.samples == (1 if kind == "webp" else 2)  # whose header has its length
+
+
 def test_killed_it_goes_on_and_other_data_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source, whole = open_source(table(tmp_path / "photos")), tmp_path / "whole"
     write_shards(source, whole, samples=3, progress=False)

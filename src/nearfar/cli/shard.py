@@ -19,6 +19,9 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--split", help="a part of the data, such as test, after which the shards are named")
     parser.add_argument("--in-order", action="store_true", help="keep the order of the data, which is else drawn")
     parser.add_argument("--seed", type=int, default=0, help="of the order (default: 0)")
+    parser.add_argument(
+        "--no-verify", action="store_true", help="read headers alone: quicker, but pictures that are cut short are kept"
+    )
     for column in ("path", "label", "caption", "group"):
         parser.add_argument(f"--{column}-column", help="of a table")
     options = parser.parse_args(arguments)
@@ -54,6 +57,7 @@ def main(arguments: list[str]) -> int:
         samples=options.samples,
         megabytes=options.megabytes,
         seed=None if options.in_order else options.seed,
+        verify=not options.no_verify,
     )
     if done.skipped:
         own = [Skipped(name, reason) for name, reason in done.skipped[len(source.skipped) :]]
