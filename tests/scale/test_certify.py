@@ -100,6 +100,16 @@ def test_a_wrong_value_of_one_variant_is_seen() -> None:
     assert {row.variant for row in rows if not row.passed} >= {"float32", "float32, tiles of 3"}
 
 
+def test_the_method_of_the_page_is_right(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "scaling.md").read_text()
+    code = next(block for block in page.split("```python\n")[1:] if "class MyMethod" in block).partition("```")[0]
+    (tmp_path / "the_page.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    subject = subject_named("the_page:MyMethod")
+    assert all(row.passed for row in check_method(subject.method, subject.batches, processes=1))
+    assert "calls it as `MyMethod(encoder, features=16, samples=64)`" in page
+
+
 def test_chance_that_hangs_on_the_type_is_named() -> None:
     class Noisy(SimCLR):
         def encode(self, batch: Batch) -> dict[str, torch.Tensor]:
