@@ -6,7 +6,7 @@ BENCH := .venv-bench
 PIP_FLAGS := --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test slow drills fuzz check format bench clean
+.PHONY: help setup demo test slow recipe drills fuzz check docs format bench clean
 
 help:  ## this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## /  make \1\t/' | expand -t 16
@@ -22,16 +22,23 @@ test: $(VENV)/.dev  ## the tests, doctests included
 slow: $(VENV)/.dev  ## the long tests too
 	$(BIN)/pytest -q -n auto -m "not drill"
 
+recipe: $(VENV)/.dev  ## a recipe run again beside what it reached, NAME=glyphs-simclr
+	$(BIN)/nearfar recipes $(or $(NAME),glyphs-simclr) --rerun
+
 drills: $(VENV)/.dev  ## kills, full disks, dying processes and damaged files in their long form
 	$(BIN)/pytest -q -m drill tests
 
 fuzz: $(VENV)/.fuzz  ## atheris on everything that reads a file, FUZZ_SECONDS for each target (60)
 	$(BIN)/python -m tests.fuzz.explore --seconds $(or $(FUZZ_SECONDS),60)
 
-check: $(VENV)/.dev  ## lint, format and types
+check: $(VENV)/.dev docs  ## lint, format, types, and the docs with their links
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+docs: $(VENV)/.dev  ## the docs as a site that needs no network: open site/index.html
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "docs: site/index.html"
 
 format: $(VENV)/.dev  ## put the code into its format
 	$(BIN)/ruff check --fix .

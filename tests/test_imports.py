@@ -31,6 +31,8 @@ MAY_IMPORT = {
     "train": {
         *("losses", "nn", "scale", "methods", "modalities", "data", "views", "evaluate", "report", "export", "config"),
     },
+    "adapters": {"losses", "nn", "scale"},
+    "recipes": {"config", "evaluate"},
     "cli": None,  # all
 }
 

@@ -174,7 +174,7 @@ class TrainConfig:
     """One pretraining run."""
 
     data: str = "glyphs"  # built-in data, a folder, a table, arrays, or a torchvision data set by name
-    method: str = "simclr"  # simclr, moco, byol, ...; a name that is not known lists them all
+    method: str = "simclr"  # simclr, moco, byol, ...; a name that is not known lists them all; MODULE:NAME is your own
     backbone: str = "tiny"  # built-in, a name of timm's, or torchvision:NAME
     pretrained: bool = False  # begin with the backbone's published weights; needs a network once
     weights: str | None = None  # or with those of a local file, safetensors or torch

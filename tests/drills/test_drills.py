@@ -120,10 +120,11 @@ def test_sigterm_within_a_grace_period_and_the_run_started_again(tmp_path: Path)
     assert same(last(tmp_path / "whole"), last(run))
 
 
-def test_a_process_of_four_dies_and_the_run_resumes_on_two(tmp_path: Path) -> None:
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+def test_a_process_of_four_dies_and_the_run_resumes_on_two(tmp_path: Path, strategy: str) -> None:
     """The run ends with a message, soon, and goes on with another number of processes."""
     run = tmp_path / "run"
-    arguments = [*SHORT, "--epochs", "200", "--out", str(run), "--processes", "4"]
+    arguments = [*SHORT, "--epochs", "200", "--out", str(run), "--processes", "4", "--strategy", strategy]
     process = start(arguments, tmp_path)
     while newest(run) < 5 and process.poll() is None:
         time.sleep(0.05)
@@ -133,7 +134,8 @@ def test_a_process_of_four_dies_and_the_run_resumes_on_two(tmp_path: Path) -> No
     os.kill(children[-1], signal.SIGKILL)
     said, _ = process.communicate(timeout=PATIENCE)  # and does not wait for the dead
     assert process.returncode not in (0, None) and "Traceback" not in said, said
-    assert "--resume" in said or "last good checkpoint" in said, said
+    assert said.count("another process of the run died") == 1 and "last good checkpoint" in said, said
+    assert f"nearfar train --resume {run} --processes N" in said.replace("\n", " ") and "gloo" not in said, said
     step = newest(run)
     more = str(step // 11 + 2)  # epochs of eleven steps
     said = finished(["--resume", str(run), "--epochs", more, "--processes", "2"], tmp_path)

@@ -1,5 +1,6 @@
 """The certificate of methods catches the errors that circulate: right loss, wrong training."""
 
+import math
 import sys
 from pathlib import Path
 
@@ -108,6 +109,15 @@ def test_the_method_of_the_page_is_right(tmp_path: Path, monkeypatch: pytest.Mon
     subject = subject_named("the_page:MyMethod")
     assert all(row.passed for row in check_method(subject.method, subject.batches, processes=1))
     assert "calls it as `MyMethod(encoder, features=16, samples=64)`" in page
+
+
+@pytest.mark.parametrize("place", range(3))
+def test_what_is_not_a_number_is_off(place: int) -> None:
+    errors = [math.nan if i == place else 0.0 for i in range(3)]
+    row = Row("method", "variant", *errors, 1e-3)
+    assert row.off and not row.passed
+    reasoned = Row("method", "variant", *errors, 1e-3, "it cannot be cut")
+    assert not reasoned.off and not reasoned.passed
 
 
 def test_chance_that_hangs_on_the_type_is_named() -> None:

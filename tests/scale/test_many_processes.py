@@ -12,7 +12,7 @@ from nearfar.methods.specimens import specimen, specimen_batch
 from nearfar.scale import in_processes
 from nearfar.scale.certify import Subject, certify_methods
 from nearfar.scale.processes import Outcome
-from tests.scale import work
+from tests.scale import parts, work
 
 
 def subjects(names: list[str]) -> list[Subject]:
@@ -28,17 +28,18 @@ KINDS = ["simclr", "moco", "instdisc", "byol_a"]  # the batch alone, groups and 
     ids=["one of each kind", "the others"],
 )
 def test_four_processes_train_as_one(names: list[str]) -> None:
-    """Loss, gradient, queue, bank, momentum network and batch-norm's statistics: even, uneven, and one without rows."""
+    """Loss, gradient, queue, bank, momentum network and batch-norm's statistics: even, uneven, one without rows, and
+    weights in parts."""
     seen = 0
     for rows in certify_methods(subjects(names), processes=4):
-        shared = [row for row in rows if row.variant.startswith(("gather", "ring"))]
+        shared = [row for row in rows if row.variant.startswith(("gather", "ring", "fsdp"))]
         assert all(row.passed for row in shared), [row for row in shared if not row.passed]
         seen += len(shared)
-    assert seen == 3 * len(names) + 2 * sum(bool(specimen(name).ring) for name in names)
+    assert seen == 4 * len(names) + 2 * sum(bool(specimen(name).ring) for name in names)
 
 
 def test_what_two_processes_put_together() -> None:
-    """Many small things in one start: kinds of tensors, uneven and empty shares, batch-norm, and the ring."""
+    """Many small things in one start: kinds of tensors, uneven and empty shares, batch-norm, ring, weights in parts."""
     torch.manual_seed(0)
     network = nn.Sequential(nn.Conv2d(2, 3, 2), nn.BatchNorm2d(3), nn.Flatten(), nn.Linear(12, 4), nn.BatchNorm1d(4))
     network = network.double()
@@ -60,6 +61,8 @@ def test_what_two_processes_put_together() -> None:
             for loss in work.LOSSES:
                 ring_is_gather_is_one(loss, seen, sum(sizes))
         assert "process 1 has no rows" in found["empty"]
+    parts.assert_trained_alike([found["parts"] for found in every])
+    parts.assert_parts_held([found["parts"] for found in every])
 
 
 def many_things(given: list[tuple], say: object) -> dict[str, object]:
@@ -69,6 +72,7 @@ def many_things(given: list[tuple], say: object) -> dict[str, object]:
         "cached": [(sizes, work.cached(net, x, weight, sizes, say)) for sizes, net, x, weight in given[:2]],
         "ring": [(sizes, work.ring_and_gather(sizes, say)) for sizes in ([4, 4], [7, 2])],
         "empty": work.ring_with_no_rows(say),
+        "parts": parts.both_ways(parts.CASES, say),
     }
 
 

@@ -105,3 +105,16 @@ def test_activations_do_not_grow_with_the_batch_where_it_is_divided() -> None:
 
 def test_a_large_readout_is_the_peak() -> None:
     assert costs(readout=9000 * MB).peak(64, None).total > 9500 * MB
+
+
+def test_processes_share_the_batch_and_each_sees_all_embeddings() -> None:
+    """Against a quarter of the batch: embeddings of all, and DDP's copy of the gradients, come on top."""
+    whole, quarter = costs().peak(256, None, processes=4), costs().peak(64, None)
+    assert whole.samples == quarter.samples and whole.views == quarter.views
+    assert whole.weights - quarter.weights == 20 * MB
+    assert whole.embeddings - quarter.embeddings == 192 * 40_000
+    assert costs().peak(256, None, processes=4, ring=True).embeddings - quarter.embeddings == 64 * 40_000
+    found = choose(costs(), 900 * MB, batch=256, processes=4)  # 64 rows of 10 MB are too much for a process
+    assert found.fits and found.batch == 256 and found.micro is not None and found.micro < 64
+    with pytest.raises(ValueError, match="leaves fewer than 4 samples to each"):
+        choose(costs(), 900 * MB, batch=8, processes=4)

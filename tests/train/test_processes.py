@@ -7,13 +7,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import lightning
 import pytest
 import torch
 from torch import Tensor
 
 from nearfar.config import TrainConfig
 from nearfar.train.processes import as_launched, is_first
-from nearfar.train.run import check_possible
+from nearfar.train.run import Run
+from tests.train.runs import QUIET, config
 
 ROOT = Path(__file__).parents[2]
 SETTINGS: dict[str, Any] = {
@@ -108,19 +110,43 @@ def test_torchrun_is_recognised(tmp_path: Path) -> None:
         ({"LOCAL_RANK": "0"}, True),
         ({"LOCAL_RANK": "1"}, False),
         ({"LOCAL_RANK": "0", "NODE_RANK": "1"}, False),
-        ({"RANK": "0", "LOCAL_RANK": "0"}, True),
-        ({"RANK": "8", "LOCAL_RANK": "0"}, False),
+        ({"TORCHELASTIC_RUN_ID": "1", "RANK": "0", "LOCAL_RANK": "0"}, True),
+        ({"TORCHELASTIC_RUN_ID": "1", "RANK": "8", "LOCAL_RANK": "0"}, False),
+        ({"RANK": "8"}, True),  # left over from something else
     ],
 )
 def test_who_writes(environment: dict[str, str], first: bool) -> None:
     assert is_first(environment) == first
 
 
+@pytest.mark.parametrize("first", [True, False])
+def test_a_process_that_is_lost_is_told_by_the_first(
+    first: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As gloo says it to those that are left; the long form kills one of four."""
+
+    def fit(*_: object, **__: object) -> None:
+        raise RuntimeError("[/x/gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:1234")
+
+    monkeypatch.setattr(lightning.Trainer, "fit", fit)
+    monkeypatch.setenv("LOCAL_RANK", "0" if first else "1")
+    run = Run(config("simclr", processes=2), tmp_path / "run", resume=False, console=QUIET)
+    with pytest.raises(RuntimeError if first else SystemExit, match="--processes N" if first else None):
+        run.go()
+
+
+def test_ranks_of_another_launcher_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "host"}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ValueError, match="RANK 1 of WORLD_SIZE 2 are set, and not by torchrun"):
+        as_launched(TrainConfig())
+
+
 def test_slurm_says_how_many(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"SLURM_NTASKS": "8", "SLURM_NNODES": "2", "SLURM_JOB_NAME": "pretraining"}.items():
         monkeypatch.setenv(name, value)
-    config = as_launched(TrainConfig())
-    assert (config.processes, config.nodes) == (4, 2)
+    launched = as_launched(TrainConfig())
+    assert (launched.processes, launched.nodes) == (4, 2)
     assert is_first({"SLURM_PROCID": "0"}) and not is_first({"SLURM_PROCID": "3", "LOCAL_RANK": "0"})
 
 
@@ -129,5 +155,3 @@ def test_what_cannot_be_shared_is_refused_in_one_line() -> None:
         TrainConfig(batch_size=3, processes=2, nodes=2)
     with pytest.raises(ValueError, match="processes is 0, expected at least 1"):
         TrainConfig(processes=0)
-    with pytest.raises(ValueError, match="strategy fsdp is not supported"):
-        check_possible(TrainConfig(strategy="fsdp"), torch.device("cpu"))

@@ -111,3 +111,11 @@ def test_a_write_that_fails_leaves_the_old_checkpoint(tmp_path: Path, monkeypatc
         checkpoint.save({"step": 2}, path)
     assert checkpoint.load(path)["step"] == 1
     assert [p.name for p in tmp_path.iterdir()] == [path.name]
+
+
+def test_fewer_epochs_than_were_made_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The record would say that the weights are younger than they are."""
+    stop_after(7, monkeypatch)
+    Run(config("simclr"), tmp_path, resume=False, console=QUIET).go()
+    with pytest.raises(ValueError, match="has made 7 steps, more than the 5 that it would have now"):
+        Run(config("simclr", epochs=1), tmp_path, resume=True, console=QUIET)

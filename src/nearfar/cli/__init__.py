@@ -9,6 +9,7 @@ from nearfar import __version__
 COMMANDS = {
     "train": "from data to a trained encoder, evaluated, with a report",
     "plan": "micro-batch and accumulation for a memory budget, and what the run will take of it",
+    "recipes": "runs that are known: what each reached, and one of them run again",
     "evaluate": "how good is an encoder, on what, and compared with what?",
     "report": "the page of a run written anew, or several runs side by side",
     "embed": "every image of a data set as a vector, in a file",

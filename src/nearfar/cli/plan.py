@@ -26,7 +26,7 @@ def main(arguments: list[str]) -> int:
         default_env=False,
     )
     parser.add_argument("--config", action="config", help="YAML with any of the keys below; flags override it")
-    parser.add_argument("--memory", type=str | None, help="the budget, such as 8GB or 512MiB")
+    parser.add_argument("--memory", type=str | None, help="the budget of a process, such as 8GB or 512MiB")
     parser.add_argument("--measure", action="store_true", help="run two steps and compare; takes their time and memory")
     parser.add_class_arguments(TrainConfig, as_group=False)
     describe(parser, TrainConfig)
@@ -52,17 +52,24 @@ def main(arguments: list[str]) -> int:
     with stage(console, "opening the data, and trying a few samples"):
         found, costs, side = plan(config, budget)
     peak = found.peak
-    whole = costs.peak(config.batch_size, None, accumulate=config.accumulate).total
+    processes = config.processes * config.nodes
+    whole = costs.peak(
+        config.batch_size, None, accumulate=config.accumulate, processes=processes, ring=config.gather == "ring"
+    ).total
     words = f"a batch of {config.batch_size:,} in one piece takes {gigabytes(whole)}"
+    if processes > 1:
+        words += f" of each of {processes} processes"
     if found.batch < config.batch_size:
         words += (
             f"; no micro-batch of it fits: {found.accumulate} batches of {found.batch:,} to a step do not have the "
             "same gradient, since a sample has fewer negatives"
         )
-    if found.micro is not None and found.micro < found.batch:
+    own = -(-found.batch // processes)
+    if found.micro is not None and found.micro < own:
         words += f"; encoded {found.micro} at a time, with the same gradient, {gigabytes(peak.total)}"
     console.print(f"{config.method}, {config.backbone}, {config.data}: {words}", highlight=False)
-    table = Table(title=f"predicted peak, budget {gigabytes(budget)}")
+    of_each = " of each process" if processes > 1 else ""
+    table = Table(title=f"predicted peak{of_each}, budget {gigabytes(budget)}")
     table.add_column("what")
     table.add_column("MB", justify="right")
     for what, size in (
@@ -71,7 +78,7 @@ def main(arguments: list[str]) -> int:
         ("samples at work and waiting", peak.samples),
         ("views", peak.views),
         (f"embeddings of {found.batch:,}, in tiles of {side} × {side}", peak.embeddings),
-        (f"activations of {found.micro or found.batch:,}", peak.activations),
+        (f"activations of {min(found.micro or own, own):,}", peak.activations),
         ("in all", peak.total),
     ):
         table.add_row(what, f"{size / 1e6:,.0f}")

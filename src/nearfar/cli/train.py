@@ -10,7 +10,7 @@ from nearfar.cli.flags import describe
 from nearfar.config import TrainConfig, build, completed, nearest, read_yaml
 
 SHORT = {"--batch": "--batch-size", "--group": "--sources.groups"}
-MAY_CHANGE = ("epochs", "processes", "nodes")  # of a run that is resumed
+MAY_CHANGE = ("epochs", "processes", "nodes", "strategy")  # of a run that is resumed
 
 
 def main(arguments: list[str]) -> int:
@@ -21,12 +21,15 @@ def main(arguments: list[str]) -> int:
         exit_on_error=False,
         default_env=False,
     )
-    parser.add_argument("--config", action="config", help="YAML with any of the keys below; flags override it")
+    parser.add_argument(
+        "--config", action="config", help="YAML with any of the keys below, or the name of a recipe; flags override it"
+    )
     parser.add_argument("--out", type=str | None, help="the run folder (default: the next free one under runs/)")
     parser.add_argument("--resume", type=str | None, help="go on with the run in this folder")
     parser.add_class_arguments(TrainConfig, as_group=False)
     describe(parser, TrainConfig)
     known = {action.dest for action in parser._actions}
+    arguments = with_recipes(arguments)
     try:
         for path in config_files(arguments):
             read_yaml(path)  # what would take all memory is refused before anyone else reads it
@@ -45,7 +48,7 @@ def main(arguments: list[str]) -> int:
         if other := sorted(set(options.as_dict()) - {"resume", *MAY_CHANGE}):
             print(
                 f"nearfar train: --resume goes on with the run's own settings, so --{other[0]} has no place; "
-                "--epochs, --processes and --nodes may be others",
+                "--epochs, --processes, --nodes and --strategy may be others",
                 file=sys.stderr,
             )
             return 2
@@ -70,6 +73,23 @@ def config_files(arguments: list[str]) -> list[Path]:
         if before == "--config" or now.startswith("--config=")
     ]
     return [path for path in found if path.is_file()]
+
+
+def with_recipes(arguments: list[str]) -> list[str]:
+    """The same, with the file of a recipe where --config has its name; a file of that name is the file."""
+    from nearfar.recipes import folder
+
+    def place(name: str) -> str:
+        file = folder() / f"{name}.yaml"
+        return str(file) if name and not Path(name).exists() and file.is_file() else name
+
+    found = list(arguments)
+    for i, (before, now) in enumerate(zip(["", *arguments], arguments, strict=False)):
+        if before == "--config":
+            found[i] = place(now)
+        elif now.startswith("--config="):
+            found[i] = "--config=" + place(now.removeprefix("--config="))
+    return found
 
 
 def configured(options: Namespace) -> TrainConfig:

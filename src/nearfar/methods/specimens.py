@@ -1,9 +1,6 @@
 """Each method, small, with batches for it: what the certificate and the tests look at."""
 
-import importlib
 import inspect
-import os
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,10 +9,11 @@ from torch import Tensor, nn
 
 from nearfar.methods import METHODS
 from nearfar.methods.method import Batch, Method
+from nearfar.methods.own import named
 from nearfar.nn.sequence import CPCEncoder
 from nearfar.nn.text import TextEncoder
 from nearfar.nn.towers import TwoTowers
-from nearfar.scale.certify import NotThere, Subject, called
+from nearfar.scale.certify import Subject, called
 
 SAMPLES = 64  # of the data set that the batches are from
 OPTIONS: dict[str, dict[str, Any]] = {  # the papers' widths, cut down
@@ -65,18 +63,7 @@ def subject_named(place: str) -> Subject:
 
     A class is called as `Name(encoder, features=16, samples=64)` and tried on small images of (3, 6, 6), in two views.
     """
-    module, _, name = place.partition(":")
-    if not module or not name:
-        raise ValueError(f"{place!r} names no method, expected MODULE:NAME, such as mymodule:MyMethod")
-    here = os.getcwd()  # noqa: PTH109  as sys.path has it
-    if here not in sys.path:
-        sys.path.insert(0, here)
-    found = called(f"{module} cannot be imported", lambda: _imported(module, place))
-    if not hasattr(found, name):
-        raise ValueError(
-            f"{place} is not there: {module} has no {name}; expected MODULE:NAME, such as mymodule:MyMethod"
-        )
-    made = getattr(found, name)
+    made, name = named(place), place.partition(":")[2]
     if not callable(made) or (isinstance(made, type) and not issubclass(made, nn.Module)):
         what = f"{made.__name__}, no nn.Module" if isinstance(made, type) else f"of type {type(made).__name__}"
         raise ValueError(
@@ -96,17 +83,6 @@ def subject_named(place: str) -> Subject:
             lambda: made(Pictures(), features=Pictures.num_features, samples=SAMPLES),
         )
     return Subject(name, method, [specimen_batch("", seed=seed) for seed in range(2)])
-
-
-def _imported(module: str, place: str) -> Any:
-    try:
-        return importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        if error.name is None or not (module + ".").startswith(error.name + "."):
-            raise  # something that the module itself needs
-        raise NotThere(
-            f"{place} is not there: {error}; expected MODULE:NAME, such as mymodule:MyMethod, of a file in this folder"
-        ) from None
 
 
 def _kind(given: object) -> str:

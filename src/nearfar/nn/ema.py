@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from nearfar.losses.arguments import check_at_least
+from nearfar.nn.share import local, norm_of_whole
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -37,7 +38,8 @@ def move_towards(target: nn.Module, source: nn.Module, momentum: float) -> None:
     """`target = momentum · target + (1 - momentum) · source`, parameters and floating-point buffers alike.
 
     Batch-norm's running statistics are buffers: averaging them at the same rate keeps the target's statistics those
-    of the target's weights. Integer buffers (batch counters) are copied. A momentum of 0 copies everything.
+    of the target's weights. Integer buffers (batch counters) are copied. A momentum of 0 copies everything. Where
+    processes hold the parts of both (FSDP), each moves its own.
 
     Args:
         target: of the same architecture as `source`, sharing nothing with it; `copy_of` makes one.
@@ -73,11 +75,9 @@ def rising_momentum(start: float, progress: float) -> float:
 @torch.no_grad()
 def ema_distance(target: nn.Module, source: nn.Module) -> Tensor:
     """A scalar: how far the target's parameters are from the source's, as a part of the source's norm."""
-    parameters = list(zip(target.parameters(), source.parameters(), strict=True))
-    apart = torch._foreach_norm(torch._foreach_sub([t for t, _ in parameters], [s for _, s in parameters]))
-    size = torch._foreach_norm([s for _, s in parameters])
-    distance: Tensor = torch.stack(apart).norm() / torch.stack(size).norm().clamp(min=1e-12)
-    return distance
+    sources = list(source.parameters())
+    apart = [t - s for t, s in zip(target.parameters(), sources, strict=True)]
+    return norm_of_whole(apart) / norm_of_whole(sources).clamp(min=1e-12)
 
 
 def _pairs(target: nn.Module, source: nn.Module) -> list[tuple[Tensor, Tensor]]:
@@ -97,5 +97,5 @@ def _pairs(target: nn.Module, source: nn.Module) -> list[tuple[Tensor, Tensor]]:
 
 
 def _state(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    yield from module.named_parameters()
+    yield from ((name, local(p)) for name, p in module.named_parameters())
     yield from module.named_buffers()

@@ -1,6 +1,6 @@
 """A batch that several processes share: who has which of its rows, and the sums over all of them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -107,3 +107,27 @@ def most_of_all(number: int, device: torch.device | str = "cpu") -> int:
     found = torch.tensor([number], device=device)
     dist.all_reduce(found, op=dist.ReduceOp.MAX)
     return int(found.item())
+
+
+def local(x: Tensor) -> Tensor:
+    """What this process has of a tensor: its part, where processes hold the parts of it (FSDP's), else all of it."""
+    part: Tensor = x.to_local() if is_cut(x) else x  # type: ignore[attr-defined]
+    return part
+
+
+def is_cut(x: Tensor) -> bool:
+    """Whether processes hold the parts of a tensor. Told by its method, since torch's class takes long to import."""
+    return hasattr(x, "to_local")
+
+
+@torch.no_grad()
+def norm_of_whole(tensors: Sequence[Tensor]) -> Tensor:
+    """A scalar: the norm of all of them together, of the whole ones where processes hold the parts."""
+    parts, norms = [local(x) for x in tensors if is_cut(x)], [x for x in tensors if not is_cut(x)]
+    norms = list(torch._foreach_norm(norms)) if norms else []
+    if parts:
+        norms.append(sum_of_all(torch.stack(torch._foreach_norm(parts)).square().sum()).sqrt())
+    if len(norms) == 1:
+        return norms[0]
+    norm: Tensor = torch.stack(norms).norm() if norms else torch.tensor(0.0)
+    return norm

@@ -1,10 +1,11 @@
 """The certificate of a method: loss, gradient and state against the plain dense computation in float64, one process.
 
 Each variant trains the same few steps: in float32, in tiles, with gradients cached, with accumulation, in bfloat16, and
-on a batch that several processes share, evenly and unevenly, by gather and by ring.
+on a batch that several processes share, evenly and unevenly, by gather and by ring, and weights in parts (FSDP).
 """
 
 import copy
+import math
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
@@ -15,12 +16,14 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
 from torch.overrides import TorchFunctionMode
 
 from nearfar.losses import tile_size
 from nearfar.losses.ways import Dense, sums_by
 from nearfar.nn.norm import counted_once
 from nearfar.nn.share import share_of
+from nearfar.scale import fsdp
 from nearfar.scale import gather as gathering
 from nearfar.scale.grad_cache import encode_in_parts, equal_parts
 from nearfar.scale.processes import Gather, contrast_share, encode_share, in_processes
@@ -51,8 +54,11 @@ class Row:
 
     @property
     def off(self) -> bool:
-        """By more than the tolerance, or not a number."""
-        return not max(self.value_error, self.gradient_error, self.state_error) <= self.tolerance
+        """By more than the tolerance, or not a number, unless there is a reason why there is none."""
+        errors = (self.value_error, self.gradient_error, self.state_error)
+        if self.note and any(map(math.isnan, errors)):
+            return False
+        return not all(error <= self.tolerance for error in errors)  # NaN is not
 
     @property
     def passed(self) -> bool:
@@ -76,6 +82,7 @@ class Walk:
     gradients: Tensor  # (steps, parameters)
     state: Tensor  # all that is floating point afterwards
     counters: Tensor  # all that is whole numbers
+    note: str = ""  # why there is nothing
 
 
 def check_method(
@@ -324,8 +331,18 @@ def _walks_of_all(subjects: Sequence[Subject], gather: Gather, say: Callable[[st
             if by == "ring" and not getattr(subject.method, "ring", False):
                 continue
             walks[variant] = _walk(subject, _REFERENCE, lambda method, batch: _loss(method, batch, split, by, gather))  # noqa: B023
+        walks["fsdp"] = _walk_in_parts(subject, lambda method, batch: _loss(method, batch, evenly, "gather", gather))
         found.append(walks)
     return found
+
+
+def _walk_in_parts(subject: Subject, step: Callable[[Any, Any], Tensor]) -> Walk:
+    """The same, each process with its part of the weights; words where a method or a network cannot be cut."""
+    try:
+        return _walk(subject, _REFERENCE, step, cut=True)
+    except Exception as error:
+        nothing, words = torch.zeros(0), " ".join(str(error).split()) or type(error).__name__
+        return Walk(nothing, nothing, nothing, nothing, f"its weights cannot be cut (fsdp): {words[:200]}")
 
 
 def evenly(rows: int, world: int) -> list[int]:
@@ -352,13 +369,18 @@ SHARED: list[tuple[str, Any, Split]] = [
 ]
 
 
-def _walk(subject: Subject, variant: Variant, shared: Callable[[Any, Any], Tensor] | None = None) -> Walk:
+def _walk(
+    subject: Subject, variant: Variant, shared: Callable[[Any, Any], Tensor] | None = None, *, cut: bool = False
+) -> Walk:
     """A few steps of gradient descent, of a copy of the method.
 
     Args:
         shared: the step, where processes share the batch.
+        cut: whether each of them has its part of the weights alone.
     """
     method = copy.deepcopy(subject.method).to(variant.kind).train()
+    if cut:
+        fsdp.shard(method, init_device_mesh("cpu", (dist.get_world_size(),)))
     parameters = [p for p in method.parameters() if p.requires_grad]
     values, gradients = [], []
     for number, batch in enumerate(subject.batches):
@@ -370,18 +392,23 @@ def _walk(subject: Subject, variant: Variant, shared: Callable[[Any, Any], Tenso
                 loss = (shared or variant.step)(method, _in(_rolled(batch, part), variant.kind)) / variant.accumulate
             loss.backward()
             value += float(loss.detach())
+        if cut:
+            fsdp.at_rest(method)
+            fsdp.average_scalars(method)
         slopes = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
-        gradient = torch.cat([g.flatten() for g in slopes]).double()
-        if shared is not None:
+        gradient = torch.cat([g.flatten() for g in fsdp.whole(slopes)]).double()
+        if shared is not None and not cut:
             dist.all_reduce(gradient)
             gradient /= dist.get_world_size()  # as DDP does
+            each = gradient.split([p.numel() for p in parameters])
+            slopes = [slope.view_as(p) for p, slope in zip(parameters, each, strict=True)]
         with torch.no_grad():
-            for p, g in zip(parameters, gradient.split([p.numel() for p in parameters]), strict=True):
-                p.sub_(g.view_as(p).to(p), alpha=_RATE)
+            for p, slope in zip(parameters, slopes, strict=True):
+                p.sub_(slope.to(p.dtype), alpha=_RATE)
         method.after_step((number + 1) / len(subject.batches))  # type: ignore[operator]
         values.append(value)
         gradients.append(gradient)
-    state = method.state_dict()
+    state = fsdp.whole(method.state_dict())
     floating = [x.double().flatten() for x in state.values() if x.is_floating_point()]
     counted = [x.long().flatten() for x in state.values() if not x.is_floating_point()]
     return Walk(
@@ -433,6 +460,8 @@ def same_object(subject: Subject) -> str:
 
 
 def _compared(what: str, variant: str, seen: Walk, truth: Walk, tolerance: float, note: str) -> Row:
+    if seen.note:
+        return Row(what, variant, math.nan, math.nan, math.nan, tolerance, seen.note)
     if seen.counters.shape != truth.counters.shape or not torch.equal(seen.counters, truth.counters):
         note = note or "counters, pointers or ids of the state differ"
     errors = (

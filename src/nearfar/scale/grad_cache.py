@@ -6,13 +6,15 @@
 
 The first and the third are forward and backward of one autograd function. So whatever lies between encoding and loss (a
 gather across processes) and however the backward pass is called (scaled, accumulated, by a trainer), the gradient is
-that of the whole batch, and hooks on parameters see it once.
+that of the whole batch, and hooks on parameters see it once. Where processes hold the parts of the weights (FSDP), they
+are put together by hooks that cannot work within another backward pass: the third then comes after it.
 
 Reference: Gao et al. 2021 (GradCache), https://arxiv.org/abs/2101.06983
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -26,6 +28,7 @@ from nearfar.nn.queue import Queue
 
 Encoded = dict[str, Tensor]  # each (B, ...)
 Encode = Callable[[slice], Encoded]  # rows of the batch to what they are encoded to
+Later = Callable[[], None]
 
 
 def equal_parts(rows: int, most: int, among: int = 0) -> list[slice]:
@@ -43,7 +46,9 @@ def equal_parts(rows: int, most: int, among: int = 0) -> list[slice]:
     return [slice(rows * i // count, rows * (i + 1) // count) for i in range(count)]
 
 
-def encode_in_parts(encode: Encode, module: nn.Module, parts: Sequence[slice]) -> Encoded:
+def encode_in_parts(
+    encode: Encode, module: nn.Module, parts: Sequence[slice], *, later: list[Later] | None = None
+) -> Encoded:
     """What `encode` gives of all parts, one below the other, with the activations of one part in memory at a time.
 
     Args:
@@ -52,6 +57,8 @@ def encode_in_parts(encode: Encode, module: nn.Module, parts: Sequence[slice]) -
             buffers of `module` are as they were, and what it changes in them counts once.
         module: whose parameters the result has a gradient in, and in no other tensor.
         parts: of the batch, in order; with a single one this is `encode` itself.
+        later: None: the third pass is part of the backward pass. Where a list is given, the backward pass adds to it a
+            function, to be called once after it, which adds the gradients to those that the parameters have.
 
     Batch-norms in training see a part, not the batch. Their running statistics move in the first pass alone, by as much
     in all parts together as by one batch.
@@ -62,7 +69,8 @@ def encode_in_parts(encode: Encode, module: nn.Module, parts: Sequence[slice]) -
     encoded = work.first_pass()
     if work.names and torch.is_grad_enabled():
         values = [encoded[name] for name in work.names]
-        with_gradient = _Caching.apply(work, values, *work.parameters)  # type: ignore[no-untyped-call]
+        sources = work.parameters if later is None else [torch.zeros((), requires_grad=True)]
+        with_gradient = _Caching.apply(work, values, later, *sources)  # type: ignore[no-untyped-call]
         encoded |= dict(zip(work.names, with_gradient, strict=True))
     return encoded
 
@@ -71,15 +79,20 @@ class _Caching(torch.autograd.Function):
     """The values that a first pass gave; their gradient goes to the parameters by a second pass."""
 
     @staticmethod
-    def forward(ctx: Any, work: "_Parts", values: list[Tensor], *parameters: Tensor) -> tuple[Tensor, ...]:
-        ctx.work = work
+    def forward(
+        ctx: Any, work: "_Parts", values: list[Tensor], later: list[Later] | None, *sources: Tensor
+    ) -> tuple[Tensor, ...]:
+        ctx.work, ctx.later = work, later
         ctx.set_materialize_grads(False)
         return tuple(values)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
-        return None, None, *ctx.work.second_pass(gradients)
+        if ctx.later is None:
+            return None, None, None, *ctx.work.second_pass(gradients)
+        ctx.later.append(partial(ctx.work.accumulate, gradients))
+        return None, None, None, None
 
 
 class _Parts:
@@ -117,19 +130,34 @@ class _Parts:
     def second_pass(self, gradients: Sequence[Tensor | None]) -> list[Tensor | None]:
         """(of each parameter) the sum over the parts, from the gradients (B, ...) of `names`."""
         total: list[Tensor | None] = [None] * len(self.parameters)
+        for outputs, incoming in self._again(gradients):
+            for i, gradient in enumerate(torch.autograd.grad(outputs, self.parameters, incoming, allow_unused=True)):
+                if gradient is not None:
+                    so_far = total[i]
+                    total[i] = gradient.clone() if so_far is None else so_far.add_(gradient)
+        return total
+
+    def accumulate(self, gradients: Sequence[Tensor | None]) -> None:
+        """The same into the parameters' own gradients, part by part, so that hooks on the way see each part's."""
+        for outputs, incoming in self._again(gradients):
+            torch.autograd.backward(outputs, incoming)
+
+    def _again(self, gradients: Sequence[Tensor | None]) -> Iterator[tuple[list[Tensor], list[Tensor]]]:
+        """Of each part that has a gradient, what it is encoded to, with its graph, and the gradients of that."""
         with self._put_back():
             for part, chance, buffers in zip(self.parts, self._chance, self._buffers, strict=True):
                 chance.restore()
                 _write(self.module, buffers)
                 with torch.enable_grad(), self._autocast(cache=True):
                     encoded = self.encode(part)
-                for i, gradient in enumerate(self._of_part(encoded, part, gradients)):
-                    if gradient is not None:
-                        so_far = total[i]
-                        total[i] = gradient.clone() if so_far is None else so_far.add_(gradient)
-        return total
+                pairs = self._of_part(encoded, part, gradients)
+                del encoded
+                if pairs:
+                    yield [x for x, _ in pairs], [g for _, g in pairs]
 
-    def _of_part(self, encoded: Encoded, part: slice, gradients: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    def _of_part(
+        self, encoded: Encoded, part: slice, gradients: Sequence[Tensor | None]
+    ) -> list[tuple[Tensor, Tensor]]:
         odd = [name for name, x in encoded.items() if x.requires_grad and name not in self.names]
         if odd:
             raise ValueError(
@@ -137,11 +165,7 @@ class _Parts:
                 "same in all; leave --micro-batch out"
             )
         pairs = [(encoded[n], g[part]) for n, g in zip(self.names, gradients, strict=True) if g is not None]
-        pairs = [(x, g) for x, g in pairs if x.requires_grad]
-        if not pairs:
-            return []
-        outputs, incoming = zip(*pairs, strict=True)
-        return torch.autograd.grad(outputs, self.parameters, incoming, allow_unused=True)
+        return [(x, g) for x, g in pairs if x.requires_grad]
 
     def _autocast(self, *, cache: bool) -> torch.autocast:
         enabled, dtype = self._precision

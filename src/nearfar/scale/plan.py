@@ -112,15 +112,32 @@ class Costs:
     readout: int  # the look at validation samples
     workspace: int = 0  # what operations take inside themselves, for a row of a view
 
-    def peak(self, batch: int, micro: int | None, *, accumulate: int = 1, tile_bytes: int = 0) -> "Peak":
-        """The most that is held at a time, with parts of `micro` samples or, if None, with the batch in one piece."""
-        rows = batch if micro is None else min(micro, batch)
-        cached = rows < batch
-        viewed = rows if self.viewed_in_parts else batch
+    def peak(
+        self,
+        batch: int,
+        micro: int | None,
+        *,
+        accumulate: int = 1,
+        tile_bytes: int = 0,
+        processes: int = 1,
+        ring: bool = False,
+    ) -> "Peak":
+        """The most that a process holds at a time.
+
+        Args:
+            batch: of all processes together.
+            micro: samples in a part of a process' share; None: in one piece.
+            processes: that share the batch. Each contrasts all rows, or by `ring` its own with one block after another.
+        """
+        own = -(-batch // processes)
+        rows = own if micro is None else min(micro, own)
+        cached = rows < own
+        viewed = rows if self.viewed_in_parts else own
         old = self.gradients  # of the step before, until the backward pass; or those that are accumulated
-        encoded = self.encoded * batch
+        sent = self.gradients if processes > 1 else 0  # DDP's own copy of them
+        encoded = self.encoded * own
         inside = self.workspace * rows
-        contrast = self.contrast.peak(batch) + tile_bytes
+        contrast = self.contrast.peak(min(batch, 2 * own) if ring else batch) + tile_bytes
         if cached:
             sums = self.gradients + (self.gradients if accumulate > 1 else 0)
             phases = [
@@ -137,17 +154,17 @@ class Costs:
             ]
         step = max(phases)
         ahead = 1 if micro is not None else 2
-        samples = (2 + ahead) * batch * self.sample  # at work, waiting, and being fetched
+        samples = (2 + ahead) * own * self.sample  # at work, waiting, and being fetched
         making = old + self.views.peak(viewed)
         largest = max(step + self.views.end(viewed), making, old + self.readout)
         return Peak(
             process=self.process,
-            weights=self.gradients + self.optimiser,
+            weights=self.gradients + sent + self.optimiser,
             samples=samples,
             views=self.views.end(viewed),
             embeddings=min(contrast, largest),
             activations=max(0, largest - self.gradients - self.views.end(viewed) - min(contrast, largest)),
-            total=self.process + self.optimiser + samples + largest,
+            total=self.process + self.optimiser + sent + samples + largest,
         )
 
 
@@ -176,27 +193,47 @@ class Plan:
 
 
 def choose(
-    costs: Costs, budget: int, *, batch: int, accumulate: int = 1, micro: int | None = None, tile_bytes: int = 0
+    costs: Costs,
+    budget: int,
+    *,
+    batch: int,
+    accumulate: int = 1,
+    micro: int | None = None,
+    tile_bytes: int = 0,
+    processes: int = 1,
+    ring: bool = False,
 ) -> Plan:
     """The batch in one piece if that fits; else in the largest parts that do; else in several batches that do.
 
     Parts change nothing of the gradient; several batches have fewer negatives each. A tenth of the budget stays free.
 
     Args:
+        budget: of each process.
         micro: given by the user, and kept.
+        tile_bytes, processes, ring: as in `Costs.peak`.
     """
     plan = None
     for times in [2**n for n in range(batch.bit_length())]:
         rows = -(-batch // times)
-        if rows < 4:
+        if rows < 4 * processes:
             break
-        sizes: list[int | None] = [micro] if micro is not None else [None, *_powers(rows)]
+        sizes: list[int | None] = [micro] if micro is not None else [None, *_powers(-(-rows // processes))]
         for size in sizes:
-            peak = costs.peak(rows, size, accumulate=accumulate * times, tile_bytes=tile_bytes)
+            peak = costs.peak(
+                rows,
+                size,
+                accumulate=accumulate * times,
+                tile_bytes=tile_bytes,
+                processes=processes,
+                ring=ring,
+            )
             plan = Plan(rows, size, accumulate * times, peak, fits=peak.total <= 0.9 * budget)
             if plan.fits:
                 return plan
-    assert plan is not None
+    if plan is None:
+        raise ValueError(
+            f"a batch of {batch} on {processes} processes leaves fewer than 4 samples to each; raise --batch-size"
+        )
     return plan
 
 

@@ -70,11 +70,11 @@ def run(config: TrainConfig, folder: Path, *, resume: bool = False, console: Con
             return made.go()
 
 
-def resumed(folder: Path, *, console: Console | None = None, **settings: int | None) -> Results | None:
+def resumed(folder: Path, *, console: Console | None = None, **settings: int | str | None) -> Results | None:
     """Go on with the run in a folder.
 
     Args:
-        settings: what may be another than before: epochs, processes, nodes; None: as before.
+        settings: what may be another than before: epochs, processes, nodes, strategy; None: as before.
     """
     if not (folder / "config.yaml").is_file():
         raise FileNotFoundError(f"{folder} is no run folder: it has no config.yaml")
@@ -110,7 +110,7 @@ sys.modules[__name__].__class__ = _Callable
 
 def free_folder(config: TrainConfig) -> Path:
     """runs/<data>-<method>, numbered where that is taken."""
-    name = f"{Path(config.data).stem or 'data'}-{config.method}"
+    name = f"{Path(config.data).stem or 'data'}-{config.method.replace(':', '-')}"
     number, folder = 1, Path("runs") / name
     while folder.exists():
         number += 1

@@ -130,14 +130,16 @@ def _heads(method: Method) -> Verdict | None:
 
 
 def _batch_norm(method: Method, config: TrainConfig) -> Verdict | None:
-    most = config.micro_batch or config.batch_size
-    if most >= config.batch_size or not any(isinstance(part, _BatchNorm) for part in method.modules()):
+    own = -(-config.batch_size // (config.processes * config.nodes))  # rows of a process
+    parts = -(-own // (config.micro_batch or own))
+    most = -(-config.batch_size // parts)  # rows that all processes encode together
+    if parts == 1 or not any(isinstance(part, _BatchNorm) for part in method.modules()):
         return None
     if isinstance(method, MoCo) and 0 < 2 * method.group <= most:  # whose batch-norm never sees more
         return None
     return Verdict(
         "note",
         "batch_norm",
-        f"batch-norm sees the {most} samples of a micro-batch, not the {config.batch_size:,} of the batch; loss and "
-        "gradient are otherwise those of the whole batch",
+        f"batch-norm sees the {most} samples that are encoded at a time, not the {config.batch_size:,} of the batch; "
+        "loss and gradient are otherwise those of the whole batch",
     )

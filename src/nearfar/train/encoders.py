@@ -72,11 +72,11 @@ def untrained(spec: str, *, size: int | None = None, device: torch.device | str 
     if spec.startswith(PREFIXES):
         torch.manual_seed(0)
         return open_towers(spec, device=device, untrained=True)
-    from nearfar.train.run import build_method
+    from nearfar.train.run import untrained_encoder
 
     card = json.loads((Path(spec).expanduser() / CARD).read_text(encoding="utf-8"))
     config: TrainConfig = build(TrainConfig, card["config"], CARD)
-    return with_card(build_method(config, samples=2, untrained=True).encoder, card, Path(spec).expanduser()).to(device)
+    return with_card(untrained_encoder(config), card, Path(spec).expanduser()).to(device)
 
 
 def _foreign(spec: str, size: int | None, *, pretrained: bool) -> Encoder:

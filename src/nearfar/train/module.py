@@ -16,12 +16,13 @@ from nearfar.config import TrainConfig
 from nearfar.losses import tile_size
 from nearfar.methods.method import Encoded, Method, Step
 from nearfar.modalities import Modality, views_in_parts
-from nearfar.nn.share import Share, rows_of_all, share_of
-from nearfar.scale.grad_cache import encode_in_parts, equal_parts
+from nearfar.nn.share import Share, norm_of_whole, rows_of_all, share_of
+from nearfar.scale import fsdp
+from nearfar.scale.grad_cache import Later, encode_in_parts, equal_parts
 from nearfar.scale.processes import contrast_share, encode_share
 from nearfar.train.health import not_finite
 from nearfar.train.optimisers import make_optimiser, rate_factor
-from nearfar.train.processes import rank_and_world
+from nearfar.train.processes import rank_and_world, shares_weights
 from nearfar.views.part import Part
 
 
@@ -86,6 +87,19 @@ class Pretraining(lightning.LightningModule):
         self.gradient_norm = float("nan")
         self.optimiser_state: dict[str, Any] | None = None  # to begin with, where the run is resumed
         self.optimiser: torch.optim.Optimizer | None = None
+        self.is_cut = False  # whether processes hold the parts of the weights
+        # The method without its weights, for who looks at it where they are cut. In a list, so as to be no part of this
+        # module: Lightning draws anew what it finds without values in one.
+        self._hollow: list[Method] = []
+        self._later: list[Later] = []  # what is left to do after the backward pass
+
+    def configure_model(self) -> None:
+        """Lightning's place to cut the weights."""
+        if shares_weights(self.config) and not self.is_cut:
+            assert self.device_mesh is not None
+            self._hollow = [fsdp.hollow(self.method)] if self.trainer.is_global_zero else []
+            fsdp.shard(self.method, self.device_mesh["data_parallel"])
+            self.is_cut = True
 
     def training_step(self, batch: tuple[int, Tensor, Tensor], _: int) -> Tensor:
         number, index, samples = batch
@@ -96,7 +110,7 @@ class Pretraining(lightning.LightningModule):
         most = len(index) if share is None else max(share.sizes)
         parts = equal_parts(len(index), self.config.micro_batch or most, most)
         encode = self._encoding(number, index, samples, share, undivided=len(parts) == 1)
-        encoded = encode_in_parts(encode, self.method, parts)
+        encoded = encode_in_parts(encode, self.method, parts, later=self._later if self.is_cut else None)
         with nullcontext() if self.config.tile is None else tile_size(self.config.tile):
             step = contrast_share(self.method, encoded, share, by=self.config.gather)
         if not torch.isfinite(step.loss):
@@ -130,11 +144,33 @@ class Pretraining(lightning.LightningModule):
 
         return encode
 
+    def backward(self, loss: Tensor, *args: Any, **kwargs: Any) -> None:
+        super().backward(loss, *args, **kwargs)
+        while self._later:
+            self._later.pop()()
+
     def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
+        if self.is_cut:
+            fsdp.at_rest(self.method)
+            fsdp.average_scalars(self.method)
         gradients = [p.grad for p in self.method.parameters() if p.grad is not None]
-        self.gradient_norm = float(torch.nn.utils.get_total_norm(gradients))
+        total = norm_of_whole(gradients) if self.is_cut else torch.nn.utils.get_total_norm(gradients)
+        self.gradient_norm = float(total)
         if self.config.precision != "fp16" and not self.gradient_norm < float("inf"):
             raise NotFiniteError(not_finite(self.done, self._checkpoint()))
+
+    def configure_gradient_clipping(
+        self,
+        optimizer: torch.optim.Optimizer,
+        gradient_clip_val: int | float | None = None,
+        gradient_clip_algorithm: str | None = None,
+    ) -> None:
+        if not self.is_cut:
+            super().configure_gradient_clipping(optimizer, gradient_clip_val, gradient_clip_algorithm)
+        elif gradient_clip_val is not None:  # torch's own function takes no list of cut and whole ones
+            for p in self.method.parameters():
+                if p.grad is not None:
+                    p.grad.mul_(min(1.0, gradient_clip_val / (self.gradient_norm + 1e-6)))
 
     def optimizer_step(
         self,
@@ -155,8 +191,29 @@ class Pretraining(lightning.LightningModule):
         for group in self.optimiser.param_groups:
             group.setdefault("initial_lr", group["lr"])
         if self.optimiser_state is not None:
-            self.optimiser.load_state_dict(self.optimiser_state)
+            weights = [p for group in self.optimiser.param_groups for p in group["params"]]
+            state = fsdp.cut_as(weights, self.optimiser_state) if self.is_cut else self.optimiser_state
+            self.optimiser.load_state_dict(state)
+            self.optimiser_state = None
         return self.optimiser
+
+    # What a checkpoint and a look at the network need: whole weights. Every process must ask, and the first has them.
+
+    def weights(self) -> dict[str, Tensor]:
+        """The state of the method."""
+        state: dict[str, Tensor] = fsdp.whole(self.method.state_dict(), keep=self.trainer.is_global_zero)
+        return state
+
+    def memory(self) -> dict[str, Any]:
+        """The state of the optimiser."""
+        if self.optimiser is None:
+            return {}
+        state: dict[str, Any] = fsdp.whole(self.optimiser.state_dict(), keep=self.trainer.is_global_zero)
+        return state
+
+    def plain(self, weights: dict[str, Tensor]) -> Method:
+        """The method with these weights on the first process, which runs it alone; itself, where nothing is cut."""
+        return fsdp.filled(self._hollow[0], weights).to(self.device) if self._hollow else self.method
 
     @property
     def rate(self) -> float:

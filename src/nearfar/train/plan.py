@@ -35,7 +35,7 @@ _ENOUGH = 64 * 2**20  # bytes of tensors beside which the system's own comings a
 
 def plan(config: TrainConfig, budget: int) -> tuple[Plan, Costs, int]:
     """How to run the batch within so many bytes, what each part costs, and the side of the tiles."""
-    costs, side = costs_of(config), tile_of(config, budget)
+    costs, side = costs_of(replace(config, processes=1, nodes=1)), tile_of(config, budget)  # the rest is arithmetic
     on_cpu = find_device(config.device).type == "cpu"
     found = choose(
         costs,
@@ -44,6 +44,8 @@ def plan(config: TrainConfig, budget: int) -> tuple[Plan, Costs, int]:
         accumulate=config.accumulate,
         micro=config.micro_batch,
         tile_bytes=0 if on_cpu else 2 * 4 * side**2,  # a GPU's tiles are larger than those tried here
+        processes=config.processes * config.nodes,
+        ring=config.gather == "ring",
     )
     return found, costs, side
 
@@ -283,6 +285,8 @@ def measure(config: TrainConfig) -> int:
         raise ValueError(
             f"the peak is measured on a CPU, and the device is {device}; add --device cpu, or do not measure"
         )
+    if config.processes * config.nodes > 1:
+        raise ValueError("the peak is measured on one process; leave --processes and --nodes out, or do not measure")
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "plan.yaml").write_text(config.to_yaml(), encoding="utf-8")
         child = subprocess.run(

@@ -18,7 +18,7 @@ import lightning
 import torch
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 from rich.console import Console
-from torch import Tensor
+from torch import Tensor, nn
 
 import nearfar
 from nearfar.config import TrainConfig, nearest
@@ -31,6 +31,7 @@ from nearfar.evaluate.parts import named
 from nearfar.export.card import read_card
 from nearfar.export.model import CARD, save_model, with_card
 from nearfar.methods import METHODS, Method
+from nearfar.methods.own import own_method
 from nearfar.modalities import modality_of, settled
 from nearfar.report import write_report
 from nearfar.report.figures import FIGURES, draw_curves
@@ -40,7 +41,16 @@ from nearfar.train.advice import advise
 from nearfar.train.health import Verdict
 from nearfar.train.looked import look, two_views
 from nearfar.train.module import NotFiniteError, Pretraining, Steps
-from nearfar.train.processes import as_launched, is_first, part_ways, strategy
+from nearfar.train.processes import (
+    as_launched,
+    is_first,
+    is_lost,
+    lost,
+    meeting_point,
+    part_ways,
+    shares_weights,
+    strategy,
+)
 from nearfar.train.readout import Readout
 from nearfar.train.watch import Watch, stopping
 
@@ -132,6 +142,11 @@ class Run:
                 f"the data of {self.folder} have changed since {path.name} was written: {self.config.data} now has "
                 f"{len(self.train):,} training samples that are not the same ones; start the run anew"
             )
+        if state["step"] > self.total:
+            raise ValueError(
+                f"{self.folder} has made {state['step']} steps, more than the {self.total} that it would have now; "
+                "leave --epochs out, or give more of them"
+            )
         self.method.load_state_dict(state["method"])
         self.console.print(f"resuming at step {state['step']} of {self.total}, from {path.name}")
         return state
@@ -193,20 +208,23 @@ class Run:
         )
         if self.state is not None:
             watch.resume(self.state, module)
+            self.state = None  # whole weights, which no one needs any longer
         else:
             for verdict in advise(self.config, self.method, samples=len(self.train), total=self.total, ids=module.ids):
                 watch.say(verdict, 0)
-        if self.config.channels_last:
+        if self.config.channels_last and not shares_weights(self.config):  # which are cut in the order of their rows
             self.method.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # copies of the encoder, too
         if module.done >= self.total:
             return True
         first = module.done * self.config.accumulate
         ahead = 1 if self.config.micro_batch else 2  # where memory counts, and a step is long
         steps = Steps(self.train, self.loader, first, self.total * self.config.accumulate, ahead)
-        if (others := self.config.processes * self.config.nodes - 1) > 0:
+        if self.config.nodes == 1 and (others := self.config.processes - 1) > 0:
             self._tell(f"waiting for {others} other process{'es' * (others > 1)} to start and open the data")
         trainer = self._trainer(watch, self.total - module.done)
 
+        if self.config.nodes > 1:
+            self._tell(f"waiting for the processes of {self.config.nodes} machines, at {meeting_point()}")
         asked = 0
 
         def stop(number: int) -> None:
@@ -225,8 +243,10 @@ class Run:
             if not self.first:
                 raise SystemExit(1) from error  # the first process says it
             raise
-        except Exception:  # of loading, of the disk, of the device: the command says which in its last line
+        except Exception as error:  # of loading, of the disk, of the device: the command says which in its last line
             self._tell(f"ended at step {module.done} of {self.total}; the last good checkpoint is {self._newest()}")
+            if self.config.processes * self.config.nodes > 1 and is_lost(error):
+                raise (lost(self.folder) if self.first else SystemExit(1)) from error  # the first process says it
             raise
         if module.done < self.total:
             folder = shlex.quote(str(self.folder))
@@ -234,6 +254,8 @@ class Run:
             if asked == signal.SIGTERM:
                 raise SystemExit(0)  # not an error: a scheduler that wants the machine back starts the run again
             return False
+        if self.first:
+            self.method = module.plain(watch.final)
         return True
 
     def _trainer(self, watch: Watch, steps: int) -> lightning.Trainer:
@@ -277,7 +299,7 @@ class Run:
             few = f"nothing is held out of {len(self.train):,} samples; give other ones with --sources.test"
             results, test, split = Results([], [few]), self.train, "training"
         else:
-            fresh = with_card(build_method(self.config, len(self.train), untrained=True).encoder, card, self.folder)
+            fresh = with_card(untrained_encoder(self.config), card, self.folder)
             encoders: dict[str, Callable[[Tensor], Tensor]] = {
                 "trained": encoder,
                 "untrained": calibrated(fresh.to(self.device), self.train, prepare),
@@ -348,9 +370,11 @@ def build_method(config: TrainConfig, samples: int, *, untrained: bool = False) 
         samples: of the training part.
         untrained: draw the encoder's weights also where the run begins with given ones.
     """
-    if config.method not in METHODS:
+    make = METHODS.get(config.method)
+    if make is None and ":" not in config.method:
         raise ValueError(f"there is no method {config.method!r}{nearest(config.method, set(METHODS))}")
-    known = set(inspect.signature(METHODS[config.method]).parameters) - {"encoder", "features", "samples"}
+    make = make or own_method(config.method)
+    known = set(inspect.signature(make).parameters) - {"encoder", "features", "samples"}
     for option in config.options:
         if option not in known:
             raise ValueError(f"{config.method} has no option {option!r}{nearest(option, known)}")
@@ -360,9 +384,15 @@ def build_method(config: TrainConfig, samples: int, *, untrained: bool = False) 
     features: int = encoder.num_features  # type: ignore[assignment]
     options = {name: value for name, value in modality.options().items() if name in known} | config.options
     try:
-        return METHODS[config.method](encoder, features=features, samples=samples, **options)
+        return make(encoder, features=features, samples=samples, **options)
     except TypeError as error:
         raise ValueError(f"{config.method} does not take these options: {error}") from None
+
+
+def untrained_encoder(config: TrainConfig) -> nn.Module:
+    """The encoder of `build_method(..., untrained=True)` alone: a method of one's own need not be here for it."""
+    torch.manual_seed(config.seed)
+    return modality_of(config).encoder(untrained=True)
 
 
 def check_possible(config: TrainConfig, device: torch.device) -> None:
@@ -371,11 +401,13 @@ def check_possible(config: TrainConfig, device: torch.device) -> None:
         raise ValueError(
             "precision fp16 needs a GPU: there is no float16 training on a CPU; set --precision bf16 or 32"
         )
-    if config.strategy == "fsdp":
-        raise ValueError(
-            "strategy fsdp is not supported: momentum networks and checkpoints need whole weights on a process; set "
-            "--strategy ddp, which holds them"
-        )
+    if shares_weights(config):
+        if device.type not in ("cpu", "cuda"):
+            raise ValueError(f"strategy fsdp needs cpu or cuda, and the device is {device.type}; set --strategy ddp")
+        if config.precision == "fp16":
+            raise ValueError("strategy fsdp and precision fp16 were not tested together; set --precision bf16 or 32")
+        if torch.__version__ < (2, 7):  # type: ignore[operator]
+            raise ValueError(f"strategy fsdp needs torch 2.7 or newer, and this is {torch.__version__}; update torch")
     if config.tensorboard and importlib.util.find_spec("tensorboard") is None:
         raise ModuleNotFoundError(
             "--tensorboard needs the package tensorboard, which is not installed: pip install 'nearfar[tensorboard]'"

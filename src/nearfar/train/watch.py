@@ -15,6 +15,7 @@ import lightning
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from torch import Tensor
 
 from nearfar.data.cache import replacing
 from nearfar.nn.share import most_of_all
@@ -39,6 +40,7 @@ class Watch(lightning.Callback):
         self.folder, self.readout, self.steps_per_epoch, self.console = folder, readout, steps_per_epoch, console
         self.stopped = False
         self.best: float | None = None
+        self.final: dict[str, Tensor] = {}  # the weights of the last step
         self.verdicts: list[dict[str, Any]] = []
         self._said: dict[str, str] = {}
         self._wrong: set[str] = set()  # the rules that have warned since all was well
@@ -76,21 +78,20 @@ class Watch(lightning.Callback):
             self.stopped = bool(most_of_all(int(self.stopped), module.device))
         if self.stopped:
             trainer.should_stop = True
-        if self.first:
-            self._act(module)
+        self._act(module)
 
     def _act(self, module: Pretraining) -> None:
+        """All processes come to the same decisions, so that all are there where weights are put together."""
         assert module.last is not None
         done, last = module.done, module.done == module.total
-        loss = float(module.last.loss.detach())
-        self._bar.update(
-            self._task, completed=done, state=f"loss {loss:.3f}  lr {module.rate:.2g}  {self._speed(module):.0f}/s"
-        )
+        if self.first:
+            state = f"loss {float(module.last.loss):.3f}  lr {module.rate:.2g}  {self._speed(module):.0f}/s"
+            self._bar.update(self._task, completed=done, state=state)
         epoch_ends = done % self.steps_per_epoch == 0
         if done % module.config.health_every == 0 or last or done == 1:
-            self._look(module, loss, knn=epoch_ends or last)
+            self._look(module, knn=epoch_ends or last)
         elif epoch_ends and self.readout is not None and self.readout.due(done, module.total):
-            self._look(module, loss, knn=True)
+            self._look(module, knn=True)
         if done % module.config.checkpoint_every == 0 or epoch_ends or last or self.stopped:
             self.save(module)
 
@@ -118,17 +119,19 @@ class Watch(lightning.Callback):
         with suppress(OSError, ValueError, TypeError, KeyError):  # not there, or no longer whole
             self.verdicts = [v for v in json.loads(said.read_text(encoding="utf-8")) if v["step"] <= module.done]
 
-    def save(self, module: Pretraining) -> Path:
+    def save(self, module: Pretraining) -> None:
         """Write everything that the rest of the run depends on."""
-        state = {
+        state: dict[str, Any] = {
             "step": module.done,
-            "method": module.method.state_dict(),
-            "optimizer": module.optimiser.state_dict() if module.optimiser is not None else {},
+            "method": module.weights(),
+            "optimizer": module.memory(),
             "scaler": module.trainer.precision_plugin.state_dict(),
             "best": self.best,
             "data": self.data,
         }
-        return checkpoint.save_step(state, self.folder / "checkpoints", module.done)
+        if self.first:
+            checkpoint.save_step(state, self.folder / "checkpoints", module.done)
+            self.final = state["method"] if module.done == module.total else {}
 
     def say(self, verdict: Verdict, step: int) -> None:
         """Tell a verdict once, and again only when its level changes."""
@@ -142,14 +145,17 @@ class Watch(lightning.Callback):
             f"{_MARK[verdict.level]} step {step}: {escape(verdict.text)}", highlight=False, soft_wrap=True
         )
 
-    def _look(self, module: Pretraining, loss: float, *, knn: bool) -> None:
+    def _look(self, module: Pretraining, *, knn: bool) -> None:
         assert module.last is not None
+        weights = module.weights() if knn and self.readout is not None else None
+        if not self.first:
+            return
         found = measure(module.last)
-        found |= {"loss": loss, "lr": module.rate, "gradient_norm": module.gradient_norm}
+        found |= {"loss": float(module.last.loss), "lr": module.rate, "gradient_norm": module.gradient_norm}
         found |= {"samples_per_second": self._speed(module), "epoch": module.done / self.steps_per_epoch}
-        if knn and self.readout is not None:
-            found |= self.readout.measure(module.method)
-            self._keep_best(module, found)
+        if weights is not None and self.readout is not None:
+            found |= self.readout.measure(module.plain(weights))
+            self._keep_best(module, found, weights)
         verdicts = judge(found, module.done, module.total)
         for verdict in verdicts:
             self.say(verdict, module.done)
@@ -171,11 +177,13 @@ class Watch(lightning.Callback):
             self._wrong = set()
             self.say(well(found), module.done)
 
-    def _keep_best(self, module: Pretraining, found: dict[str, float | list[float]]) -> None:
+    def _keep_best(
+        self, module: Pretraining, found: dict[str, float | list[float]], weights: dict[str, Tensor]
+    ) -> None:
         score = Readout.score(found)
         if score is not None and (self.best is None or score > self.best):
             self.best = score
-            state = {"step": module.done, "method": module.method.state_dict(), "score": score}
+            state = {"step": module.done, "method": weights, "score": score}
             checkpoint.save(state, self.folder / "checkpoints" / "best.pt")
 
     def _speed(self, module: Pretraining) -> float:

@@ -1,0 +1,233 @@
+"""Each adapter gives the value and the gradient of the class it stands in for, up to rounding."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from nearfar import _torchvision  # noqa: F401  before the peers, which import torchvision
+from nearfar.adapters import lightly, open_clip, pytorch_metric_learning
+from nearfar.losses import tile_size
+from tests.adapters.shared import open_clip_losses
+from tests.losses.agreement import assert_near, rows, value_and_gradients
+
+lightly_losses = pytest.importorskip("lightly.loss")
+open_clip_peer = open_clip_losses()
+metric_losses = pytest.importorskip("pytorch_metric_learning.losses")
+
+LABELS = {
+    "two views": torch.arange(6).repeat(2),
+    "classes": torch.tensor([3, 1, 1, 0, 3, 3, 2, 1, 0, 3, 1, 0]),  # 2 is alone
+    "few pairs": torch.tensor([0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 10]),
+}
+
+
+def agree(
+    ours: Callable[..., Tensor], theirs: Callable[..., Tensor], *inputs: Tensor, tolerance: float = 1e-10
+) -> None:
+    """Value and gradient in every input, in one tile and in many."""
+    expected = value_and_gradients(theirs, *inputs)
+    for side in (None, 5):
+        with tile_size(side) if side else torch.enable_grad():
+            found = value_and_gradients(ours, *inputs)
+        for a, b in zip(found, expected, strict=True):
+            assert_near(a, b, tolerance)
+
+
+def views(batch: int = 7, features: int = 5) -> tuple[Tensor, Tensor]:
+    z = rows(batch, features)
+    return z, z + 0.7 * rows(batch, features, seed=1)
+
+
+# lightly
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("NTXentLoss", {}),
+        ("NTXentLoss", {"temperature": 0.05, "gather_distributed": True}),  # one process: nothing to gather
+        ("DCLLoss", {}),
+        ("DCLLoss", {"temperature": 0.5, "weight_fn": lambda a, b: (a - 2 * b).square().sum(1)}),
+        ("DCLWLoss", {}),
+        ("DCLWLoss", {"temperature": 0.2, "sigma": 0.3}),
+        ("NegativeCosineSimilarity", {}),
+        ("BarlowTwinsLoss", {}),
+        ("BarlowTwinsLoss", {"lambda_param": 0.1, "gather_distributed": True}),
+        ("VICRegLoss", {}),
+        ("VICRegLoss", {"lambda_param": 3.0, "mu_param": 2.0, "nu_param": 5.0}),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:To copy construct from a tensor")
+def test_lightly(name: str, options: dict[str, Any]) -> None:
+    agree(getattr(lightly, name)(**options), getattr(lightly_losses, name)(**options), *views())
+
+
+def test_lightlys_memory_bank() -> None:
+    """From the same seed the same random start; batches that pass its end; and no move without a gradient."""
+    banks = []
+    for room in (lightly, lightly_losses):
+        torch.manual_seed(3)
+        loss = room.NTXentLoss(temperature=0.2, memory_bank_size=(10, 5))
+        assert list(loss.state_dict()) == []
+        found = []
+        for step, batch in enumerate((4, 4, 4, 3, 7, 2)):
+            z0, z1 = (x.float().requires_grad_(step != 3) for x in views(batch))
+            value = loss(z0 + step, z1)
+            if step != 3:
+                value.backward()
+                found += [z0.grad, z1.grad]
+            found += [value.detach(), loss.memory_bank.bank.clone(), loss.memory_bank.bank_ptr.clone()]
+        banks.append(found)
+    for a, b in zip(*banks, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
+
+
+# pytorch-metric-learning
+
+
+@pytest.mark.parametrize("labels", LABELS)
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("NTXentLoss", {}),
+        ("NTXentLoss", {"temperature": 0.5}),
+        ("SupConLoss", {}),
+        ("SupConLoss", {"temperature": 1.0}),
+        ("TripletMarginLoss", {}),
+        ("TripletMarginLoss", {"margin": 0.4}),
+    ],
+)
+def test_pytorch_metric_learning(name: str, options: dict[str, float], labels: str) -> None:
+    ours, theirs = (getattr(room, name)(**options) for room in (pytorch_metric_learning, metric_losses))
+    z = rows(12, 5)
+    agree(lambda z: ours(z, LABELS[labels]), lambda z: theirs(z, LABELS[labels]), z)
+
+
+@pytest.mark.parametrize("name", ["NTXentLoss", "SupConLoss"])
+@pytest.mark.parametrize("same", [False, True], ids=["other labels", "the very labels"])
+def test_references_of_pytorch_metric_learning(name: str, same: bool) -> None:
+    """Where the labels of both are one tensor, it takes row i of both for the same; here, too."""
+    ours, theirs = getattr(pytorch_metric_learning, name)(), getattr(metric_losses, name)()
+    labels = LABELS["classes"]
+    of_keys = labels if same else torch.tensor([1, 5, 0, 0, 3, 1, 1])
+    z, keys = rows(12, 5), rows(len(of_keys), 5, seed=1)
+    agree(
+        lambda z, keys: ours(z, labels, ref_emb=keys, ref_labels=of_keys),
+        lambda z, keys: theirs(z, labels, ref_emb=keys, ref_labels=of_keys),
+        z,
+        keys,
+    )
+
+
+@pytest.mark.parametrize("name", ["NTXentLoss", "SupConLoss", "TripletMarginLoss"])
+@pytest.mark.parametrize("labels", [[0, 1, 2], [4, 4, 4], [0, 0, 1], [0, 0]])
+def test_labels_that_say_little(name: str, labels: list[int]) -> None:
+    ours, theirs = getattr(pytorch_metric_learning, name)(), getattr(metric_losses, name)()
+    given, z = torch.tensor(labels), rows(len(labels), 5)
+    agree(lambda z: ours(z, given), lambda z: theirs(z, given), z)
+
+
+def test_one_pair_and_one_negative_are_nothing() -> None:
+    ours, theirs = pytorch_metric_learning.NTXentLoss(), metric_losses.NTXentLoss()
+    z, keys, one, two = rows(1, 5), rows(2, 5, seed=1), torch.tensor([0]), torch.tensor([0, 1])
+    for loss in (ours, theirs):
+        assert float(loss(z, one, ref_emb=keys, ref_labels=two)) == 0
+
+
+@pytest.mark.parametrize("symmetric", [True, False])
+def test_its_wrapper_for_two_views_takes_ours(symmetric: bool) -> None:
+    wrapped = [
+        metric_losses.SelfSupervisedLoss(room.NTXentLoss(temperature=0.3), symmetric=symmetric)
+        for room in (pytorch_metric_learning, metric_losses)
+    ]
+    agree(*wrapped, *views())
+
+
+def test_where_the_share_of_the_positive_underflows() -> None:
+    """There the loss stops at 87 and the pair learns nothing; here it is what it is: (200 + log 2) / 2."""
+    labels, found = torch.tensor([0, 0, 1]), []
+    for room in (pytorch_metric_learning, metric_losses):
+        z = torch.tensor([[1.0, 0.0], [-1.0, 0.0], [1.0, 1e-3]], requires_grad=True)
+        room.NTXentLoss(temperature=0.01)(z, labels).backward()
+        found.append((room.NTXentLoss(temperature=0.01)(z.detach(), labels), z.grad))
+    (ours, slope), (theirs, none) = found
+    torch.testing.assert_close(ours, torch.tensor(100.3466), rtol=1e-5, atol=0)
+    assert 43 < float(theirs) < 45
+    assert float(none[0].abs().max()) == 0 and float(slope[0].abs().max()) > 0.01
+
+
+# open_clip
+
+
+needs_open_clip = pytest.mark.skipif(open_clip_peer is None, reason="open_clip is not installed")
+
+
+@needs_open_clip
+@pytest.mark.parametrize("bias", [None, -3.0])
+@pytest.mark.parametrize("scale", [1.0, 14.3, 100.0])
+@pytest.mark.parametrize("name", ["ClipLoss", "SigLipLoss"])
+def test_open_clip(name: str, scale: float, bias: float | None) -> None:
+    """Of unit rows and of others; the gradient is that of the features, not of what was normalised."""
+    ours, theirs = getattr(open_clip, name)(), getattr(open_clip_peer, name)()
+    given = [torch.tensor(scale, dtype=torch.float64)] + ([] if bias is None else [torch.tensor(bias).double()])
+    image, text = views()
+
+    def called(loss: nn.Module) -> Callable[..., Tensor]:
+        return lambda a, b, s, c=None: loss(a, b, s, c, output_dict=True)["contrastive_loss"]
+
+    agree(called(ours), called(theirs), nn.functional.normalize(image), nn.functional.normalize(text), *given)
+    if scale < 50:
+        agree(called(ours), called(theirs), image, text, *given)
+
+
+@needs_open_clip
+def test_half_precision_is_summed_in_float32() -> None:
+    image, text = (nn.functional.normalize(x).bfloat16() for x in views(64, 16))
+    scale = torch.tensor(100.0)
+    ours = open_clip.ClipLoss()(image, text, scale)
+    assert ours.dtype == torch.float32
+    torch.testing.assert_close(ours, open_clip_peer.ClipLoss()(image.float(), text.float(), scale))
+
+
+# what is not carried
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: lightly.NTXentLoss(memory_bank_size=4096), r"memory_bank_size is 4096, expected 0, or \(rows, feat"),
+        (lambda: lightly.NegativeCosineSimilarity(dim=0), "dim is 0, expected 1"),
+        (lambda: lightly.NegativeCosineSimilarity(eps=1e-3), "eps is 0.001, expected 1e-8"),
+        (lambda: lightly.VICRegLoss(eps=1e-3), "eps is 0.001, expected 0.0001"),
+        (lambda: lightly.NTXentLoss(temperature=0.0)(*views()), "temperature is 0, expected"),
+        (lambda: pytorch_metric_learning.NTXentLoss(distance=object()), "distance is 'object', expected None"),
+        (lambda: pytorch_metric_learning.SupConLoss(reducer=object()), "reducer is 'object', expected None"),
+        (lambda: pytorch_metric_learning.TripletMarginLoss(swap=True), "swap is True, expected False"),
+        (lambda: pytorch_metric_learning.TripletMarginLoss(triplets_per_anchor=5), "triplets_per_anchor is 5"),
+        (lambda: pytorch_metric_learning.NTXentLoss()(views()[0]), "labels is None"),
+        (lambda: pytorch_metric_learning.NTXentLoss()(rows(3, 2), torch.arange(3), ((), (), ())), "indices_tuple is"),
+        (
+            lambda: pytorch_metric_learning.NTXentLoss()(rows(3, 2), torch.arange(3), None, rows(3, 2)),
+            "ref_labels is N",
+        ),
+        (
+            lambda: pytorch_metric_learning.TripletMarginLoss()(
+                rows(3, 2), torch.arange(3), None, rows(3, 2), torch.arange(3)
+            ),
+            "ref_emb is",
+        ),
+        (lambda: open_clip.ClipLoss(use_horovod=True), "use_horovod is True, expected False; start"),
+        (lambda: open_clip.SigLipLoss(dist_impl="tree"), "dist_impl is 'tree', expected 'bidir'"),
+        (
+            lambda: open_clip.ClipLoss(world_size=2)(*views(), torch.tensor(1.0)),
+            "world_size is 2, expected 1, the numb",
+        ),
+    ],
+)
+def test_what_is_not_carried_is_refused_in_a_line(make: Callable[[], object], words: str) -> None:
+    with pytest.raises(ValueError, match=words) as error:
+        make()
+    assert "\n" not in str(error.value)

@@ -1,0 +1,79 @@
+"""Every example runs, with small sizes given by its own arguments, and comes to its end."""
+
+import importlib
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from nearfar.cli import main as nearfar
+from nearfar.train import Run
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+
+# The arguments of each, and what it must have said.
+RUNS = {
+    "own_loop": ("--data glyphs:200 --epochs 1", r"10 neighbours name \d+% of 100 samples right"),
+    "simclr_folder": (
+        "--letters 120 --epochs 1 --backbone micro --out runs/x",
+        r"(?s)verdict \(\w+\): .+most like \w/\d+.png: .+runs/x/report.html",
+    ),
+    "clip_captions": (
+        "--data glyphs:120 --epochs 1 --out runs/clip",
+        r"(?s)a red letter K on white\n  \S+  \S+  \w+ \w+.* letter",
+    ),
+    "cpc_sound": ("--data melodies:60 --epochs 1", r"(?s)1 frames ahead: \d+% right.+linear readout, trained: \d+%"),
+    "search_app": (
+        "--data glyphs:120 --run runs/clip --ask red --ask page.png",
+        r"(?s)120 pictures are in the index\nred:\n  \S+  \S+.*page.png:\n  \S+",
+    ),
+    "new_method": ("--data glyphs:120 --epochs 1", r"'trained': 0\.\d+, 'untrained': 0\.\d+"),
+    "swap_losses": ("--pairs 64", r"(?s)SimCLR: .*; lightly.*CLIP: .*; open_clip.*SupCon: .*; pytorch_metric"),
+}
+
+
+@pytest.mark.parametrize("names", ["own_loop", "simclr_folder", "clip_captions search_app", "cpc_sound", "new_method"])
+def test_an_example_runs(
+    names: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Figures of the evaluation, which take most of the time of so small a run, are left out."""
+    monkeypatch.setattr(sys.modules[Run.__module__], "draw_curves", lambda *_: [])
+    in_a_folder(tmp_path, monkeypatch)
+    for name in names.split():
+        run(name, capsys)
+
+
+def test_losses_are_swapped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It ends with an error where values or gradients differ from the library's."""
+    in_a_folder(tmp_path, monkeypatch)
+    run("swap_losses", capsys)
+
+
+def in_a_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    monkeypatch.syspath_prepend(EXAMPLES)
+    Image.new("RGB", (24, 24), "red").save("page.png")
+
+
+def run(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    flags, said = RUNS[name]
+    importlib.import_module(name).main(flags.split())
+    assert re.search(said, capsys.readouterr().out)
+
+
+def test_a_new_method_is_certified(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(EXAMPLES)
+    assert nearfar(["check", "new_method:HardTwins", "--processes", "1"]) == 0
+    assert "this method's training agrees with its definition here" in capsys.readouterr().out
+
+
+def test_every_example_is_listed_and_run() -> None:
+    found = {path.stem for path in EXAMPLES.glob("*.py")}
+    listed = set(re.findall(r"\[(\w+)\.py\]\(\1\.py\)", (EXAMPLES / "README.md").read_text()))
+    assert found == set(RUNS) == listed

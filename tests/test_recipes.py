@@ -1,0 +1,173 @@
+"""The recipes' index: every file is in it, no number drifts from `benchmarks/results`, and a wheel has it all."""
+
+import json
+import re
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import nearfar.train  # noqa: F401  is looked up below
+from nearfar.cli import main
+from nearfar.cli.recipes import in_full
+from nearfar.cli.train import with_recipes
+from nearfar.config import TrainConfig, build, completed
+from nearfar.evaluate import Results, Row
+from nearfar.recipes import REACHED, again, folder, names, recipe, recipes
+
+ROOT = Path(__file__).parents[1]
+KNOWN: dict[str, Any] = json.loads((folder() / REACHED).read_text(encoding="utf-8"))
+NUMBERS = [
+    (name, number["what"], who, number if who is None else number["beside"][who])
+    for name, known in KNOWN.items()
+    for number in known.get("numbers", [])
+    for who in (None, *number.get("beside", {}))
+]
+
+
+def tables(text: str) -> list[list[list[str]]]:
+    """The tables of a page, each its rows; an empty cell of the first two columns stands for the one above it."""
+    found: list[list[list[str]]] = [[]]
+    for line in text.splitlines():
+        if not line.startswith("|"):
+            found.append([])
+        elif not set(line) <= set("|-: "):
+            cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
+            above = found[-1][-1] if len(found[-1]) > 1 else []
+            found[-1].append([c or (above[i] if above and i < 2 else "") for i, c in enumerate(cells)])
+    return [table for table in found if table]
+
+
+def measured(file: str, row: list[str], column: str) -> list[float]:
+    """The numbers of a cell: in the row that holds these texts ("=" before one: as a whole cell), in that column."""
+    for head, *body in tables((ROOT / file).read_text(encoding="utf-8")):
+        for cells in body if column in head else []:
+            if all(any(c == text[1:] if text[0] == "=" else text in c for c in cells) for text in row):
+                return [float(x) for x in re.findall(r"\d+\.\d+", cells[head.index(column)])]
+    raise AssertionError(f"{file} has no row of {row} with a column {column!r}")
+
+
+@pytest.mark.parametrize(("name", "what", "who", "number"), NUMBERS)
+def test_no_number_drifts(name: str, what: str, who: str | None, number: dict[str, Any]) -> None:
+    found = measured(KNOWN[name]["file"], number["row"], number["column"])
+    given = [number[key] for key in ("value", "low", "high") if key in number]
+    assert given == (found if who is None and len(found) == 3 else found[:1])
+
+
+def test_every_recipe_is_known_and_can_be_built() -> None:
+    assert set(KNOWN) == set(names()) == {path.stem for path in (ROOT / "recipes").glob("*.yaml")}
+    for each in recipes():
+        build(TrainConfig, completed(yaml.safe_load(each.text)), each.name)
+        assert each.about and not each.about.startswith("#")
+        if each.numbers:
+            assert each.command and (ROOT / str(each.file)).is_file()
+            script = re.match(r"python (\S+)", each.command)
+            assert (ROOT / script[1]).is_file() if script else each.command.endswith(f"recipes/{each.name}.yaml")
+
+
+def test_the_first_recipe_is_the_bare_command() -> None:
+    given = yaml.safe_load(recipe("glyphs-simclr").text)
+    assert build(TrainConfig, completed(given), "recipe") == build(TrainConfig, completed({}), "train")
+
+
+def test_they_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["recipes"]) == 0
+    said = capsys.readouterr().out
+    assert re.search(r"k-NN accuracy 46\.6 % \(45\.2 to 48\.0\), linear probe", said)
+    assert "by      python benchmarks/recipes.py --data cifar10  (benchmarks/results/recipes.md)" in said
+    assert re.search(
+        r"cifar10-simsiam\n.*\n.*\n  reached was not measured\n  run     nearfar train --config cifar", said
+    )
+    assert all(f"\n{name}\n" in f"\n{said}" for name in names())
+
+
+@pytest.mark.parametrize("name", names())
+def test_one_in_full_is_still_yaml(name: str) -> None:
+    each = recipe(name)
+    text = in_full(each)
+    assert text.startswith(each.text.rstrip()) and yaml.safe_load(text) == yaml.safe_load(each.text)
+    assert re.search(rf"\n# run: nearfar train --config {name}(  \(in a folder that holds \w+/\))?$", text)
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "said"),
+    [
+        (["cifar10-simcl"], 1, "there is no recipe 'cifar10-simcl'; did you mean 'cifar10-simclr'?"),
+        (["cifar10-simclr", "--rerun"], 1, "come from another command: python benchmarks/recipes.py"),
+        (["ucr-cpc", "--rerun"], 1, "the numbers of ucr-cpc are not known: it was not measured; nearfar train"),
+        (["--rerun"], 2, "--rerun and --out need the NAME of a recipe"),
+        (["glyphs-clip", "--out", "x"], 2, "--out has a place beside --rerun alone"),
+    ],
+)
+def test_mistakes_are_told_in_a_line(
+    words: list[str], status: int, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        found = main(["recipes", *words])
+    except SystemExit as stop:
+        found = int(str(stop.code))
+    assert found == status and said in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_a_recipe_may_be_named_to_train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = str(folder() / "glyphs-clip.yaml")
+    assert with_recipes(["--config", "glyphs-clip", "--epochs", "1"]) == ["--config", path, "--epochs", "1"]
+    assert with_recipes(["--config=glyphs-clip"]) == [f"--config={path}"]
+    (tmp_path / "glyphs-clip").write_text("epochs: 1")  # a file of that name is the file
+    for words in (["--config", "glyphs-clip"], ["--config", "no-such"], ["--data", "glyphs-clip"], ["--config"]):
+        assert with_recipes(words) == words
+
+
+@pytest.mark.parametrize(
+    ("value", "verdict"), [(0.601, "as before"), (0.579, "as before"), (0.5, "LESS"), (0.7, "more")]
+)
+def test_another_run_is_compared_within_the_interval(value: float, verdict: str) -> None:
+    rows = [
+        Row(encoder, "zero_shot", metric, number, None, None, "test", "glyphs", 2000)
+        for encoder, metric, number in (("untrained", "accuracy", 0.04), ("trained", "accuracy", value))
+    ]
+    found = again(recipe("glyphs-clip"), rows)
+    assert [(each.number.what, each.verdict) for each in found] == [("zero-shot accuracy", verdict)]
+
+
+@pytest.mark.parametrize(
+    ("value", "status", "said"), [(0.94, 0, "as before"), (0.99, 0, "more"), (0.9, 1, "LESS"), (None, 1, "were not")]
+)
+def test_a_rerun_says_whether_it_reaches_as_much(
+    value: float | None,
+    status: int,
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """With a run that is none; the slow test of the demo has a whole one."""
+    trained: list[TrainConfig] = []
+
+    def run(config: TrainConfig, folder: Path, *, console: object) -> Results:
+        trained.append(config)
+        measured = {"knn": value, "linear": 0.985}
+        return Results(
+            [
+                Row("trained", protocol, "accuracy", number, None, None, "test", "glyphs", 2000)
+                for protocol, number in measured.items()
+                if number is not None
+            ]
+        )
+
+    monkeypatch.setattr(sys.modules["nearfar.train"], "run", run)
+    assert main(["recipes", "glyphs-simclr", "--rerun", "--out", str(tmp_path / "run")]) == status
+    heard = capsys.readouterr()
+    assert trained == [build(TrainConfig, completed({}), "train")] and said in heard.out + heard.err
+
+
+def test_a_wheel_has_the_recipes(tmp_path: Path) -> None:
+    wheels = pytest.importorskip("hatchling.builders.wheel")
+    (made,) = wheels.WheelBuilder(str(ROOT)).build(directory=str(tmp_path), versions=["standard"])
+    with zipfile.ZipFile(made) as wheel:
+        inside = set(wheel.namelist())
+    assert {f"nearfar/recipes/{name}.yaml" for name in names()} | {f"nearfar/recipes/{REACHED}"} <= inside
