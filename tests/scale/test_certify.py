@@ -2,13 +2,16 @@
 
 import math
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 
 from nearfar.cli import main
-from nearfar.methods import Batch
+from nearfar.losses.tiles import _TILE
+from nearfar.methods import Batch, Step
 from nearfar.methods.simclr import SimCLR
 from nearfar.methods.specimens import OPTIONS, Pictures, specimen, specimen_batch, subject_named
 from nearfar.scale import check_method, in_processes
@@ -98,7 +101,26 @@ def test_a_wrong_value_of_one_variant_is_seen() -> None:
             return {**encoded, "z1": encoded["z1"] + (factor - 1)}
 
     (rows,) = certify_methods([Subject("coarse", simclr(Coarse), batches())], processes=1)
-    assert {row.variant for row in rows if not row.passed} >= {"float32", "float32, tiles of 3"}
+    wrong = {row.variant for row in rows if not row.passed}
+    assert "float32" in wrong and "float32, tiles of 3" not in wrong  # which is compared with float32
+
+
+def test_a_small_error_of_float32_is_seen_where_relus_turn_over() -> None:
+    """What a thousandth of a loss in tiles does must not pass for rounding."""
+
+    class Tiled(SimCLR):
+        def contrast(self, encoded: dict[str, torch.Tensor]) -> Step:
+            step = super().contrast(encoded)
+            small = _TILE.get() == 3 and encoded["z1"].dtype == torch.float32
+            return replace(step, loss=step.loss * (1.001 if small else 1.0))
+
+    torch.manual_seed(0)
+    kinked = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(128, 16))
+    method = Tiled(kinked, features=16, dim=8)
+    images = [replace(b, views=[x.round() for x in b.views]) for b in batches()]  # even places, as in drawings
+    rows = {row.variant: row for row in check_method(method, images, processes=1)}
+    assert rows["float32"].passed and rows["float32"].tolerance <= 1e-3
+    assert not rows["float32, tiles of 3"].passed and rows["float32, tiles of 3"].tolerance <= 1e-4
 
 
 def test_the_method_of_the_page_is_right(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,7 +151,7 @@ def test_chance_that_hangs_on_the_type_is_named() -> None:
 
     rows = check_method(simclr(Noisy), batches(), processes=1)
     assert all("encode draws by rand_like" in row.note for row in rows if row.off)
-    assert {row.variant for row in rows if row.off} >= {"float32", "float32, tiles of 3"}
+    assert {row.variant for row in rows if row.off} >= {"float32"}
     assert {row.variant for row in rows if row.passed} >= {"float64, tiles of 5", "float64, cached"}
     assert draws(Subject("dropout", simclr(), batches())) == ""
 

@@ -92,7 +92,7 @@ def check_methods(console: Any, what: str | None, processes: int, rows: int) -> 
             found += of_method
     columns = ("method", "trained", "loss", "gradient", "state", "tolerance")
     cells = ((r.what, r.variant, r.value_error, r.gradient_error, r.state_error, r.tolerance, r.passed) for r in found)
-    title = "methods: a few training steps against float64 on one process with dense matrices; relative errors"
+    title = "methods: a few training steps against one process with dense matrices; relative errors"
     show(console, title, columns, cells)
     for note in dict.fromkeys(f"{row.what}: {row.note}" for row in found if row.note):
         console.print(f"[red]{note}[/]")
