@@ -543,6 +543,13 @@ class _Plain(yaml.SafeLoader):  # type: ignore[misc]
         self.depth -= 1
         return node
 
+    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+        keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+        if again := next((key for place, key in enumerate(keys) if key in keys[:place]), None):
+            fault = f"the key {_shown(again)} is there twice"
+            raise yaml.constructor.ConstructorError(None, None, fault, node.start_mark)
+        return super().construct_mapping(node, deep)
+
 
 def read_yaml(path: Path) -> Mapping[Any, Any]:
     """Keys and values of a file."""

@@ -1,14 +1,17 @@
 """The command: quick to answer, and one line where something is wrong."""
 
+import io
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 import nearfar
 from nearfar.cli import COMMANDS, main
+from nearfar.cli.stages import stage
 
 
 @pytest.mark.parametrize("flag", ["--help", "--version"])
@@ -46,8 +49,17 @@ def test_a_misspelt_command_is_told_the_nearest(capsys: pytest.CaptureFixture[st
 def test_an_error_is_one_line_and_debug_shows_more(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "--device", "nowhere"]) == 1
     assert len(capsys.readouterr().err.splitlines()) == 1
-    with pytest.raises(RuntimeError):
+    with pytest.raises(ValueError, match="there is no device 'nowhere' here"):
         main(["check", "--device", "nowhere", "--debug"])
+
+
+def test_stages_are_lines_where_there_is_no_terminal() -> None:
+    for terminal in (False, True):
+        console = Console(file=io.StringIO(), force_terminal=terminal, width=80)
+        with stage(console, "first [1/2]") as say:
+            say("second")
+        said = console.file.getvalue()  # type: ignore[attr-defined]
+        assert (said == "first [1/2] …\nsecond …\n") is not terminal
 
 
 @pytest.mark.slow  # README's command is tested there

@@ -134,7 +134,7 @@ def test_unquoted_tabs(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "arguments", "message"),
     [
-        (b"path\na.png\n", {"captions": True}, "no column of captions among 'path'; name it with caption_column"),
+        (b"path\na.png\n", {"captions": True}, "no column of captions .*: --sources.caption_column, of"),
         (b"path,words\na.png,x\n", {"caption_column": "word"}, "no column 'word' .*did you mean 'words'"),
         (b"path,caption\na.png,\n", {}, "none of the 1 rows .*row 1: the caption is empty"),
         (b"path,b\xe9\na.png,x\n", {}, r"is not UTF-8 \(its column 'b\\\\xe9'\)"),

@@ -5,6 +5,7 @@ import io
 import itertools
 import json
 import os
+import re
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,7 @@ from PIL import Image
 
 from nearfar.cli import main
 from nearfar.data import Loader, StreamDataset, find_source, members, open_data, open_source, retry, shard_writer
+from nearfar.data.dataset import how_many
 from nearfar.data.loader import by_parts
 from nearfar.data.members import Members
 from nearfar.data.shard_writer import write_shards
@@ -87,6 +89,20 @@ def test_arrays_glyphs_and_shards_become_shards(tmp_path: Path, capsys: pytest.C
     assert first.captions == second.captions and sorted(first.captions or ()) == sorted(made.captions or ())
 
 
+@pytest.mark.parametrize("kind", ["png", "jpg", "webp", "gif", "tif", "bmp"])
+def test_pictures_that_are_cut_short_are_left_out(tmp_path: Path, kind: str) -> None:
+    whole = tmp_path / "photos" / f"whole.{kind}"
+    whole.parent.mkdir()
+    Image.fromarray(np.random.default_rng(0).integers(0, 256, (64, 48, 3), np.uint8)).save(whole)
+    content = whole.read_bytes()
+    (whole.parent / f"cut.{kind}").write_bytes(content[: len(content) * 2 // 3])
+    source = open_source(whole.parent)
+    done = write_shards(source, tmp_path / "shards", progress=False)
+    assert done.samples == 1 and [name for name, _ in done.skipped] == [f"cut.{kind}"]
+    kept = write_shards(source, tmp_path / "headers", verify=False, progress=False)
+    assert kept.samples == (1 if kind == "webp" else 2)  # whose header has its length
+
+
 def test_killed_it_goes_on_and_other_data_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source, whole = open_source(table(tmp_path / "photos")), tmp_path / "whole"
     write_shards(source, whole, samples=3, progress=False)
@@ -122,16 +138,33 @@ def test_killed_it_goes_on_and_other_data_are_refused(tmp_path: Path, monkeypatc
         write_shards(source, tmp_path / "other", progress=False)
 
 
-def test_shards_that_are_lost_are_told(tmp_path: Path) -> None:
-    source = open_source(table(tmp_path / "photos"))
-    write_shards(source, tmp_path / "shards", samples=3, progress=False)
-    (tmp_path / "shards" / "shard-000001.tar").unlink()
-    read = open_source(tmp_path / "shards")
-    assert len(read) == 5
-    assert [(Path(s.path).name, s.reason) for s in read.skipped] == [
-        ("shard-000001.tar", "0 of the 3 samples that index.json names are there")
-    ]
-    assert open_source(tmp_path / "shards" / "shard-000000.tar").skipped == []
+@pytest.mark.parametrize(
+    ("damage", "lost", "said"),
+    [
+        ("gone", 3, "3 of the 3 samples that index.json names are gone"),
+        ("cut", 2, "cut short inside .*; what came before is kept; 2 of the 3 samples that index.json names are gone"),
+        ("noise", 2, "broken at byte .*; what came before is kept; 2 of the 3 samples that index.json names are gone"),
+    ],
+)
+def test_shards_that_are_lost_are_told_with_their_samples(tmp_path: Path, damage: str, lost: int, said: str) -> None:
+    source, folder = open_source(table(tmp_path / "photos")), tmp_path / "shards"
+    write_shards(source, folder, samples=3, progress=False)
+    file = folder / "shard-000001.tar"
+    with tarfile.open(file) as tar:
+        place = next(m for m in tar.getmembers()[1:] if m.name.endswith(("png", "jpg")))
+    content = bytearray(file.read_bytes())
+    if damage == "noise":
+        content[place.offset : place.offset + 512] = b"\xa7" * 512
+    file.write_bytes(content[: place.offset_data + 10] if damage == "cut" else content)
+    if damage == "gone":
+        file.unlink()
+    read = open_source(folder)
+    assert len(read) == 8 - lost and how_many(read.skipped) == str(lost)
+    assert [Path(s.path).name for s in read.skipped] == ["shard-000001.tar"]
+    assert re.fullmatch(said, read.skipped[0].reason)
+    assert open_source(folder / "shard-000000.tar").skipped == []
+    (folder / "index.json").unlink()
+    assert how_many(open_source(folder).skipped) == ("0" if damage == "gone" else "at least 1")
 
 
 # Order, ranks and workers

@@ -1,6 +1,8 @@
 """Folders, tables and arrays: what is found, in which order, under which names and labels."""
 
+import errno
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +13,7 @@ from PIL import Image
 
 from nearfar.data import open_data, open_source
 from nearfar.data.columns import group_column, label_column
+from nearfar.data.sources import walk
 
 
 def paint(path: Path, value: int = 0, side: int = 4) -> Path:
@@ -60,6 +63,32 @@ def test_links_that_lead_back_end(tmp_path: Path) -> None:
     outside = paint(tmp_path.parent / f"{tmp_path.name}-outside/far.png").parent
     (tmp_path / "linked").symlink_to(outside, target_is_directory=True)
     assert open_source(tmp_path).names == ["a/x.png", "linked/far.png", "nowhere.png"]
+
+
+def test_what_cannot_be_looked_at_is_left_out_and_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("a/x.png", "closed/y.png", "b.png"):
+        paint(tmp_path / name)
+    (tmp_path / "a/loop.png").symlink_to(tmp_path / "a/loop.png")
+    opened = os.scandir
+
+    def scandir(folder: Path) -> object:  # permissions mean nothing to root, whom tests may run as
+        if folder.name == "closed":
+            raise PermissionError(errno.EACCES, "Permission denied", str(folder))
+        return opened(folder)
+
+    monkeypatch.setattr("os.scandir", scandir)
+    source = open_source(tmp_path)
+    assert source.names == ["a/x.png", "b.png"]
+    loop, closed = source.skipped
+    assert (loop.path, loop.samples) == ("a/loop.png", 1) and "symbolic links" in loop.reason
+    assert (closed.path, closed.reason, closed.samples) == ("closed", "Permission denied", None)
+    sounds = {path.relative_to(tmp_path).as_posix() for path in walk(tmp_path, frozenset({".png"}))}
+    assert sounds == {"a/x.png", "b.png"}
+    with pytest.raises(PermissionError):
+        open_source(tmp_path / "closed")
+    paint(tmp_path / "c/closed/z.png")
+    with pytest.raises(ValueError, match=r"there is no image in .*; closed cannot be looked at: Permission denied"):
+        open_source(tmp_path / "c")
 
 
 def test_folder_split(tmp_path: Path) -> None:

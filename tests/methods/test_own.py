@@ -59,8 +59,8 @@ def test_the_untrained_encoder_needs_no_method() -> None:
             "no_such_module:Mine",
             "no_such_module:Mine is not there: No module named 'no_such_module'; expected MODULE:N",
         ),
-        ("methods_of_mine:Yours", "methods_of_mine:Yours is not there: module 'methods_of_mine' has no attribute"),
-        (":Mine", ":Mine is not there: Empty module name; expected MODULE:NAME"),
+        ("methods_of_mine:Yours", "methods_of_mine:Yours is not there: methods_of_mine has no Yours; expected"),
+        (":Mine", "':Mine' names no method, expected MODULE:NAME"),
         (
             "methods_of_mine:NUMBER",
             "methods_of_mine:NUMBER is of type int, expected a class that inherits from nearfar.meth",

@@ -22,6 +22,7 @@ def test_a_plan_is_a_command(capsys: pytest.CaptureFixture[str]) -> None:
     out = capsys.readouterr().out
     command = next(line for line in out.splitlines() if line.startswith("run: "))
     assert shlex.split(command)[1:] == ["nearfar", "train", "--data", "glyphs:300", "--seed=3", "--batch-size", "128"]
+    assert out.startswith("opening the data, and trying a few samples …\n")
     assert "in one piece takes" in out and "activations of 128" in out
     assert [underscored(a) for a in shlex.split(command)[3:]][-2:] == ["--batch_size", "128"]
 

@@ -1,5 +1,6 @@
 """One folder, one run: nothing is overwritten, mixed or measured on what it was trained on."""
 
+import io
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,11 +8,14 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from rich.console import Console
 
 import nearfar
 from nearfar.cli import main
 from nearfar.config import DataConfig
+from nearfar.data import open_source
 from nearfar.data.cache import locked
+from nearfar.data.shard_writer import write_shards
 from nearfar.nn.backbones import backbone
 from nearfar.train.run import Run, build_method
 from tests.train.runs import QUIET, config, shown, stop_after
@@ -31,6 +35,27 @@ def test_a_folder_that_holds_a_run_is_left_alone(tmp_path: Path, capsys: pytest.
         nearfar.train("glyphs:100", backbone="micro", out=tmp_path / "run")
     assert main(["train", "--data", "glyphs:100", "--out", str(tmp_path / "run")]) != 0
     assert "--resume" in capsys.readouterr().err
+
+
+def test_a_run_is_not_written_among_other_files_or_into_its_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, other = photos(tmp_path / "data", 4), photos(tmp_path / "other", 2)
+    monkeypatch.setattr(Run, "__init__", lambda *_, **__: pytest.fail("it began"))
+    for out, said in ((other, "other holds class0 and no run, expected a new"), (data / "run", "is in the data")):
+        assert main(["train", "--data", str(data), "--out", str(out)]) == 1
+        assert said in (line := capsys.readouterr().err) and len(line.splitlines()) == 1
+        assert not (data / "run").exists()
+    monkeypatch.chdir(data)
+    for command in (["train", "--data", ""], ["shard", "", "-o", str(tmp_path / "s")]):
+        assert main(command) == 1
+        assert "the data are '', expected a name" in capsys.readouterr().err
+    for out in (".", "below", str(tmp_path)):
+        assert main(["shard", str(data), "-o", out]) == 1
+        assert "is in the data" in (line := capsys.readouterr().err) or "holds data already" in line
+    assert (
+        sorted(path.name for path in data.iterdir()) == ["class0", "class1"] and not (tmp_path / "index.json").exists()
+    )
 
 
 def test_two_processes_do_not_train_in_one_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -75,6 +100,28 @@ def test_streamed_data_are_measured_on_held_out_samples_and_other_test_data_are_
     assert samples.data.tolist() == [f"{data}, tested on {test}", "test", "24"] and np.isfinite(samples.positive)
 
 
+def test_a_lost_shard_is_told_with_its_samples(tmp_path: Path) -> None:
+    shards = tmp_path / "shards"
+    write_shards(open_source(photos(tmp_path / "data", 40)), shards, samples=10, progress=False)
+    (shards / "shard-000002.tar").unlink()
+    streamed = config("simclr", data=str(shards), batch_size=16, sources=DataConfig(stream=True))
+    console = Console(file=io.StringIO(), width=80)
+    run = Run(streamed, tmp_path, resume=False, console=console)
+    run._list_skipped()
+    assert console.file.getvalue().splitlines() == [  # type: ignore[attr-defined]
+        f"{shards / 'shard-000002.tar'}: 10 of the 10 samples that index.json names are gone",
+        f"10 samples, captions or texts could not be used; {tmp_path / 'skipped.txt'} says why",
+    ]
+
+
+def test_waiting_for_other_processes_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    console = Console(file=io.StringIO(), width=80)
+    monkeypatch.setattr(Run, "_trainer", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        Run(config("simclr", processes=3), tmp_path, resume=False, console=console)._fit()
+    assert "waiting for 2 other processes to start and open the data" in console.file.getvalue()  # type: ignore[attr-defined]
+
+
 def test_a_run_is_not_resumed_on_other_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, train_only: None) -> None:
     settings = config("simclr", data=str(photos(tmp_path / "data", 96)), batch_size=16)
     with monkeypatch.context() as patch:
@@ -98,7 +145,8 @@ def test_flags_beside_resume_are_refused(capsys: pytest.CaptureFixture[str]) -> 
         (["--options.temprature", "0.2"], "simclr has no option 'temprature'; did you mean 'temperature'?"),
         (["--backbone", "micrp"], "there is no backbone 'micrp'; the nearest known is 'micro'"),
         (["--optimizer.lrr", "1"], "there is no key 'optimizer.lrr'; did you mean 'optimizer.lr'?"),
-        (["--device", "abacus"], "there is no device 'abacus' here"),
+        (["--device", "abacus"], "there is no device 'abacus' here (torch knows none of that name); leave it out"),
+        (["--config", "twice.yaml"], "twice.yaml is no YAML: the key 'epochs' is there twice in"),
     ],
 )
 def test_a_mistake_is_told_before_the_data_are_opened(
@@ -106,8 +154,21 @@ def test_a_mistake_is_told_before_the_data_are_opened(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(Run, "_open", lambda self: pytest.fail("the data were opened"))
+    Path("twice.yaml").write_text("epochs: 1\nseed: 3\nepochs: 2\n")
     assert main(["train", "--data", "photos", *flags]) != 0
-    assert said in capsys.readouterr().err and not list(tmp_path.iterdir())
+    assert said in capsys.readouterr().err and [path.name for path in tmp_path.iterdir()] == ["twice.yaml"]
+
+
+@pytest.mark.parametrize("data", ["melodies:10", "waves", "lines.txt", "recordings"])
+def test_only_images_become_shards(
+    data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("recordings").mkdir()
+    Path("recordings/a.wav").touch()
+    assert main(["shard", data, "-o", "shards"]) == 1
+    said = capsys.readouterr().err
+    assert "expected images: there are no shards of others" in said and not Path("shards").exists()
 
 
 def test_a_run_begins_with_the_weights_of_a_file(tmp_path: Path) -> None:

@@ -6,8 +6,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from nearfar.cli.stages import stage
+
 if TYPE_CHECKING:
-    from nearfar.scale.certify import Subject
+    from nearfar.scale.certify import Row, Subject
 
 
 def main(arguments: list[str]) -> int:
@@ -37,19 +39,22 @@ def main(arguments: list[str]) -> int:
     from rich.console import Console
 
     console = Console()
+    if options.device != "cpu":  # one that is not there says so before anything else runs
+        from nearfar.train.run import find_device
+
+        options.device = find_device(options.device)
     device = torch.device(options.device)
-    torch.zeros(1, device=device)  # a device that is not there says so before anything else runs
     console.print(
         f"Python {platform.python_version()}, torch {torch.__version__}, {device.type}, "
         f"{torch.get_num_threads()} threads"
     )
-    failed = 0 if options.what else check_losses(console, device, options.pairs)
-    failed += check_methods(console, options.what, options.processes, options.rows)
-    if failed:
-        console.print(
-            f"[red]{failed} rows are off by more than their tolerance[/]: do not train so"
-            + ("" if options.what else " here; please report it")
-        )
+    off = 0 if options.what else check_losses(console, device, options.pairs)
+    rows = check_methods(console, options.what, options.processes, options.rows)
+    off += sum(row.off for row in rows)
+    if off or not all(row.passed for row in rows):
+        fault = f"{off} row{'s are' if off > 1 else ' is'} off by more than the tolerance"
+        fault = fault if off else f"{'this' if options.what else 'a'} method is wrong, as said above"
+        console.print(f"[red]{fault}[/]: do not train so" + ("" if options.what else " here; please report it"))
         return 1
     what = "this method's training agrees" if options.what else "every loss and every gradient agrees"
     console.print(f"[green]{what} with its definition here[/]")
@@ -60,14 +65,14 @@ def check_losses(console: Any, device: Any, pairs: int) -> int:
     """Every loss on this device, and a large batch; how many are wrong."""
     from nearfar.scale.check import TOLERANCE, certify, large_batch
 
-    with console.status("comparing losses and gradients"):
+    with stage(console, "comparing losses and gradients"):
         found = list(certify(device))
     rows = (
         (r.loss, "auto" if r.tile is None else str(r.tile), r.value_error, r.gradient_error, r.passed) for r in found
     )
     title = f"losses: float32 in tiles, against the dense definition in float64, to {TOLERANCE:g}"
     show(console, title, ("loss", "tile", "value", "gradient"), rows)
-    with console.status(f"NT-Xent over {pairs:,} pairs, forward and backward"):
+    with stage(console, f"NT-Xent over {pairs:,} pairs, forward and backward"):
         seconds, loss = large_batch(pairs, device)
     matrix = 4 * (2 * pairs) ** 2 / 2**30
     console.print(
@@ -77,21 +82,21 @@ def check_losses(console: Any, device: Any, pairs: int) -> int:
     return sum(not row.passed for row in found)
 
 
-def check_methods(console: Any, what: str | None, processes: int, rows: int) -> int:
-    """Training steps of every method, of a run's, or of one's own; how many variants are wrong."""
+def check_methods(console: Any, what: str | None, processes: int, rows: int) -> list["Row"]:
+    """Training steps of every method, of a run's, or of one's own, in every variant."""
     from nearfar.scale.certify import certify_methods
 
-    found = []
-    with console.status("reading") as status:
-        for of_method in certify_methods(subjects(what, rows), processes=processes, said=status.update):
+    found: list[Row] = []
+    with stage(console, "reading" if what else "making every method, small") as say:
+        for of_method in certify_methods(subjects(what, rows), processes=processes, said=say):
             found += of_method
     columns = ("method", "trained", "loss", "gradient", "state", "tolerance")
     cells = ((r.what, r.variant, r.value_error, r.gradient_error, r.state_error, r.tolerance, r.passed) for r in found)
-    title = "methods: a few training steps against float64 on one process with dense matrices; relative errors"
+    title = "methods: a few training steps against one process with dense matrices; relative errors"
     show(console, title, columns, cells)
     for note in dict.fromkeys(f"{row.what}: {row.note}" for row in found if row.note):
         console.print(f"[red]{note}[/]")
-    return sum(not row.passed for row in found)
+    return found
 
 
 def subjects(what: str | None, rows: int) -> list["Subject"]:

@@ -24,6 +24,7 @@ def main(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
 
     from nearfar.cli.encoder import encoder_of
+    from nearfar.data.dataset import how_many
     from nearfar.embeddings import embed
 
     if options.frames:
@@ -43,13 +44,14 @@ def main(arguments: list[str]) -> int:
     if done.resumed:
         print(f"{done.resumed:,} rows were there from an earlier start")
     if done.skipped:
-        print(f"{len(done.skipped)} files could not be read and are left out: {done.path}.skipped.txt")
+        print(f"{how_many(done.skipped)} files could not be read and are left out: {done.path}.skipped.txt")
     print(f"{done.rows:,} vectors of {done.dim} numbers: {done.path}")
     return 0
 
 
 def frames(options: argparse.Namespace) -> int:
     from nearfar.cli.encoder import encoder_of
+    from nearfar.data.dataset import how_many
     from nearfar.embeddings.frames import embed_frames
     from nearfar.export import SeriesModel, SoundModel
 
@@ -71,6 +73,6 @@ def frames(options: argparse.Namespace) -> int:
     if data.skipped:
         listed = Path(f"{path}.skipped.txt")
         listed.write_text("".join(f"{each.path}: {each.reason}\n" for each in data.skipped), encoding="utf-8")
-        print(f"{len(data.skipped)} samples could not be read and are left out: {listed}")
+        print(f"{how_many(data.skipped)} samples could not be read and are left out: {listed}")
     print(f"{rows:,} frames of {len(data):,} samples: {path}")
     return 0

@@ -8,8 +8,9 @@ from jsonargparse import ArgumentError as BadArgument
 from jsonargparse import ArgumentParser
 
 from nearfar.cli.flags import describe
-from nearfar.cli.train import configured, explained, underscored
-from nearfar.config import TrainConfig
+from nearfar.cli.stages import stage
+from nearfar.cli.train import config_files, configured, explained, underscored
+from nearfar.config import TrainConfig, read_yaml
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 _DECIDED = ("--batch", "--batch_size", "--micro_batch", "--accumulate", "--tile", "--memory")  # here, with a value
@@ -31,6 +32,8 @@ def main(arguments: list[str]) -> int:
     describe(parser, TrainConfig)
     known = {action.dest for action in parser._actions}
     try:
+        for path in config_files(arguments):
+            read_yaml(path)
         options = parser.parse_args([underscored(a) for a in arguments], defaults=False)
     except BadArgument as error:
         print(f"nearfar plan: {explained(str(error), known)}", file=sys.stderr)
@@ -46,7 +49,7 @@ def main(arguments: list[str]) -> int:
     from nearfar.train.run import find_device
 
     console = Console()
-    with console.status("trying a few samples"):
+    with stage(console, "opening the data, and trying a few samples"):
         found, costs, side = plan(config, budget)
     peak = found.peak
     processes = config.processes * config.nodes
@@ -94,7 +97,7 @@ def main(arguments: list[str]) -> int:
     command = shlex.join(["nearfar", "train", *kept(arguments), *flags])
     console.print(f"run: {command}", soft_wrap=True, markup=False, highlight=False)
     if measured:
-        with console.status("running two steps"):
+        with stage(console, "running two steps"):
             seen = measure(planned(config, found))
         console.print(
             f"measured: {gigabytes(seen)}; predicted {gigabytes(peak.total)}, {peak.total / seen:.0%} of it",

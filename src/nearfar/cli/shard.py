@@ -19,15 +19,28 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--split", help="a part of the data, such as test, after which the shards are named")
     parser.add_argument("--in-order", action="store_true", help="keep the order of the data, which is else drawn")
     parser.add_argument("--seed", type=int, default=0, help="of the order (default: 0)")
+    parser.add_argument(
+        "--no-verify", action="store_true", help="read headers alone: quicker, but pictures that are cut short are kept"
+    )
     for column in ("path", "label", "caption", "group"):
         parser.add_argument(f"--{column}-column", help="of a table")
     options = parser.parse_args(arguments)
     if options.seed < 0:
         parser.error(f"--seed is {options.seed}, expected at least 0")
 
+    from nearfar.config import kind_of
     from nearfar.data import find_source
+    from nearfar.data.dataset import Skipped, how_many
     from nearfar.data.shard_writer import write_shards
+    from nearfar.data.shards import is_shards
+    from nearfar.data.sounds import are_sounds
+    from nearfar.data.sources import check_apart
 
+    kind = "sound" if are_sounds(options.data) else kind_of(options.data, "", None)
+    if kind in ("sound", "text") or (kind == "series" and not Path(options.data).is_file()):  # a table may be of images
+        raise ValueError(f"{options.data!r} is data of the kind {kind}, expected images: there are no shards of others")
+    if not is_shards(options.data):
+        check_apart(Path(options.out), options.data)
     source = find_source(
         options.data,
         split=options.split,
@@ -44,9 +57,12 @@ def main(arguments: list[str]) -> int:
         samples=options.samples,
         megabytes=options.megabytes,
         seed=None if options.in_order else options.seed,
+        verify=not options.no_verify,
     )
     if done.skipped:
-        print(f"{len(done.skipped)} samples or captions could not be used; index.json in {options.out} says why")
+        own = [Skipped(name, reason) for name, reason in done.skipped[len(source.skipped) :]]
+        count = how_many([*source.skipped, *own])
+        print(f"{count} samples or captions could not be used; index.json in {options.out} says why")
     print(f"{done.samples:,} samples in {len(done.shards):,} shards: {options.out}")
     print(f"to train on them: {shlex.join(['nearfar', 'train', '--data', options.out, '--sources.stream', 'true'])}")
     return 0

@@ -9,6 +9,7 @@ from nearfar.data.annotations import SPLIT_WORD
 from nearfar.data.columns import nearest
 from nearfar.data.dataset import Skipped
 from nearfar.data.rows import Samples, Wanted, samples
+from nearfar.data.sources import is_folder
 from nearfar.data.tables import from_records, read_text
 
 Record = dict[str, object]
@@ -115,7 +116,7 @@ def _folders(path: Path) -> Iterator[Path]:
         stem = stem.removeprefix(prefix)
     for parent in parents:
         yield from (parent, parent / "images", parent / stem, parent / "images" / stem)
-        yield from sorted(entry for entry in parent.iterdir() if entry.is_dir() and not entry.name.startswith("."))
+        yield from sorted(entry for entry in parent.iterdir() if is_folder(entry) and not entry.name.startswith("."))
 
 
 def _name(record: Record, prefixed: bool) -> str:

@@ -14,10 +14,23 @@ Captions = Sequence[tuple[str, ...]]
 
 @dataclass(frozen=True)
 class Skipped:
-    """A sample that could not be read, and why, in a line."""
+    """A sample that could not be read, and why, in a line; or a shard or folder, with all that was in it."""
 
     path: str
     reason: str
+    samples: int | None = 1  # that are gone with it; None: some, and nobody knows how many
+
+
+def how_many(skipped: Sequence[Skipped]) -> str:
+    """The samples that are gone, as a number in words.
+
+    >>> how_many([Skipped("a.tar", "cut short", 10), Skipped("b.png", "not an image")])
+    '11'
+    >>> how_many([Skipped("a.tar", "cut short", None), Skipped("b.png", "not an image")])
+    'at least 2'
+    """
+    total = sum(1 if s.samples is None else s.samples for s in skipped)
+    return f"at least {total:,}" if any(s.samples is None for s in skipped) else f"{total:,}"
 
 
 @runtime_checkable

@@ -71,13 +71,13 @@ def samples(columns: Columns, wanted: Wanted, where: str) -> Samples:
     """
     files = find_column(columns, "path", wanted.path, PATHS, where)
     if files is None:
-        raise ValueError(f"{where} has no column of paths among {listed(columns)}; name it with path_column")
+        raise ValueError(f"{where} has no column of paths among {listed(columns)}; {named_by('path')}")
     named = None if wanted.labels is False else find_column(columns, "label", wanted.label, LABELS, where)
     if wanted.labels and named is None:
-        raise ValueError(f"{where} has no column of labels among {listed(columns)}; name it with label_column")
+        raise ValueError(f"{where} has no column of labels among {listed(columns)}; {named_by('label')}")
     told = find_column(columns, "caption", wanted.caption, CAPTIONS, where)
     if wanted.captions and told is None:
-        raise ValueError(f"{where} has no column of captions among {listed(columns)}; name it with caption_column")
+        raise ValueError(f"{where} has no column of captions among {listed(columns)}; {named_by('caption')}")
     grouped = find_column(columns, "group", wanted.group, GROUPS, where)
     keep = rows_of_split(columns, wanted.split, where)
     if not keep:
@@ -188,6 +188,11 @@ def rows_of_split(columns: Columns, split: str | None, where: str) -> list[int]:
     if not keep:
         raise ValueError(f"{where} has no row whose {name} is not {value!r}")
     return keep
+
+
+def named_by(what: str) -> str:
+    """How a column is named, in Python and as typed."""
+    return f"name it with {what}_column: --sources.{what}_column, of nearfar shard --{what}-column"
 
 
 def listed(columns: Columns) -> str:

@@ -19,7 +19,7 @@ from nearfar.data.shards import INDEX
 from nearfar.data.sources import Source, as_picture
 
 SAMPLES, MEGABYTES = 10_000, 256  # of a shard, at most
-VERSION = 1  # of what is written; shards of another one are not gone on with
+VERSION = 2  # of what is written; shards of another one are not gone on with
 
 
 @dataclass
@@ -51,19 +51,21 @@ def write_shards(
     samples: int = SAMPLES,
     megabytes: float = MEGABYTES,
     seed: int | None = 0,
+    verify: bool = True,
     progress: bool = True,
 ) -> Written:
     """Write a source as `NAME-000000.tar`, `NAME-000001.tar`, … and `index.json`, which lists them.
 
     A sample is its picture (the bytes of its file, as they are; arrays as PNG), `.cls` with the number of its label,
     `.txt` with its caption, and `.json` with what these cannot say: the name of the label, captions where some samples
-    have several, the group, and where it came from. Pictures whose header cannot be read are left out and listed.
+    have several, the group, and where it came from. Pictures that cannot be decoded are left out and listed.
     Killed, a second call with the same arguments goes on after the last finished shard.
 
     Args:
-        folder: where to; must not hold other shards.
+        folder: where to; must not hold anything else.
         samples, megabytes: of a shard, at most; it is closed by whichever comes first.
         seed: of the order in which samples are written, so that a shard is like any other; None keeps the source's.
+        verify: decode every picture to its end; else its header alone is read, and one that is cut short is kept.
         progress: show a bar.
     """
     if samples < 1 or not megabytes > 0:
@@ -71,7 +73,7 @@ def write_shards(
     made_of = {
         "source": source.description,
         "fingerprint": source.fingerprint(),
-        "settings": [VERSION, name, samples, megabytes, seed],
+        "settings": [VERSION, name, samples, megabytes, seed, verify],
     }
     folder.mkdir(parents=True, exist_ok=True)
     done = _begun(folder, made_of) or Written(made_of, source.classes, [], [[s.path, s.reason] for s in source.skipped])
@@ -87,7 +89,7 @@ def write_shards(
                 count, seen = 0, done.seen
                 with tarfile.open(fresh, "w", format=tarfile.USTAR_FORMAT) as tar:
                     while seen < len(order) and count < samples and tar.offset < megabytes * 1e6:
-                        members = _members(source, order[seen], several, done.skipped)
+                        members = _members(source, order[seen], several, verify, done.skipped)
                         for suffix, content in members.items():
                             _add(tar, f"{seen:09d}.{suffix}", content)
                         count += bool(members)
@@ -108,10 +110,9 @@ def _begun(folder: Path, made_of: dict[str, Any]) -> Written | None:
     """What an earlier call wrote of the same; an error where the folder holds anything else."""
     list_file = folder / INDEX
     if not list_file.exists():
-        if other := next(folder.glob("*.tar"), None):
-            if other.name.startswith("."):
-                return None  # left by a kill
-            raise FileExistsError(f"{folder} holds {other.name} already; give another folder")
+        # Hidden ones are left by a kill.
+        if other := min((entry.name for entry in folder.iterdir() if not entry.name.startswith(".")), default=None):
+            raise FileExistsError(f"{folder} holds {other} already; give another folder")
         return None
     try:
         content = json.loads(list_file.read_text(encoding="utf-8"))
@@ -124,10 +125,10 @@ def _begun(folder: Path, made_of: dict[str, Any]) -> Written | None:
     return found
 
 
-def _members(source: Source, index: int, several: bool, skipped: list[list[str]]) -> dict[str, bytes]:
+def _members(source: Source, index: int, several: bool, verify: bool, skipped: list[list[str]]) -> dict[str, bytes]:
     """The members of a sample by suffix; none where its picture cannot be read."""
     try:
-        suffix, picture = _picture(source, index)
+        suffix, picture = _picture(source, index, verify)
     except Exception as error:  # Pillow raises of every kind on broken files
         fault = Skipped(source.names[index], why(error))
         skipped.append([fault.path, fault.reason])
@@ -149,7 +150,7 @@ def _members(source: Source, index: int, several: bool, skipped: list[list[str]]
     return members
 
 
-def _picture(source: Source, index: int) -> tuple[str, bytes]:
+def _picture(source: Source, index: int, verify: bool) -> tuple[str, bytes]:
     """Suffix and bytes of a picture."""
     if source.paths is not None:
         image: Any = retried(source.paths[index].read_bytes)
@@ -159,11 +160,14 @@ def _picture(source: Source, index: int) -> tuple[str, bytes]:
         file = io.BytesIO()
         (image if isinstance(image, Image.Image) else as_picture(image)).save(file, "PNG")
         return "png", file.getvalue()
-    with Image.open(io.BytesIO(image)) as header:
-        width, height = header.size
-        kind = str(header.format).lower()
-    if width * height > PIXEL_LIMIT:
-        raise ValueError(f"{width}×{height} pixels are more than the limit of {PIXEL_LIMIT:,}")
+    with Image.open(io.BytesIO(image)) as opened:
+        width, height = opened.size
+        kind = str(opened.format).lower()
+        if width * height > PIXEL_LIMIT:
+            raise ValueError(f"{width}×{height} pixels are more than the limit of {PIXEL_LIMIT:,}")
+        if verify:
+            opened.draft(None, (1, 1))  # a JPEG at an eighth, which reads all of it at a part of the work
+            opened.load()
     suffix = {"jpeg": "jpg", "mpo": "jpg"}.get(kind, kind)
     if f".{suffix}" not in SUFFIXES:
         raise ValueError(f"a picture of the kind {kind}, expected one of {', '.join(sorted(SUFFIXES))}")

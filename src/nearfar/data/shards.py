@@ -64,8 +64,8 @@ def shard_source(spec: str | Path, wanted: Wanted, index: Path | None = None) ->
         inside, faults = _indexed(file.absolute(), file.absolute().relative_to(above).as_posix(), index)
         found += inside
         skipped += faults
-        counts[file.absolute()] = -1 if faults else len(inside)  # -1: what is wrong with it is told already
-    skipped += missing_of(counts, whole=Path(spec).expanduser().is_dir() and wanted.split is None)
+        counts[file.absolute()] = len(inside)
+    skipped = with_losses(skipped, counts, whole=Path(spec).expanduser().is_dir() and wanted.split is None)
     pictures = [sample.picture for sample in found if sample.picture is not None]
     skipped += [Skipped(sample.name, "no picture among its members") for sample in found if sample.picture is None]
     if not pictures:
@@ -98,22 +98,27 @@ def _classes(files: Iterable[Path], labels: set[object]) -> list[str] | None:
     return found[0] if same and {str(label) for label in labels if label is not None} <= set(found[0]) else None
 
 
-def missing_of(counts: dict[Path, int], *, whole: bool) -> list[Skipped]:
-    """What the lists beside the shards name, and is not there.
+def with_losses(skipped: Sequence[Skipped], counts: dict[Path, int], *, whole: bool) -> list[Skipped]:
+    """What is known to be wrong, and what the lists beside the shards name and is not there, one line for a shard.
 
     Args:
-        counts: samples found in each file; -1 where it is known why some are missing.
+        counts: samples found in each file.
         whole: every shard of the folders should be among them.
     """
-    lost: list[Skipped] = []
+    shards = {str(file) for file in counts}
+    told = {s.path: replace(s, samples=None) for s in skipped if s.path in shards}
     for folder in dict.fromkeys(file.parent for file in counts):
         with suppress(OSError, ValueError, TypeError, KeyError, AttributeError):  # no list, or another program's
             for entry in json.loads((folder / INDEX).read_text(encoding="utf-8"))["shards"]:
                 file, stated = folder / str(entry["file"]), int(entry["samples"])
-                there = counts.get(file, 0 if whole and not file.exists() else -1)
-                if 0 <= there < stated:
-                    lost.append(Skipped(str(file), f"{there:,} of the {stated:,} samples that {INDEX} names are there"))
-    return lost
+                there = counts.get(file, 0 if whole and not file.exists() else stated)
+                if there < stated:
+                    why = told[str(file)].reason + "; " if str(file) in told else ""
+                    lost = f"{stated - there:,} of the {stated:,} samples that {INDEX} names are gone"
+                    told[str(file)] = Skipped(str(file), why + lost, stated - there)
+                elif str(file) in told:
+                    told[str(file)] = replace(told[str(file)], samples=0)  # damaged behind its last sample
+    return [*told.values(), *(s for s in skipped if s.path not in shards)]
 
 
 def is_shards(spec: str | Path) -> bool:

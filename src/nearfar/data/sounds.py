@@ -248,11 +248,11 @@ def _source(path: Path, spec: str, wanted: Wanted, pattern: str | None) -> Sourc
 def _by_pattern(folder: Path, pattern: str, wanted: Wanted) -> Samples:
     """What file names say, as the rows of a table."""
     asked = compiled(pattern)
-    paths = sorted(path.relative_to(folder) for path in walk(folder, SUFFIXES))
+    others: list[Skipped] = []
+    paths = sorted(path.relative_to(folder) for path in walk(folder, SUFFIXES, others))
     if not paths:
         raise ValueError(f"there is no sound in {folder}, expected {', '.join(sorted(SUFFIXES))} at any depth")
     columns: Columns = {"path": [], **{name: [] for name in asked.groupindex}}
-    others = []
     for path in paths:
         whole = path.as_posix() if "/" in pattern else path.name
         match = asked.fullmatch(whole)

@@ -216,9 +216,12 @@ def folder_source(
     """
     if split is not None:
         folder = _split_folder(folder, split)
-    paths = sorted(walk(folder, suffixes), key=lambda path: path.relative_to(folder).parts)
+    faults: list[Skipped] = []
+    paths = sorted(walk(folder, suffixes, faults), key=lambda path: path.relative_to(folder).parts)
     if not paths:
-        raise ValueError(f"there is no {what} in {folder}, expected {', '.join(sorted(suffixes))} at any depth")
+        first = f"; {faults[0].path} cannot be looked at: {faults[0].reason}" if faults else ""
+        expected = ", ".join(sorted(suffixes))
+        raise ValueError(f"there is no {what} in {folder}, expected {expected} at any depth{first}")
     names = [path.relative_to(folder).as_posix() for path in paths]
     numbers, found = None, None
     if labels:
@@ -227,30 +230,69 @@ def folder_source(
             raise ValueError(f"{folder} has no sub-folders with {what}s to take labels from; leave labels off")
         # A folder called "7" is a name, not the number 7: ["0", "2"] must not gain a class "1".
         numbers, found = label_column(parents, classes or sorted({parent for parent in parents if parent}))
-    return Source(f"folder {folder}", names, paths, labels=numbers, classes=found)
+    return Source(f"folder {folder}", names, paths, labels=numbers, classes=found, skipped=faults)
 
 
 def _split_folder(folder: Path, split: str) -> Path:
     for name in SPLIT_FOLDERS.get(split, (split,)):
         if (folder / name).is_dir():
             return folder / name
-    there = sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith("."))
+    there = sorted(entry.name for entry in folder.iterdir() if is_folder(entry) and not entry.name.startswith("."))
     if "=" in split:
         raise ValueError(f"{split!r} asks for a column, which a folder has by --sources.pattern alone: give one")
     raise ValueError(f"{folder} has no sub-folder for the split {split!r}{nearest(split, there)}")
 
 
-def walk(folder: Path, suffixes: frozenset[str], seen: set[tuple[int, int]] | None = None) -> Iterator[Path]:
-    """The files below a folder whose names end so; hidden ones are left alone, and no folder is visited twice."""
-    seen = set() if seen is None else seen
-    state = folder.stat()
-    if (state.st_dev, state.st_ino) in seen:  # a link that leads back, or to what was visited
+def walk(folder: Path, suffixes: frozenset[str], faults: list[Skipped] | None = None) -> Iterator[Path]:
+    """The files below a folder whose names end so; hidden ones are left alone, and no folder is visited twice.
+
+    Args:
+        faults: is told of folders and links that cannot be looked at, which are left out; the folder itself must be
+            readable.
+    """
+    yield from _walk(folder, suffixes, set(), [] if faults is None else faults, folder)
+
+
+def _walk(
+    folder: Path, suffixes: frozenset[str], seen: set[tuple[int, int]], faults: list[Skipped], top: Path
+) -> Iterator[Path]:
+    try:
+        state = folder.stat()
+        if (state.st_dev, state.st_ino) in seen:  # a link that leads back, or to what was visited
+            return
+        seen.add((state.st_dev, state.st_ino))
+        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+    except OSError as error:
+        if folder == top:
+            raise
+        # What was in it is not known.
+        faults.append(Skipped(folder.relative_to(top).as_posix(), error.strerror or str(error), None))
         return
-    seen.add((state.st_dev, state.st_ino))
-    for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
+    for entry in entries:
         if entry.name.startswith("."):
             continue
-        if entry.is_dir():
-            yield from walk(Path(entry.path), suffixes, seen)
-        elif Path(entry.name).suffix.lower() in suffixes:
-            yield Path(entry.path)
+        path = Path(entry.path)
+        try:
+            deeper = entry.is_dir()
+        except OSError as error:  # a link to itself, or to where one may not look
+            faults.append(Skipped(path.relative_to(top).as_posix(), error.strerror or str(error)))
+            continue
+        if deeper:
+            yield from _walk(path, suffixes, seen, faults, top)
+        elif path.suffix.lower() in suffixes:
+            yield path
+
+
+def check_apart(folder: Path, data: str | Path) -> None:
+    """Refuse to write into a folder of samples: what is written there would be taken for some, or lie among them."""
+    place = Path(tables.path_and_rows(data)[0]).expanduser()
+    if is_folder(place) and folder.expanduser().resolve().is_relative_to(place.resolve()):
+        raise FileExistsError(f"{folder} is in the data {data}, expected a folder outside of them: give another one")
+
+
+def is_folder(path: Path) -> bool:
+    """Also of what one may not look at, which is none."""
+    try:
+        return path.is_dir()
+    except OSError:
+        return False

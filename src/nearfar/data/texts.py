@@ -11,7 +11,7 @@ from torch import Tensor
 from nearfar.data.captions import missing, text_of
 from nearfar.data.columns import group_column, label_column, nearest
 from nearfar.data.dataset import Skipped
-from nearfar.data.rows import GROUPS, LABELS, Columns, Wanted, find_column, listed, rows_of_split, sound
+from nearfar.data.rows import GROUPS, LABELS, Columns, Wanted, find_column, listed, named_by, rows_of_split, sound
 from nearfar.data.tables import READERS, path_and_rows, read_columns, read_text
 
 TEXTS = ("text", "texts", "sentence", "sentences", "caption", "title", "utterance", "query")
@@ -162,7 +162,7 @@ def _dataset(
     rows, texts = list(kept), list(zip(*kept.values(), strict=True))
     named = None if wanted.labels is False else find_column(columns, "label", wanted.label, LABELS, str(path))
     if wanted.labels and named is None:
-        raise ValueError(f"{path} has no column of labels among {listed(columns)}; name it with label_column")
+        raise ValueError(f"{path} has no column of labels among {listed(columns)}; {named_by('label')}")
     grouped = find_column(columns, "group", wanted.group, GROUPS, str(path))
     # Numbered over the whole table, so that every split of it numbers them alike.
     labels, classes = (None, None) if named is None else label_column(list(map(sound, named)), wanted.classes)

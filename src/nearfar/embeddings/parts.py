@@ -10,6 +10,7 @@ import json
 import shutil
 import zipfile
 from collections.abc import Iterator, Sequence
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
@@ -88,7 +89,7 @@ class Parts:
         values = pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(vectors.reshape(-1)), vectors.shape[1])
         texts = [pyarrow.array(column, pyarrow.string()) for column in (names, labels)]
         table = pyarrow.table([*texts, values], names=["path", "label", "vector"])
-        table = table.replace_schema_metadata({SKIPPED: json.dumps([[s.path, s.reason] for s in skipped])})
+        table = table.replace_schema_metadata({SKIPPED: json.dumps([astuple(s) for s in skipped])})
         with replacing(self.folder / f"{number:09d}.parquet") as fresh:
             parquet.write_table(table, fresh, compression="NONE", use_dictionary=["label"], write_statistics=False)
 

@@ -9,6 +9,7 @@ import torch
 from nearfar.data import Dataset, has_splits, is_files, open_data
 from nearfar.data.annotations import Reader
 from nearfar.data.boxes import BoxedImages, boxed_images, find_boxes
+from nearfar.data.sources import is_folder
 from nearfar.evaluate.linear import stratified_split
 
 TEST_FOLDERS = ("test", "val", "valid", "validation")
@@ -170,4 +171,4 @@ def _test_split(test: str | Path) -> str | None:
 
 def _has_classes(folder: Path) -> bool:
     """Whether a folder has sub-folders, whose names are then its labels."""
-    return folder.is_dir() and any(entry.is_dir() and not entry.name.startswith(".") for entry in folder.iterdir())
+    return folder.is_dir() and any(is_folder(entry) and not entry.name.startswith(".") for entry in folder.iterdir())

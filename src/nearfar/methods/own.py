@@ -7,18 +7,34 @@ from collections.abc import Callable
 from typing import Any
 
 from nearfar.methods.method import Method
+from nearfar.scale.certify import NotThere, called
 
 
 def named(place: str) -> Any:
     """What MODULE:NAME stands for; the module may lie in the current folder."""
     module, _, name = place.partition(":")
+    if not module or not name:
+        raise ValueError(f"{place!r} names no method, expected MODULE:NAME, such as mymodule:MyMethod")
     here = os.getcwd()  # noqa: PTH109  as sys.path has it
     if here not in sys.path:
         sys.path.insert(0, here)
+    found = called(f"{module} cannot be imported", lambda: _imported(module, place))
+    if not hasattr(found, name):
+        raise ValueError(
+            f"{place} is not there: {module} has no {name}; expected MODULE:NAME, such as mymodule:MyMethod"
+        )
+    return getattr(found, name)
+
+
+def _imported(module: str, place: str) -> Any:
     try:
-        return getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ValueError(f"{place} is not there: {error}; expected MODULE:NAME, such as mymodule:MyMethod") from None
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or not (module + ".").startswith(error.name + "."):
+            raise  # something that the module itself needs
+        raise NotThere(
+            f"{place} is not there: {error}; expected MODULE:NAME, such as mymodule:MyMethod, of a file in this folder"
+        ) from None
 
 
 def own_method(place: str) -> Callable[..., Method]:

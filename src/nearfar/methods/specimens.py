@@ -13,7 +13,7 @@ from nearfar.methods.own import named
 from nearfar.nn.sequence import CPCEncoder
 from nearfar.nn.text import TextEncoder
 from nearfar.nn.towers import TwoTowers
-from nearfar.scale.certify import Subject
+from nearfar.scale.certify import Subject, called
 
 SAMPLES = 64  # of the data set that the batches are from
 OPTIONS: dict[str, dict[str, Any]] = {  # the papers' widths, cut down
@@ -61,16 +61,32 @@ def subject_named(place: str) -> Subject:
     """One's own method: MODULE:NAME of a class that is made as those of `METHODS` are, or of a function without
     arguments that gives the method and a list of batches for it.
 
-    A class is tried on small images of (3, 6, 6), in two views.
+    A class is called as `Name(encoder, features=16, samples=64)` and tried on small images of (3, 6, 6), in two views.
     """
     made, name = named(place), place.partition(":")[2]
-    if not isinstance(made, type) and not inspect.signature(made).parameters:
-        method, batches = made()
-        return Subject(name, method, batches)
+    if not callable(made) or (isinstance(made, type) and not issubclass(made, nn.Module)):
+        what = f"{made.__name__}, no nn.Module" if isinstance(made, type) else f"of type {type(made).__name__}"
+        raise ValueError(
+            f"{place} is {what}, expected a class such as nearfar.methods.Method, or a function without arguments that "
+            "gives a method and a list of batches"
+        )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        method = made(Pictures(), features=Pictures.num_features, samples=SAMPLES)
+        if not isinstance(made, type) and not inspect.signature(made).parameters:
+            given = called(f"{place}() failed", made)
+            if not isinstance(given, tuple | list) or len(given) != 2:
+                raise ValueError(f"{place}() gave {_kind(given)}, expected two: a method and a list of batches")
+            return Subject(name, given[0], given[1])
+        how = f"{name}(encoder, features={Pictures.num_features}, samples={SAMPLES})"
+        method = called(
+            f"{place} cannot be made by {how}",
+            lambda: made(Pictures(), features=Pictures.num_features, samples=SAMPLES),
+        )
     return Subject(name, method, [specimen_batch("", seed=seed) for seed in range(2)])
+
+
+def _kind(given: object) -> str:
+    return f"{len(given)} values" if isinstance(given, tuple | list) else f"a {type(given).__name__}"
 
 
 def specimen(name: str) -> Method:

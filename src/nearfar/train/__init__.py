@@ -11,8 +11,10 @@ from typing import Any
 from rich.console import Console
 
 from nearfar import _torchvision  # noqa: F401  before lightning, which imports torchvision
-from nearfar.config import DataConfig, OptimizerConfig, TrainConfig, build, completed
+from nearfar.config import DataConfig, OptimizerConfig, TrainConfig, build, completed, kind_of
 from nearfar.data.cache import locked
+from nearfar.data.shards import is_shards
+from nearfar.data.sources import check_apart
 from nearfar.evaluate import Results
 from nearfar.export.model import Loaded, load
 from nearfar.train.processes import is_first
@@ -50,10 +52,10 @@ def train(data: str | Path = "glyphs", *, out: str | Path | None = None, **setti
 
 def run(config: TrainConfig, folder: Path, *, resume: bool = False, console: Console | None = None) -> Results | None:
     """One run in a folder; None where it was stopped before its end."""
-    if not resume and is_first() and (folder / "checkpoints").exists():
-        raise FileExistsError(f"{folder} holds a run already; nearfar train --resume {folder} goes on with it")
     if folder.exists() and not folder.is_dir():
         raise FileExistsError(f"{folder} is a file, expected a folder for the run")
+    if not resume and is_first():
+        check_free(folder, config)
     speaker = console or Console()
 
     def tell() -> None:
@@ -79,6 +81,21 @@ def resumed(folder: Path, *, console: Console | None = None, **settings: int | s
     config = TrainConfig.from_yaml(folder / "config.yaml")
     changed: dict[str, Any] = {name: value for name, value in settings.items() if value is not None}
     return run(replace(config, **changed), folder, resume=True, console=console)
+
+
+def check_free(folder: Path, config: TrainConfig) -> None:
+    """A run is written where nothing else is; one that was killed before its first checkpoint may begin again."""
+    if (folder / "checkpoints").exists():
+        raise FileExistsError(f"{folder} holds a run already; nearfar train --resume {folder} goes on with it")
+    if folder.is_dir() and not (folder / "config.yaml").is_file():
+        there = (entry.name for entry in folder.iterdir() if entry.name != "lock" and not entry.name.startswith("."))
+        if other := min(there, default=None):
+            raise FileExistsError(
+                f"{folder} holds {other} and no run, expected a new or empty folder; give another one"
+            )
+    walked = kind_of(config.data, config.method, config.modality) in ("image", "image-text", "sound")
+    if walked and not is_shards(config.data):
+        check_apart(folder, config.data)
 
 
 class _Callable(ModuleType):

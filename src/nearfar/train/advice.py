@@ -76,8 +76,8 @@ def _few_steps(config: TrainConfig, samples: int, total: int) -> Verdict | None:
     return Verdict(
         "warning",
         "few_steps",
-        f"{config.epochs} epochs of {samples:,} samples are {total} steps: too few to learn from; set --epochs "
-        f"{epochs}{batch}",
+        f"{config.epochs} epoch{'s' * (config.epochs > 1)} of {samples:,} samples "
+        f"{f'are {total} steps' if total > 1 else 'is one step'}: too few to learn from; set --epochs {epochs}{batch}",
     )
 
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from nearfar.config import DataConfig, ProtocolConfig, ReadConfig
 from nearfar.data import has_splits
+from nearfar.data.sources import is_folder
 from nearfar.evaluate import Results, calibrated, evaluate
 from nearfar.evaluate.linear import stratified_split
 from nearfar.evaluate.parts import HELD_OUT, TEST_FOLDERS, Parts, named
@@ -99,7 +100,7 @@ def _complete(found: DataConfig, data: str) -> DataConfig:
     folder = Path(data).expanduser()
     if found.labels is None and found.pattern is None and folder.is_dir():
         inner = next((folder / split for split in ("train", *TEST_FOLDERS) if (folder / split).is_dir()), folder)
-        found = replace(found, labels=any(entry.is_dir() for entry in inner.iterdir()))
+        found = replace(found, labels=any(is_folder(entry) for entry in inner.iterdir()))
     return found
 
 

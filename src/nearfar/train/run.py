@@ -24,6 +24,7 @@ import nearfar
 from nearfar.config import TrainConfig, nearest
 from nearfar.data import Dataset, Loader, fingerprint, has_splits
 from nearfar.data.cache import replacing
+from nearfar.data.dataset import how_many
 from nearfar.data.groups import held_out
 from nearfar.evaluate import Results, calibrated, evaluate
 from nearfar.evaluate.parts import named
@@ -219,6 +220,8 @@ class Run:
         first = module.done * self.config.accumulate
         ahead = 1 if self.config.micro_batch else 2  # where memory counts, and a step is long
         steps = Steps(self.train, self.loader, first, self.total * self.config.accumulate, ahead)
+        if self.config.nodes == 1 and (others := self.config.processes - 1) > 0:
+            self._tell(f"waiting for {others} other process{'es' * (others > 1)} to start and open the data")
         trainer = self._trainer(watch, self.total - module.done)
 
         if self.config.nodes > 1:
@@ -355,10 +358,12 @@ class Run:
         skipped = list(self.train.skipped) + list(self.test.skipped if self.test is not None else [])
         if len(skipped) > self._listed:
             self._listed = len(skipped)
+            for many in [s for s in skipped if s.samples != 1][:5]:  # shards and folders
+                self._tell(f"{many.path}: {many.reason}")
             path = self.folder / "skipped.txt"
             path.write_text("".join(f"{s.path}\t{s.reason}\n" for s in skipped), encoding="utf-8")
-            what = "sample, caption or text" if len(skipped) == 1 else "samples, captions or texts"
-            self._tell(f"{len(skipped)} {what} could not be used; {path} says why")
+            what = "sample, caption or text" if (count := how_many(skipped)) == "1" else "samples, captions or texts"
+            self._tell(f"{count} {what} could not be used; {path} says why")
 
 
 def build_method(config: TrainConfig, samples: int, *, untrained: bool = False) -> Method:
@@ -431,7 +436,9 @@ def find_device(name: str) -> torch.device:
         try:
             torch.zeros(1, device=name)
         except (RuntimeError, AssertionError, NotImplementedError) as error:
-            reason = " ".join(str(error).split())[:120]
+            reason = " ".join(str(error).split()).partition(". ")[0]
+            if "device type at start of device string" in reason:
+                reason = "torch knows none of that name"  # and would list twenty that are not here either
             raise ValueError(f"there is no device {name!r} here ({reason}); leave it out, or use cpu") from None
         return torch.device(name)
     accelerator = torch.accelerator.current_accelerator(check_available=True)
