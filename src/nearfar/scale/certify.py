@@ -221,9 +221,9 @@ def _rows(subject: Subject, shared: dict[str, Walk]) -> list[Row]:
         expected = truth_divided if variant.divided else expected
         tolerance = variant.tolerance
         if variant.in_single:  # what both lose is not between them
-            expected, tolerance = singles[variant.accumulate - 1], max(tolerance, rounding)
+            expected, tolerance = singles[variant.accumulate - 1], max(tolerance, _ROUNDINGS * rounding)
         elif variant.kind != torch.float64:
-            tolerance = max(tolerance, _ROUNDINGS * (more if variant.once else rounding))
+            tolerance = max(tolerance, _ROUNDINGS * more)
         rows.append(_compared(subject.name, name, walk, expected, tolerance, note))
     rows += [_compared(subject.name, variant, walk, truth, EXACT, note) for variant, walk in shared.items()]
     if any(row.off and not row.note for row in rows) and (drawn := draws(subject)):
