@@ -12,7 +12,7 @@ from rich.console import Console
 
 import nearfar
 from nearfar.cli import main
-from nearfar.config import DataConfig
+from nearfar.config import DataConfig, TrainConfig
 from nearfar.data import open_source
 from nearfar.data.cache import locked
 from nearfar.data.shard_writer import write_shards
@@ -56,6 +56,17 @@ def test_a_run_is_not_written_among_other_files_or_into_its_data(
     assert (
         sorted(path.name for path in data.iterdir()) == ["class0", "class1"] and not (tmp_path / "index.json").exists()
     )
+
+
+def test_a_small_folder_is_trained_in_smaller_batches(tmp_path: Path) -> None:
+    """The bare command on a few pictures; a batch that was asked for is kept, and refused."""
+    few = str(photos(tmp_path / "few", 60))
+    said = Console(record=True, width=200, file=io.StringIO())
+    run = Run(TrainConfig(data=few, backbone="micro"), tmp_path / "run", resume=False, console=said)
+    assert run.config.batch_size == 16 and len(run.train) == 60 and len(run.loader) == 3
+    assert "60 samples do not fill a batch of 256: it has 16; --batch-size says otherwise" in said.export_text()
+    with pytest.raises(ValueError, match="60 samples do not fill one batch of 100; lower it with --batch-size"):
+        Run(TrainConfig(data=few, backbone="micro", batch_size=100), tmp_path / "run", resume=False, console=QUIET)
 
 
 def test_two_processes_do_not_train_in_one_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -137,7 +137,7 @@ class DCLLoss(nn.Module):
 
 
 class DCLWLoss(DCLLoss):
-    """`lightly.loss.DCLWLoss`: decoupled, easy positives weighted up, by `2 - B softmax(<z0, z1> / sigma)`."""
+    """`lightly.loss.DCLWLoss`: decoupled, far positives weighted up, by `2 - B softmax(<z0, z1> / sigma)`."""
 
     def __init__(self, temperature: float = 0.1, sigma: float = 0.5, gather_distributed: bool = False) -> None:
         super().__init__(temperature, partial(_mises_fisher, sigma=sigma), gather_distributed)

@@ -119,7 +119,7 @@ class ClipLoss(nn.Module):
 
 
 class SigLipLoss(nn.Module):
-    """`open_clip.SigLipLoss`.
+    """`open_clip.loss.SigLipLoss`.
 
     Args:
         cache_labels: nothing to cache here.

@@ -54,7 +54,7 @@ class Loader:
             raise ValueError(f"batch_size is {batch_size}, expected at least 1")
         if n < (batch_size if drop_last else 1):
             raise ValueError(
-                f"{n} samples do not fill one batch of {batch_size}; lower the batch size or give more data"
+                f"{n} samples do not fill one batch of {batch_size}; lower it with --batch-size, or give more data"
             )
         if seed < 0:
             raise ValueError(f"seed is {seed}, expected at least 0")

@@ -21,7 +21,7 @@ from rich.console import Console
 from torch import Tensor, nn
 
 import nearfar
-from nearfar.config import TrainConfig, nearest
+from nearfar.config import TrainConfig, completed, nearest
 from nearfar.data import Dataset, Loader, fingerprint, has_splits
 from nearfar.data.cache import replacing
 from nearfar.data.dataset import how_many
@@ -80,6 +80,7 @@ class Run:
         self.modality = modality_of(config)
         build_method(config, samples=_VALIDATION)  # what cannot be built is told before the data are read
         self.train, self.validation, self.test = self._open()
+        config = self.config = self._with_batches(config)
         parts = getattr(self.train, "parts", None)
         self.loader = Loader(
             len(self.train), config.batch_size, config.seed, parts=parts, window=config.sources.shuffle
@@ -99,6 +100,16 @@ class Run:
         self._listed = 0  # of what could not be used
 
     # What a run is made of
+
+    def _with_batches(self, config: TrainConfig) -> TrainConfig:
+        """A batch of the usual size that the data do not fill is made smaller; one that was asked for is not."""
+        given = {"data": config.data, "method": config.method, "modality": config.modality}
+        usual, samples = completed(given).get("batch_size", TrainConfig.batch_size), len(self.train)
+        fit = 1 << (samples // 2).bit_length() >> 1  # two batches or more, of a power of two
+        if config.batch_size != usual or samples >= usual or fit < max(8, 2 * config.processes * config.nodes):
+            return config
+        self._tell(f"{samples:,} samples do not fill a batch of {usual}: it has {fit}; --batch-size says otherwise")
+        return replace(config, batch_size=fit)
 
     def _open(self) -> tuple[Dataset, Dataset | None, Dataset | None]:
         """Training samples, the validation samples held out of them, and the test samples."""
