@@ -10,6 +10,7 @@ from typing import Any
 import lightning
 import pytest
 import torch
+from lightning.pytorch.utilities import rank_zero_only
 from torch import Tensor
 
 from nearfar.config import TrainConfig
@@ -129,6 +130,7 @@ def test_a_process_that_is_lost_is_told_by_the_first(
         raise RuntimeError("[/x/gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:1234")
 
     monkeypatch.setattr(lightning.Trainer, "fit", fit)
+    monkeypatch.setattr(rank_zero_only, "rank", rank_zero_only.rank)  # a trainer sets it: put back for tests to come
     monkeypatch.setenv("LOCAL_RANK", "0" if first else "1")
     run = Run(config("simclr", processes=2), tmp_path / "run", resume=False, console=QUIET)
     with pytest.raises(RuntimeError if first else SystemExit, match="--processes N" if first else None):
