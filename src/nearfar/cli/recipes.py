@@ -30,7 +30,7 @@ def main(arguments: list[str]) -> int:
     if options.name is None:
         for each in recipes():
             print("\n".join(lines(each)), end="\n\n")
-        print("nearfar recipes NAME prints one in full; nearfar recipes NAME --rerun trains it again and compares.")
+        print("nearfar recipes NAME prints one in full; --rerun trains it again, where a run measures its numbers.")
         return 0
     chosen = recipe(options.name)
     if options.rerun:
