@@ -3,7 +3,8 @@
 A page is a story. Its blocks are taken in order, in a folder that holds small data under the names that the pages use,
 with one namespace for its Python. A block says in which language it is:
 
-- `python` is run. Runs that it starts are made small.
+- `python` is run. Runs that it starts are made small. A number beside an expression, as in `f(x)  # 0.881`, is its
+  value.
 - `sh`: each command of nearfar is run in this process on the small data, its run made small, or, where it takes longer
   than a few seconds, read by its own parser; the slow tests run those, too. Of other programs the form is checked, and
   the nearfar command in them is read.
@@ -16,6 +17,7 @@ Where a block has a title, as in ```` ```yaml title="run.yaml" ````, it is a fil
 """
 
 import argparse
+import ast
 import contextlib
 import inspect
 import io
@@ -140,13 +142,25 @@ class Reader:
         if block.title is not None:
             Path(block.title).write_text(block.text)
         if block.language == "python":
-            exec(compile(block.text, block.place, "exec"), self.namespace)
+            self._python(block)
         elif block.language == "json":
             json.loads(block.text)
         elif block.language == "yaml":
             self._yaml(block)
         elif block.language == "sh":
             self._shell(block)
+
+    def _python(self, block: Block) -> None:
+        lines = block.text.splitlines()
+        for statement in ast.parse(block.text).body:
+            beside = re.search(r"  # (-?\d+\.(\d+))", lines[(statement.end_lineno or 1) - 1])
+            if not isinstance(statement, ast.Expr) or beside is None:
+                exec(compile(ast.Module([statement], []), block.place, "exec"), self.namespace)
+                continue
+            value = eval(compile(ast.Expression(statement.value), block.place, "eval"), self.namespace)
+            if isinstance(value, float):
+                found = f"{value:.{len(beside[2])}f}"
+                assert found == beside[1], f"line {statement.lineno} gives {found}, the page says {beside[1]}"
 
     def _yaml(self, block: Block) -> None:
         known = {field.name for field in fields(TrainConfig)}

@@ -1,4 +1,4 @@
-"""Information of tables and samples: worked values, identities, and scipy and scikit-learn beside them."""
+"""Information of tables: worked values, identities, and scipy and scikit-learn beside them."""
 
 import math
 from typing import Any
@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
-from sklearn.metrics import log_loss, mutual_info_score
+from sklearn.metrics import log_loss
 
 from nearfar import lab
 
@@ -83,25 +83,6 @@ def test_bayes_and_total_probability() -> None:
     assert lab.conditional([[0.5, 0.0], [0.5, 0.0]])[:, 1].tolist() == [0, 0]  # never occurs
 
 
-def test_samples_give_scikit_learns_plug_in_estimate() -> None:
-    generator = np.random.default_rng(0)
-    x = generator.integers(0, 5, 300)
-    y = (x + generator.integers(0, 2, 300)) % 5
-    assert lab.sampled_mutual_information(x, y) == pytest.approx(mutual_info_score(x, y), abs=1e-12)
-    words = np.array(list("abcde"))[x]
-    assert lab.sampled_mutual_information(words, torch.tensor(y)) == pytest.approx(mutual_info_score(x, y), abs=1e-12)
-
-
-def test_miller_madow_takes_most_of_the_bias() -> None:
-    generator = np.random.default_rng(0)
-    draws = [generator.integers(0, 8, (2, 200)) for _ in range(100)]  # independent: the truth is 0
-    plain = np.mean([lab.sampled_mutual_information(x, y) for x, y in draws])
-    mended = np.mean([lab.sampled_mutual_information(x, y, correction="miller_madow") for x, y in draws])
-    assert plain > 0.1 and abs(mended) < plain / 3
-    x = draws[0][0]
-    assert lab.sampled_entropy(x, correction="miller_madow") - lab.sampled_entropy(x) == pytest.approx(7 / 400)
-
-
 @pytest.mark.parametrize(
     ("call", "said"),
     [
@@ -119,9 +100,6 @@ def test_miller_madow_takes_most_of_the_bias() -> None:
         (lambda: lab.bayes([0.5, 0.5], [0.0, 0.0]), "likelihood is 0"),
         (lambda: lab.bayes([0.5, 0.5], [2.0, 0.0]), "likelihood has an entry outside"),
         (lambda: lab.binary_cross_entropy([1], [0.5, 0.5]), "happened has shape (1,) and p (2,)"),
-        (lambda: lab.sampled_entropy([0.1, 0.2]), "put continuous values into bins"),
-        (lambda: lab.sampled_mutual_information([1, 2], [1]), "equally long"),
-        (lambda: lab.sampled_entropy([1, 2], correction="jackknife"), "correction is 'jackknife'"),
         (lambda: lab.contrastive_task(WEATHER, 40), "n is 40"),
     ],
 )

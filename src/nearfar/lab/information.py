@@ -1,4 +1,4 @@
-"""Entropy, divergence and mutual information of tables and of samples, in nats or bits.
+"""Entropy, divergence and mutual information of tables, in nats or bits; `samples` and `neighbours` have them of data.
 
 Tables are tensors, arrays or nested lists; all is computed in float64, and a cell of probability 0 counts 0.
 """
@@ -9,11 +9,10 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from nearfar.lab.probability import Given, conditional, frequencies, marginal, probabilities, two_way_table
+from nearfar.lab.probability import Given, conditional, marginal, probabilities, two_way_table
 
 Unit = Literal["nats", "bits"]
 Form = Literal["conditional", "joint", "divergence"]
-Correction = Literal["none", "miller_madow"]
 
 
 def entropy(p: Any, *, unit: Unit = "nats") -> float:
@@ -22,7 +21,7 @@ def entropy(p: Any, *, unit: Unit = "nats") -> float:
     >>> entropy([0.5, 0.5], unit="bits"), entropy([1.0, 0.0])
     (1.0, 0.0)
     """
-    return _in(unit, torch.special.entr(probabilities("p", p)).sum())
+    return in_unit(unit, torch.special.entr(probabilities("p", p)).sum())
 
 
 def joint_entropy(joint: Any, *, unit: Unit = "nats") -> float:
@@ -37,13 +36,13 @@ def conditional_entropy(joint: Any, *, given: Given = "y", unit: Unit = "nats") 
     >>> round(conditional_entropy(weather, unit="bits"), 3)
     0.485
     """
-    return _in(unit, -torch.special.xlogy(two_way_table(joint), conditional(joint, given)).sum())
+    return in_unit(unit, -torch.special.xlogy(two_way_table(joint), conditional(joint, given)).sum())
 
 
 def cross_entropy(p: Any, q: Any, *, unit: Unit = "nats") -> float:
     """`H(p, q) = -Σ p log q = H(p) + KL(p‖q)`; infinite where q rules out what p does not."""
     p, q = _alike(p, q)
-    return _in(unit, -torch.special.xlogy(p, q).sum())
+    return in_unit(unit, -torch.special.xlogy(p, q).sum())
 
 
 def kl_divergence(p: Any, q: Any, *, unit: Unit = "nats") -> float:
@@ -53,7 +52,7 @@ def kl_divergence(p: Any, q: Any, *, unit: Unit = "nats") -> float:
     0.2075
     """
     p, q = _alike(p, q)
-    return max(0.0, _in(unit, torch.special.xlogy(p, torch.where(p > 0, p / q, 1.0)).sum()))
+    return max(0.0, in_unit(unit, torch.special.xlogy(p, torch.where(p > 0, p / q, 1.0)).sum()))
 
 
 def mutual_information(joint: Any, *, form: Form = "divergence", unit: Unit = "nats") -> float:
@@ -79,6 +78,8 @@ def mutual_information(joint: Any, *, form: Form = "divergence", unit: Unit = "n
 
 def perplexity(likelihood: Any) -> float:
     """`exp(mean -log p)`, at least 1: among how many equally likely answers a model would have been as lost.
+
+    A table has `exp(entropy(p))`, one under a model `exp(cross_entropy(p, q))`.
 
     Args:
         likelihood: (n,), the probabilities that a model gave to what then happened; densities have no perplexity.
@@ -106,35 +107,7 @@ def binary_cross_entropy(happened: Any, p: Any, *, unit: Unit = "nats") -> float
         )
     if not ((chance >= 0) & (chance <= 1) & (y >= 0) & (y <= 1)).all():
         raise ValueError("happened or p has an entry outside [0, 1], expected probabilities")
-    return _in(unit, -(torch.special.xlogy(y, chance) + torch.special.xlogy(1 - y, 1 - chance)).mean())
-
-
-def sampled_entropy(*samples: Any, correction: Correction = "none", unit: Unit = "nats") -> float:
-    """The entropy of the frequencies of labels; of several samples the joint entropy.
-
-    Args:
-        samples: each (n,), integers or words.
-        correction: "none", which is too low on average, or "miller_madow": plus (occupied cells - 1) / 2n.
-        unit: "nats" or "bits".
-
-    Reference: Miller 1955, in Paninski 2003, https://doi.org/10.1162/089976603321780272
-    """
-    if correction not in ("none", "miller_madow"):
-        raise ValueError(f"correction is {correction!r}, expected 'none' or 'miller_madow'")
-    table = frequencies(*samples)
-    missing = (int((table > 0).sum()) - 1) / (2 * len(samples[0])) if correction == "miller_madow" else 0.0
-    return _in(unit, torch.special.entr(table).sum() + missing)
-
-
-def sampled_mutual_information(x: Any, y: Any, *, correction: Correction = "none", unit: Unit = "nats") -> float:
-    """`H(x) + H(y) - H(x, y)` of the frequencies of pairs (x_i, y_i); without correction too high on average.
-
-    Args:
-        x, y: (n,), integers or words.
-        correction, unit: as for `sampled_entropy`.
-    """
-    alone = sum(sampled_entropy(each, correction=correction, unit=unit) for each in (x, y))
-    return alone - sampled_entropy(x, y, correction=correction, unit=unit)
+    return in_unit(unit, -(torch.special.xlogy(y, chance) + torch.special.xlogy(1 - y, 1 - chance)).mean())
 
 
 def _alike(p: Any, q: Any) -> tuple[Tensor, Tensor]:
@@ -144,7 +117,8 @@ def _alike(p: Any, q: Any) -> tuple[Tensor, Tensor]:
     return first, second
 
 
-def _in(unit: Unit, nats: Tensor) -> float:
+def in_unit(unit: Unit, nats: Tensor) -> float:
+    """`nats` as a number in the unit asked for."""
     if unit not in ("nats", "bits"):
         raise ValueError(f"unit is {unit!r}, expected 'nats' or 'bits'")
     return float(nats) / (1.0 if unit == "nats" else math.log(2))

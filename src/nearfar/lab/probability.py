@@ -17,23 +17,29 @@ def probabilities(name: str, p: Any) -> Tensor:
         name: for the message.
         p: a tensor, an array or nested lists, of any shape, summing to 1 within 1e-6.
     """
-    try:
-        raw = p.detach() if isinstance(p, Tensor) else torch.as_tensor(np.asarray(p))  # lists are float64, too
-    except (TypeError, ValueError, RuntimeError):
-        raise TypeError(f"{name} is {str(p)[:60]!r}, expected a table of numbers") from None
-    if raw.is_complex():
-        raise TypeError(f"{name} has type {raw.dtype}, expected real numbers")
-    table = raw.to("cpu", torch.float64)
+    table = numbers(name, p, expected="probabilities")
     if table.numel() == 0:
         raise ValueError(f"{name} has shape {tuple(table.shape)}, expected at least one probability")
-    if not table.isfinite().all():
-        raise ValueError(f"{name} holds NaN or infinity, expected probabilities")
     if table.min() < 0:
         raise ValueError(f"{name} has the entry {float(table.min()):g}, expected probabilities: none below 0")
     total = float(table.sum())
     if abs(total - 1) > _TOLERANCE:
         raise ValueError(f"{name} sums to {total:g}, expected 1; divide counts by their sum")
     return table / table.sum()
+
+
+def numbers(name: str, values: Any, *, expected: str = "numbers") -> Tensor:
+    """A tensor, an array or nested lists as a float64 tensor; what is not real and finite is refused."""
+    try:
+        raw = values.detach() if isinstance(values, Tensor) else torch.as_tensor(np.asarray(values))
+    except (TypeError, ValueError, RuntimeError):
+        raise TypeError(f"{name} is {str(values)[:60]!r}, expected a table of numbers") from None
+    if raw.is_complex():
+        raise TypeError(f"{name} has type {raw.dtype}, expected real numbers")
+    table = raw.to("cpu", torch.float64)
+    if not table.isfinite().all():
+        raise ValueError(f"{name} holds NaN or infinity, expected {expected}")
+    return table
 
 
 def two_way_table(joint: Any) -> Tensor:
@@ -100,17 +106,45 @@ def frequencies(*samples: Any) -> Tensor:
     >>> frequencies(["a", "b", "a", "a"], [0, 1, 1, 0]).tolist()
     [[0.5, 0.25], [0.0, 0.25]]
     """
-    found = [np.asarray(s.detach().cpu() if isinstance(s, Tensor) else s) for s in samples]
-    for place, s in enumerate(found):
-        if s.ndim != 1 or len(s) == 0 or len(s) != len(found[0]):
-            shapes = ", ".join(str(each.shape) for each in found)
-            raise ValueError(f"samples have shapes {shapes}, expected one row of labels each, equally long")
-        if s.dtype.kind in "fcO":
-            raise TypeError(f"sample {place + 1} has type {s.dtype}, expected labels: put continuous values into bins")
+    found = _labels(*samples)
+    if len({len(s) for s in found}) > 1:
+        shapes = ", ".join(str(each.shape) for each in found)
+        raise ValueError(f"samples have shapes {shapes}, expected rows that belong together, equally long")
     places = [np.unique(s, return_inverse=True)[1] for s in found]
     counts = np.zeros([int(p.max()) + 1 for p in places])
     np.add.at(counts, tuple(places), 1)
     return torch.from_numpy(counts / len(found[0]))
+
+
+def frequencies_side_by_side(p: Any, q: Any) -> tuple[Tensor, Tensor]:
+    """How often each label occurs in two samples, whose rows do not belong together: two tables over all labels.
+
+    Args:
+        p: (n,), integers or words.
+        q: (m,), of the same kind.
+
+    >>> [table.tolist() for table in frequencies_side_by_side(["a", "b"], ["b", "c", "b", "b"])]
+    [[0.5, 0.5, 0.0], [0.0, 0.75, 0.25]]
+    """
+    first, second = _labels(p, q)
+    if (first.dtype.kind in "US") != (second.dtype.kind in "US"):
+        raise TypeError(f"samples have types {first.dtype} and {second.dtype}, expected words in both or in neither")
+    labels, places = np.unique(np.concatenate([first, second]), return_inverse=True)
+    halves = np.split(places, [len(first)])
+    p_table, q_table = (torch.from_numpy(np.bincount(half, minlength=len(labels)) / len(half)) for half in halves)
+    return p_table, q_table
+
+
+def _labels(*samples: Any) -> list[np.ndarray[Any, Any]]:
+    found = [np.asarray(s.detach().cpu() if isinstance(s, Tensor) else s) for s in samples]
+    for place, s in enumerate(found):
+        if s.ndim != 1 or len(s) == 0:
+            raise ValueError(f"sample {place + 1} has shape {s.shape}, expected one row of labels, not empty")
+        if s.dtype.kind in "fcO":
+            raise TypeError(
+                f"sample {place + 1} has type {s.dtype}, expected labels; for numbers use bins or lab.neighbour_*"
+            )
+    return found
 
 
 def _axis(name: Given) -> int:

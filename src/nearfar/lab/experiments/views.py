@@ -10,8 +10,9 @@ from torch import Tensor
 from nearfar.evaluate.geometry import alignment
 from nearfar.lab.estimators import best_critic, correlated_gaussians, gaussian_information, info_nce_bound, measure
 from nearfar.lab.findings import Cell, Claim, Findings, Line, Panel, Table, Tell, mean_and_error, quiet
-from nearfar.lab.information import mutual_information, sampled_mutual_information
+from nearfar.lab.information import mutual_information
 from nearfar.lab.networks import minimise, mlp
+from nearfar.lab.samples import sampled_mutual_information
 from nearfar.losses import info_nce
 
 _VALUES = 8  # of each factor
