@@ -118,8 +118,25 @@ def test_a_recipe_may_be_named_to_train(tmp_path: Path, monkeypatch: pytest.Monk
     assert with_recipes(["--config", "glyphs-clip", "--epochs", "1"]) == ["--config", path, "--epochs", "1"]
     assert with_recipes(["--config=glyphs-clip"]) == [f"--config={path}"]
     (tmp_path / "glyphs-clip").write_text("epochs: 1")  # a file of that name is the file
-    for words in (["--config", "glyphs-clip"], ["--config", "no-such"], ["--data", "glyphs-clip"], ["--config"]):
+    for words in (["--config", "glyphs-clip"], ["--data", "glyphs-clip"], ["--config"]):
         assert with_recipes(words) == words
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("glyphs-simclrr", "there is no recipe 'glyphs-simclrr'; did you mean 'glyphs-simclr'?"),
+        ("glyph.yaml", "--config is 'glyph.yaml', expected a file that is there"),
+        ("runs/glyphs", "--config is 'runs/glyphs', expected a file that is there"),
+    ],
+)
+@pytest.mark.parametrize("command", ["train", "plan"])
+def test_a_recipe_that_is_not_there_is_told(
+    command: str, name: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([command, "--config", name]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert said in line
 
 
 @pytest.mark.parametrize(

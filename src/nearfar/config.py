@@ -51,7 +51,7 @@ class DataConfig(ReadConfig):
     group_column: str | None = None  # samples of one group are never negatives of each other
     groups: str | None = None  # a table of path and group to the same end, as `nearfar doctor` writes it
     validation: float = 0.1  # part of the training data held out, at most 2,000 samples
-    test: str | None = None  # data of the final evaluation; None: glyphs' own test split, else the validation samples
+    test: str | None = None  # data of the final evaluation; None: the data's own test part, or the validation samples
     shuffle: int = 10_000  # of streamed shards: places that a sample may move in their order, which is drawn, too
 
     def __post_init__(self) -> None:

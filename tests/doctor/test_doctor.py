@@ -84,7 +84,7 @@ def test_everything_planted_is_found_and_nothing_else(
     assert report["summary"] == [line for line in told.splitlines() if line in report["summary"]]
     assert (report["samples"], report["readable"], report["repeated"]) == (70, 68, 4)
     assert "2 of 12 test images are in the training data, 1 of them as equal files" in told
-    assert "1 groups of equal files, 3 of near-duplicates" in told and "2 cannot be read" in told
+    assert "1 group of equal files, 3 of near-duplicates" in told and "2 cannot be read" in told
     assert "2 classes, from 33 (class1) to 35 images (class0)." in told
 
 

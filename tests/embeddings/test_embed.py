@@ -80,7 +80,7 @@ def test_the_command_streams_a_folder_and_leaves_out_what_is_broken(
     out = tmp_path / "deep" / "out.parquet"
     assert main(["embed", str(run), str(data), "-o", str(out), "--labels", "--chunk", "4"]) == 0
     told = capsys.readouterr().out
-    assert "6 vectors of 256 numbers" in told and "1 files could not be read" in told
+    assert "6 vectors of 256 numbers" in told and "could not be read: 1 file," in told
     assert "class0/broken.png\tnot an image" in Path(f"{out}.skipped.txt").read_text()
     found = Embeddings(out)
     assert list(found.names()) == [f"class{c}/{i:04d}.png" for c in (0, 1) for i in range(c, 6, 2)]

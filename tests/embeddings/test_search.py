@@ -12,6 +12,7 @@ from PIL import Image
 from pyarrow import parquet
 
 from nearfar.cli import main
+from nearfar.cli.search import free_name
 from nearfar.embeddings import Embeddings, InMemory, lookup, neighbours, search
 from nearfar.embeddings import files as files_of
 from nearfar.embeddings.pictures import inside, thumbnails
@@ -172,3 +173,10 @@ def test_thumbnails_of_data_that_is_no_folder(tmp_path: Path) -> None:
     for data in (None, str(tmp_path / "gone")):
         with pytest.raises(ValueError, match="the pictures cannot be shown"):
             thumbnails(["3"], data, size=8)
+
+
+def test_a_contact_sheet_replaces_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("cat-neighbours.png", "cat-neighbours-2.png", "cat-neighbours-3.png"):
+        assert free_name("cat-neighbours") == Path(name)
+        Path(name).touch()

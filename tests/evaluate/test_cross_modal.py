@@ -92,7 +92,7 @@ def test_metrics_are_those_of_numpy_and_torchmetrics() -> None:
         for k in (1, 5, 10):
             hits = [float(retrieval_hit_rate(s[i], right[i], top_k=k)) for i in range(len(s))]
             assert outcome.metrics[f"recall@{k}, {words}"].value == pytest.approx(np.mean(hits))
-    assert outcome.notes == ["1 images have no caption: they are among the answers, and ask nothing"]
+    assert outcome.notes == ["1 image without a caption: among the answers, but asking nothing"]
     assert outcome.metrics["MRR, text to image"].n == 61
 
 

@@ -37,6 +37,21 @@ def test_a_folder_that_holds_a_run_is_left_alone(tmp_path: Path, capsys: pytest.
     assert "--resume" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("name", ["test", "val"])
+def test_a_folder_with_a_test_part_is_not_trained_on_it(name: str, tmp_path: Path) -> None:
+    photos(tmp_path / "data" / "train", 24)
+    photos(tmp_path / "data" / name, 12)
+    said, data = io.StringIO(), str(tmp_path / "data")
+    console = Console(file=said, width=1000)
+    run = Run(TrainConfig(data=data, backbone="micro"), tmp_path / "run", resume=False, console=console)
+    assert len(run.train) + len(run.validation or []) == 24 and run.test is not None and len(run.test) == 12
+    assert (run.config.data, run.config.sources.test) == (f"{data}/train", f"{data}/{name}")
+    assert f"learned from {data}/train and tested on {data}/{name}" in said.getvalue()
+    other = DataConfig(test=str(photos(tmp_path / "other", 10)))
+    run = Run(TrainConfig(data=data, backbone="micro", sources=other), tmp_path / "run", resume=False, console=QUIET)
+    assert run.test is not None and len(run.test) == 10
+
+
 def test_a_run_is_not_written_among_other_files_or_into_its_data(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -23,6 +23,7 @@ def main(arguments: list[str]) -> int:
     from nearfar.embeddings.files import of_samples
     from nearfar.embeddings.index import lookup
     from nearfar.embeddings.progress import bar
+    from nearfar.evaluate.results import counted
 
     check_threshold(options.threshold)
     file = of_samples(options.embeddings)
@@ -45,5 +46,5 @@ def main(arguments: list[str]) -> int:
         print(f"  {len(rows)}: {', '.join(names[row] for row in rows[:SHOWN])}{more}")
     if len(groups) > SHOWN:
         print(f"  and {len(groups) - SHOWN:,} more groups")
-    print(f"{sum(map(len, groups)):,} of {len(file):,} samples are in {len(groups):,} groups: {out}")
+    print(f"{sum(map(len, groups)):,} of {len(file):,} samples are in {counted(len(groups), 'group')}: {out}")
     return 0

@@ -44,7 +44,7 @@ def main(arguments: list[str]) -> int:
     if done.resumed:
         print(f"{done.resumed:,} rows were there from an earlier start")
     if done.skipped:
-        print(f"{how_many(done.skipped)} files could not be read and are left out: {done.path}.skipped.txt")
+        print(f"left out, since it could not be read: {how_many(done.skipped, 'file')}, see {done.path}.skipped.txt")
     print(f"{done.rows:,} vectors of {done.dim} numbers: {done.path}")
     return 0
 
@@ -73,6 +73,6 @@ def frames(options: argparse.Namespace) -> int:
     if data.skipped:
         listed = Path(f"{path}.skipped.txt")
         listed.write_text("".join(f"{each.path}: {each.reason}\n" for each in data.skipped), encoding="utf-8")
-        print(f"{how_many(data.skipped)} samples could not be read and are left out: {listed}")
+        print(f"left out, since it could not be read: {how_many(data.skipped, 'sample')}, see {listed}")
     print(f"{rows:,} frames of {len(data):,} samples: {path}")
     return 0

@@ -9,7 +9,7 @@ from jsonargparse import ArgumentParser
 
 from nearfar.cli.flags import describe
 from nearfar.cli.stages import stage
-from nearfar.cli.train import config_files, configured, explained, underscored
+from nearfar.cli.train import config_files, configured, explained, underscored, with_recipes
 from nearfar.config import TrainConfig, read_yaml
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
@@ -25,12 +25,15 @@ def main(arguments: list[str]) -> int:
         exit_on_error=False,
         default_env=False,
     )
-    parser.add_argument("--config", action="config", help="YAML with any of the keys below; flags override it")
+    parser.add_argument(
+        "--config", action="config", help="YAML with any of the keys below, or the name of a recipe; flags override it"
+    )
     parser.add_argument("--memory", type=str | None, help="the budget of a process, such as 8GB or 512MiB")
     parser.add_argument("--measure", action="store_true", help="run two steps and compare; takes their time and memory")
     parser.add_class_arguments(TrainConfig, as_group=False)
     describe(parser, TrainConfig)
     known = {action.dest for action in parser._actions}
+    arguments = with_recipes(arguments)
     try:
         for path in config_files(arguments):
             read_yaml(path)

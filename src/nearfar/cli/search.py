@@ -2,6 +2,7 @@
 
 import argparse
 import re
+from itertools import count
 from pathlib import Path
 
 
@@ -21,13 +22,15 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--index", choices=["exact", "ivf", "hnsw"], default="exact", help="ivf and hnsw need faiss")
     parser.add_argument("--effort", type=int, default=64, help="of ivf and hnsw: more finds more (default: 64)")
     parser.add_argument("--data", help="where the pictures are, if not where they were embedded")
-    parser.add_argument("-o", "--out", help="the contact sheet, a .png (default: named after the image or the text)")
+    parser.add_argument(
+        "-o", "--out", help="the contact sheet, a .png (default: a new one, named after the image or the text)"
+    )
     options = parser.parse_args(arguments)
     if options.k < 1:
         raise ValueError(f"-k is {options.k}, expected at least 1")
     file_sought = options.image or options.sound
     stem = Path(file_sought).stem if options.text is None else "-".join(re.findall(r"\w+", options.text))[:60]
-    out = Path(options.out or f"{stem}-neighbours.png")
+    out = Path(options.out) if options.out else free_name(f"{stem}-neighbours")
     if out.suffix.lower() != ".png":
         raise ValueError(f"the contact sheet is {str(out)!r}, expected a name that ends in .png")
 
@@ -94,3 +97,9 @@ def main(arguments: list[str]) -> int:
     )
     console.print(f"contact sheet: {escape(str(out))}", soft_wrap=True)
     return 0
+
+
+def free_name(stem: str) -> Path:
+    """The first of stem.png, stem-2.png, ... that is not there yet."""
+    names = (Path(f"{stem}{'' if i == 1 else f'-{i}'}.png") for i in count(1))
+    return next(name for name in names if not name.exists())

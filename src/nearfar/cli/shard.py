@@ -35,6 +35,7 @@ def main(arguments: list[str]) -> int:
     from nearfar.data.shards import is_shards
     from nearfar.data.sounds import are_sounds
     from nearfar.data.sources import check_apart
+    from nearfar.evaluate.results import counted
 
     kind = "sound" if are_sounds(options.data) else kind_of(options.data, "", None)
     if kind in ("sound", "text") or (kind == "series" and not Path(options.data).is_file()):  # a table may be of images
@@ -62,7 +63,7 @@ def main(arguments: list[str]) -> int:
     if done.skipped:
         own = [Skipped(name, reason) for name, reason in done.skipped[len(source.skipped) :]]
         count = how_many([*source.skipped, *own])
-        print(f"{count} samples or captions could not be used; index.json in {options.out} says why")
-    print(f"{done.samples:,} samples in {len(done.shards):,} shards: {options.out}")
+        print(f"{count} could not be used, samples or captions; index.json in {options.out} says why")
+    print(f"{counted(done.samples, 'sample')} in {counted(len(done.shards), 'shard')}: {options.out}")
     print(f"to train on them: {shlex.join(['nearfar', 'train', '--data', options.out, '--sources.stream', 'true'])}")
     return 0

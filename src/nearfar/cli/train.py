@@ -77,11 +77,14 @@ def config_files(arguments: list[str]) -> list[Path]:
 
 def with_recipes(arguments: list[str]) -> list[str]:
     """The same, with the file of a recipe where --config has its name; a file of that name is the file."""
-    from nearfar.recipes import folder
+    from nearfar.recipes import recipe
 
     def place(name: str) -> str:
-        file = folder() / f"{name}.yaml"
-        return str(file) if name and not Path(name).exists() and file.is_file() else name
+        if not name or Path(name).exists():
+            return name
+        if Path(name).name != name or Path(name).suffix in (".yaml", ".yml"):
+            raise FileNotFoundError(f"--config is {name!r}, expected a file that is there, or the name of a recipe")
+        return str(recipe(name).path)
 
     found = list(arguments)
     for i, (before, now) in enumerate(zip(["", *arguments], arguments, strict=False)):

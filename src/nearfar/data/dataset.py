@@ -21,16 +21,19 @@ class Skipped:
     samples: int | None = 1  # that are gone with it; None: some, and nobody knows how many
 
 
-def how_many(skipped: Sequence[Skipped]) -> str:
-    """The samples that are gone, as a number in words.
+def how_many(skipped: Sequence[Skipped], what: str | None = None) -> str:
+    """The samples that are gone, as a number in words; with `what` they are.
 
     >>> how_many([Skipped("a.tar", "cut short", 10), Skipped("b.png", "not an image")])
     '11'
+    >>> how_many([Skipped("b.png", "not an image")], "file")
+    '1 file'
     >>> how_many([Skipped("a.tar", "cut short", None), Skipped("b.png", "not an image")])
     'at least 2'
     """
     total = sum(1 if s.samples is None else s.samples for s in skipped)
-    return f"at least {total:,}" if any(s.samples is None for s in skipped) else f"{total:,}"
+    number = f"at least {total:,}" if any(s.samples is None for s in skipped) else f"{total:,}"
+    return number if what is None else f"{number} {what}{'' if number == '1' else 's'}"
 
 
 @runtime_checkable

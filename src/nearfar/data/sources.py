@@ -22,6 +22,7 @@ from nearfar.data.retry import retried
 from nearfar.data.rows import Samples, Wanted
 
 SPLIT_FOLDERS = {"val": ("val", "valid", "validation"), "validation": ("validation", "valid", "val")}
+TEST_FOLDERS = ("test", "val", "valid", "validation")  # beside train/
 KEY = 16  # bytes that stand for one sample in the cache
 
 
@@ -288,6 +289,13 @@ def check_apart(folder: Path, data: str | Path) -> None:
     place = Path(tables.path_and_rows(data)[0]).expanduser()
     if is_folder(place) and folder.expanduser().resolve().is_relative_to(place.resolve()):
         raise FileExistsError(f"{folder} is in the data {data}, expected a folder outside of them: give another one")
+
+
+def own_parts(folder: str | Path) -> tuple[str, str] | None:
+    """The names of the training and the test part where a folder has them as sub-folders."""
+    place = Path(folder).expanduser()
+    test = next((name for name in TEST_FOLDERS if is_folder(place / name)), None)
+    return ("train", test) if test is not None and is_folder(place / "train") else None
 
 
 def is_folder(path: Path) -> bool:

@@ -8,6 +8,7 @@ from pathlib import Path
 from nearfar.data.cache import replacing
 from nearfar.doctor.examine import Findings
 from nearfar.embeddings.duplicates import write_groups
+from nearfar.evaluate.results import counted
 
 UNBALANCED = 10  # times as many in the largest class as in the smallest
 FEW = 5  # pictures of a class
@@ -21,7 +22,7 @@ def summary(found: Findings) -> list[str]:
         lines.append(f"{kinds['broken']:,} cannot be read; training leaves them out.")
     if found.repeated:
         lines.append(
-            f"{found.repeated:,} are one more copy of another: {found.exact_groups:,} groups of equal files, "
+            f"{found.repeated:,} are one more copy of another: {counted(found.exact_groups, 'group')} of equal files, "
             f"{found.near_groups:,} of near-duplicates. Training would push copies apart; --group keeps them together."
         )
     else:

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from nearfar.evaluate.metrics import Estimate, resamples, share, wilson, with_interval
+from nearfar.evaluate.results import counted
 from nearfar.evaluate.task import Outcome, arrays
 from nearfar.losses.arguments import check_alike, check_ids, check_rows, unit
 
@@ -157,7 +158,7 @@ def cross_modal(
     ):
         metrics |= _measured(words, ranks.cpu(), groups.cpu(), answers, cutoffs, count, seed)
     silent = len(images) - len(found.images)
-    notes = [f"{silent} images have no caption: they are among the answers, and ask nothing"] if silent else []
+    notes = [f"{counted(silent, 'image')} without a caption: among the answers, but asking nothing"] if silent else []
     return Outcome(
         metrics, arrays(image_to_text_rank=found.image_to_text, text_to_image_rank=found.text_to_image), notes
     )

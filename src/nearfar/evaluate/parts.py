@@ -9,10 +9,9 @@ import torch
 from nearfar.data import Dataset, has_splits, is_files, open_data
 from nearfar.data.annotations import Reader
 from nearfar.data.boxes import BoxedImages, boxed_images, find_boxes
-from nearfar.data.sources import is_folder
+from nearfar.data.sources import TEST_FOLDERS, is_folder, own_parts
 from nearfar.evaluate.linear import stratified_split
 
-TEST_FOLDERS = ("test", "val", "valid", "validation")
 HELD_OUT = 0.2  # share of each class that is held out where the data have no split of their own
 
 
@@ -157,10 +156,8 @@ def _readers(data: str | Path, seed: int) -> Mapping[str, Reader]:
 
 def _own_split(data: str | Path) -> tuple[str, str] | None:
     """The names of the two parts where the data have them."""
-    folder = Path(data).expanduser()
-    if folder.is_dir():
-        tests = [name for name in TEST_FOLDERS if (folder / name).is_dir()]
-        return ("train", tests[0]) if tests and (folder / "train").is_dir() else None
+    if Path(data).expanduser().is_dir():
+        return own_parts(data)
     return ("train", "test") if has_splits(data) else None
 
 

@@ -30,6 +30,7 @@ from nearfar.evaluate.geometry import (
 from nearfar.evaluate.knn import knn_votes, nearest
 from nearfar.evaluate.linear import linear_probe
 from nearfar.evaluate.metrics import Estimate, accuracy, mean_estimate, resamples, share, with_interval
+from nearfar.evaluate.results import counted
 from nearfar.evaluate.retrieval import retrieval
 from nearfar.evaluate.similarity import correlation, pair_cosines
 from nearfar.evaluate.task import Measure, Outcome, Part, Task, arrays
@@ -262,7 +263,7 @@ def zero_shot(task: Task, seed: int) -> Outcome:
     used = read_templates(templates)
     whose = " of the training captions" if isinstance(templates, tuple) else ""
     outcome.notes.append(
-        f"zero-shot: {len(used)} sentences{whose}, such as {used[0]!r}; chance is {1 / len(names):.1%}"
+        f"zero-shot: {counted(len(used), 'sentence')}{whose}, such as {used[0]!r}; chance is {1 / len(names):.1%}"
     )
     return outcome
 

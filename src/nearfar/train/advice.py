@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from nearfar.config import TrainConfig
+from nearfar.evaluate.results import counted
 from nearfar.methods import BYOL, NNCLR, InstDisc, Method, MoCo, MoCoV3
 from nearfar.train.health import Verdict
 
@@ -76,8 +77,8 @@ def _few_steps(config: TrainConfig, samples: int, total: int) -> Verdict | None:
     return Verdict(
         "warning",
         "few_steps",
-        f"{config.epochs} epoch{'s' * (config.epochs > 1)} of {samples:,} samples "
-        f"{f'are {total} steps' if total > 1 else 'is one step'}: too few to learn from; set --epochs {epochs}{batch}",
+        f"{counted(config.epochs, 'epoch')} of {samples:,} samples {'are' if config.epochs > 1 else 'is'} "
+        f"{counted(total, 'step')}: too few to learn from; set --epochs {epochs}{batch}",
     )
 
 

@@ -1,13 +1,12 @@
 """The evaluation of an encoder by name, ours or foreign, into a folder: what `nearfar evaluate` does."""
 
-import json
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rich.console import Console
 
-from nearfar.config import DataConfig, ProtocolConfig, ReadConfig, build
+from nearfar.config import ProtocolConfig, ReadConfig, TrainConfig, build
 from nearfar.data import Dataset, decoding_size
 from nearfar.data.boxes import find_boxes
 from nearfar.evaluate import PROTOCOLS, Results, calibrated, evaluate
@@ -23,7 +22,8 @@ from nearfar.train.assess_texts import assess_texts
 from nearfar.train.encoders import open_encoder, untrained
 from nearfar.train.kept import earlier, keep, results_folder, show
 from nearfar.train.looked import look, looked_at
-from nearfar.train.run import SUPERVISED, find_device
+from nearfar.train.run import find_device
+from nearfar.train.seen import seen_before
 from nearfar.views import Preparation
 
 
@@ -259,13 +259,13 @@ def _open(
 ) -> tuple[str, Parts]:
     """The data's name and parts, with a word on what the encoder has seen of them."""
     card = Path(spec).expanduser() / CARD
-    config = json.loads(card.read_text(encoding="utf-8"))["config"] if card.is_file() else None
+    config: TrainConfig | None = build(TrainConfig, read_card(card)["config"], CARD) if card.is_file() else None
     if data is None:
         if config is None:
             raise ValueError(f"{spec} says nothing of data; give --data, such as a folder with a sub-folder per class")
-        data, test = config["data"], test or config["sources"]["test"]
+        data, test = config.data, test or config.sources.test
         if sources == ReadConfig():
-            sources = build(DataConfig, config["sources"], CARD)
+            sources = config.sources
     parts = open_parts(
         data,
         test,
@@ -276,8 +276,6 @@ def _open(
         stream=sources.stream,
         strict=sources.strict,
     )
-    if config is not None and config["data"] == data and parts.split == "held-out":
-        how = "with" if config["method"] in SUPERVISED else "without"
-        told = " and with their captions" if config.get("method") in ("clip", "siglip", "lit") else ""
-        parts.notes.append(f"the encoder was trained on these images, {how} their labels{told}")
+    if config is not None:
+        parts.notes.extend(seen_before(config, data, test, parts.split))
     return named(data, test), parts

@@ -10,13 +10,14 @@ from torch import Tensor
 
 from nearfar.config import DataConfig, ProtocolConfig, ReadConfig
 from nearfar.data import has_splits
-from nearfar.data.sources import is_folder
+from nearfar.data.sources import TEST_FOLDERS, is_folder, own_parts
 from nearfar.evaluate import Results, calibrated, evaluate
 from nearfar.evaluate.linear import stratified_split
-from nearfar.evaluate.parts import HELD_OUT, TEST_FOLDERS, Parts, named
+from nearfar.evaluate.parts import HELD_OUT, Parts, named
 from nearfar.export.model import SeriesModel, SoundModel
 from nearfar.modalities import Series, Sounds
 from nearfar.train.encoders import untrained
+from nearfar.train.seen import seen_before
 
 
 def assess_samples(
@@ -45,8 +46,7 @@ def assess_samples(
     modality = model.modality.reading(_complete(reading, data))
     parts = open_sample_parts(modality, data, test, seed=seed)
     parts.notes.extend(notes)
-    if data == config.data and parts.split == "held-out":
-        parts.notes.append("the encoder was trained on these samples, without their labels")
+    parts.notes.extend(seen_before(config, data, test, parts.split, what="samples"))
     encoders: dict[str, Callable[[Tensor], Tensor]] = {
         "trained": model,
         "raw": modality.baseline(parts.train, parts.test),
@@ -110,15 +110,15 @@ def open_sample_parts(modality: Sounds | Series, data: str, test: str | None, *,
     Built-in data, a folder with train/ and test/, NAME_TRAIN beside NAME_TEST, and data of which some are held out
     (`sources.held_out`) have parts of their own; of anything else a fifth of each class is held out, drawn by the seed.
     """
-    sources, folder = modality.config.sources, Path(data).expanduser()
+    sources = modality.config.sources
     own: tuple[str, str] | None = None
     if sources.held_out is not None:
         assert sources.kept is not None
         own = sources.kept, sources.held_out
     elif has_splits(data):
         own = "train", "test"
-    elif (folder / "train").is_dir():
-        own = next((("train", name) for name in TEST_FOLDERS if (folder / name).is_dir()), None)
+    else:
+        own = own_parts(data)
     train = modality.open(data, split=own and own[0])
     if test is not None:
         return Parts(train, modality.open(test, split="test", classes=train.classes), "test", [])

@@ -10,9 +10,10 @@ from torch import Tensor
 
 from nearfar.config import ProtocolConfig, ReadConfig
 from nearfar.data import TextDataset, open_texts
+from nearfar.data.sources import TEST_FOLDERS
 from nearfar.evaluate import Results, evaluate
 from nearfar.evaluate.linear import stratified_split
-from nearfar.evaluate.parts import HELD_OUT, TEST_FOLDERS, named
+from nearfar.evaluate.parts import HELD_OUT, named
 from nearfar.export.model import TextModel
 from nearfar.modalities.texts import Tokens, Words, as_they_are
 from nearfar.train.encoders import untrained

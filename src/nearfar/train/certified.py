@@ -8,7 +8,8 @@ from nearfar.config import TrainConfig
 from nearfar.methods import Batch
 from nearfar.scale.certify import Subject
 from nearfar.train import checkpoint
-from nearfar.train.run import SUPERVISED, Run
+from nearfar.train.run import Run
+from nearfar.train.seen import SUPERVISED
 
 
 def subject_of_run(folder: Path, rows: int = 12) -> Subject:

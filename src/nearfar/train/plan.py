@@ -25,7 +25,8 @@ from nearfar.modalities import Images
 from nearfar.nn.queue import Queue
 from nearfar.scale.plan import Costs, LiveBytes, Plan, choose, measured_line
 from nearfar.train.optimisers import make_optimiser
-from nearfar.train.run import SUPERVISED, Run, find_device
+from nearfar.train.run import Run, find_device
+from nearfar.train.seen import SUPERVISED
 
 _FEW, _MORE = 4, 8  # rows that are tried of encoder and views; MoCo makes groups of four rows or more
 _CONTRASTED = 1024  # rows of similarities that are tried: more than a tile has

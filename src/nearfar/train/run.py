@@ -26,6 +26,7 @@ from nearfar.data import Dataset, Loader, fingerprint, has_splits
 from nearfar.data.cache import replacing
 from nearfar.data.dataset import how_many
 from nearfar.data.groups import held_out
+from nearfar.data.sources import own_parts
 from nearfar.evaluate import Results, calibrated, evaluate
 from nearfar.evaluate.parts import named
 from nearfar.export.card import read_card
@@ -52,12 +53,12 @@ from nearfar.train.processes import (
     strategy,
 )
 from nearfar.train.readout import Readout
+from nearfar.train.seen import SUPERVISED, supervised
 from nearfar.train.watch import Watch, stopping
 
 _VALIDATION = 2000  # samples held out, at most
 _FEWEST = 8  # held-out samples that say anything
 _BANK = 4000  # training samples the online k-NN looks among
-SUPERVISED = {"supcon"}  # methods that are given the labels
 _PRECISION = {"32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed"}
 
 
@@ -77,6 +78,7 @@ class Run:
         self.config, self.folder, self.console = config, folder, console if self.first else Console(quiet=True)
         self.device = find_device(config.device)
         check_possible(config, self.device)
+        config = self.config = self._with_own_test(config)
         self.modality = modality_of(config)
         build_method(config, samples=_VALIDATION)  # what cannot be built is told before the data are read
         self.train, self.validation, self.test = self._open()
@@ -100,6 +102,20 @@ class Run:
         self._listed = 0  # of what could not be used
 
     # What a run is made of
+
+    def _with_own_test(self, config: TrainConfig) -> TrainConfig:
+        """Of a folder with train/ and test/ the one is learned from, and the other is kept for the test."""
+        sources, parts = config.sources, own_parts(config.data)
+        if parts is None or sources.held_out is not None:
+            return config
+        train, test = (str(Path(config.data) / part) for part in parts)
+        both = f"{config.data} has {parts[0]}/ and {parts[1]}/"
+        if sources.groups is not None:  # whose names are of the whole
+            self._tell(f"{both}, and it is learned from both, as --sources.groups are of both")
+            return config
+        test = sources.test or test
+        self._tell(f"{both}: it is learned from {train} and tested on {test}")
+        return replace(config, data=train, sources=replace(sources, test=test))
 
     def _with_batches(self, config: TrainConfig) -> TrainConfig:
         """A batch of the usual size that the data do not fill is made smaller; one that was asked for is not."""
@@ -329,6 +345,8 @@ class Run:
                 data=name,
                 split=split,
             )
+            if self.config.method in SUPERVISED:
+                results.notes.append(supervised(self.config))
             if test.labels is None and (hint := labels_hint(self.config)) is not None:
                 results.notes.append(hint)
         results.save(self.folder / "evaluation.json")
