@@ -1,13 +1,19 @@
 """The CIFAR-10 recipes under one protocol: what each method reaches, beside raw pixels, untrained and supervised.
 
     .venv/bin/python benchmarks/recipes.py --data cifar10 [--only simclr moco] [--epochs 15] [--runs DIR] [--out FILE]
+    .venv/bin/python benchmarks/recipes.py --data cifar10 --as-trained [--only supcon simsiam] [--runs DIR]
 
-`--data` holds `train/` and `test/` with a folder for each class. Each recipe runs as `nearfar train --config` runs it,
-with its own seed, one after the other. Then all are measured as `nearfar evaluate` measures them: weighted k-NN
-(k = 20, cosine, temperature 0.07), a linear probe whose strength is chosen on a part of the training pictures, and
-fine-tuning of the whole encoder on 1 % and 10 % of the labels, the mean of three draws of them, stopped where a fifth
-of them says so. The untrained encoder fine-tuned is supervised learning from scratch, for which all labels are used as
-well. The test pictures serve for nothing but the numbers shown, with 95 % intervals.
+`--data` holds `train/` and `test/` with a folder for each class; for the tables, a part of CIFAR-10 with 1,500 and 500
+pictures of each class. Which ones is not known any more: those of another part will differ by more than the intervals
+say. Each recipe runs as `nearfar train --config` runs it, with its own seed, one after the other. Then all are measured
+as `nearfar evaluate` measures them: weighted k-NN (k = 20, cosine, temperature 0.07), a linear probe whose strength is
+chosen on a part of the training pictures, and fine-tuning of the whole encoder on 1 % and 10 % of the labels, the mean
+of three draws of them, stopped where a fifth of them says so. The untrained encoder fine-tuned is supervised learning
+from scratch, for which all labels are used as well. The test pictures serve for nothing but the numbers shown, with
+95 % intervals.
+
+With `--as-trained` nothing is measured anew: the table has the k-NN and the probe that each run ended with, by the same
+protocols, and goes to `methods.md`.
 """
 
 import argparse
@@ -31,6 +37,7 @@ from nearfar.train.encoders import untrained
 
 ROOT = Path(__file__).parent.parent
 METHODS = ("simclr", "moco", "byol", "instdisc")
+OTHERS = ("moco_v1", "moco_v3", "simclr_v2", "nnclr", "simsiam", "barlow_twins", "vicreg", "supcon")
 FEW, SEEDS = [0.01, 0.1], 3
 COLUMNS = {
     "k-NN": ("knn", "accuracy"),
@@ -97,15 +104,51 @@ def shown(row: Row | None) -> str:
     return f"{row.value:.1%}" if row.low is None else f"{row.value:.1%} ({row.low:.1%} to {row.high:.1%})"
 
 
+def as_trained(configs: dict[str, TrainConfig], runs: dict[str, Path], options: argparse.Namespace) -> str:
+    """The page of what each run measured itself."""
+    lines = []
+    for method, run in runs.items():
+        rows = Results.load(run / "evaluation.json").rows
+        found = {(row.encoder, row.protocol): row for row in rows if row.metric == "accuracy"}
+        cells = [
+            shown(found[encoder, protocol]) for protocol in ("knn", "linear") for encoder in ("trained", "untrained")
+        ]
+        raw = " / ".join(f"{found['raw', protocol].value:.1%}" for protocol in ("knn", "linear"))
+        name = f"[{method}](../../recipes/cifar10-{method}.yaml)"
+        settings = f"{configs[method].epochs} | {configs[method].batch_size}"
+        lines.append(f"| {name} | {' | '.join(cells)} | {raw} | {settings} |")
+    config = next(iter(configs.values()))
+    return f"""# Other methods on CIFAR-10, as their runs ended
+
+{describe()}.
+`python benchmarks/recipes.py --data {options.data.name} --as-trained`: `nearfar train` with each recipe, once, on
+15,000 pictures, and its own evaluation on 5,000 others (see [recipes](recipes.md)); backbone `{config.backbone}`,
+{config.image_size} px. The recipes were set by the papers and the size of the encoder; none was changed after these
+numbers.
+
+| encoder | k-NN | untrained | linear probe | untrained | raw pixels | epochs | batch |
+|---|---|---|---|---|---|---|---|
+{chr(10).join(lines)}
+
+SupCon learns from the labels of the training pictures, the others from none. All runs are short, and the encoder is
+small: papers train for hundreds of epochs. The table is for choosing where to start and for `nearfar recipes NAME
+--rerun`, not for ranking methods.
+"""
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--only", nargs="+", default=METHODS, choices=METHODS)
+    parser.add_argument("--only", nargs="+", choices=METHODS + OTHERS, help="others than the usual for the table")
+    parser.add_argument("--as-trained", action="store_true", help="show what each run measured itself")
     parser.add_argument("--epochs", type=int, help="instead of the recipe's own")
     parser.add_argument("--runs", type=Path, help="where the runs go; one that is there is used again")
     parser.add_argument("--train-only", action="store_true", help="train what is missing, and measure nothing")
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "recipes.md")
+    parser.add_argument("--out", type=Path, help="(default: recipes.md or methods.md in results/)")
     options = parser.parse_args()
+    options.only = options.only or (OTHERS if options.as_trained else METHODS)
+    page = "methods.md" if options.as_trained else "recipes.md"
+    options.out = options.out or Path(__file__).parent / "results" / page
 
     configs = {method: recipe_of(method, options) for method in options.only}
     with tempfile.TemporaryDirectory() as name:
@@ -113,6 +156,11 @@ def main() -> None:
         for method, config in configs.items():
             train(config, folder / method)
         if options.train_only:
+            return
+        if options.as_trained:
+            text = as_trained(configs, {method: folder / method for method in configs}, options)
+            options.out.write_text(text, encoding="utf-8")
+            print(text)
             return
         results = measure({method: folder / method for method in configs}, options, Path(name) / "evaluation")
     found = {(row.encoder, row.protocol, row.metric): row for row in results.rows}
