@@ -1,5 +1,6 @@
 """What the site has beside its pages: results of the benchmarks, files of the repository, the command's own help, the
-configuration's keys, and formulas as MathML. `mkdocs.yml` names this file; all of it is made when the site is built.
+configuration's keys, formulas as MathML, figures that open in full size. `mkdocs.yml` names this file; all of it is
+made when the site is built.
 """
 
 import ast
@@ -16,6 +17,7 @@ from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, get_type_hints
 
+import jieba  # the theme's search cuts Chinese into words by it
 from latex2mathml.converter import convert
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files, InclusionLevel
@@ -35,6 +37,16 @@ _FUNCTION = re.compile(
     r"(?P<name><mi>(?:log|exp|max|min|sup|inf|sin|cos)</mi>)(?P<after><m(?!o\b|space))?"
 )
 _SPACE = '<mspace width="0.17em" />'
+_SIGN = re.compile(r"(<mo>&#x(?:0003D|02264|02265|02192);</mo>)<mo>&#x02212;</mo>")  # a minus behind =, ≤, ≥, →
+# A formula within a sentence, with the marks that may not part from it; behind one in Chinese the page has a space.
+_IN_SENTENCE = re.compile(
+    r'(?P<open>[(（“]*)(?P<math><math [^>]*display="inline">.*?</math>)'
+    r"(?P<close>(?: ?[，。；：、）？！”]|[,.;:)?!])*)"
+)
+_FIGURE = re.compile(r'<p>(<img [^>]*?src="([^"]+)"[^>]*>)</p>')
+_CELL_CODE = re.compile(r"(?<=<code>)[^<]+(?=</code>)")
+_CELL = re.compile(r"<t[dh]\b.*?</t[dh]>", re.DOTALL)
+_WORD = re.compile(r"\S*[-/?]\S*")  # a browser would break it
 _FETCHED = re.compile(
     r"<(?:script|img|iframe|source|video|audio|embed|track)\b[^>]*?\s(?:src|srcset)=[\"']?(?P<src>(?:https?:)?//[^\s\"'>]+)"
     r"|<link\b(?=[^>]*rel=[\"']?(?:stylesheet|icon|preload|preconnect|prefetch|modulepreload|dns-prefetch))[^>]*?"
@@ -44,6 +56,7 @@ _FETCHED = re.compile(
     re.IGNORECASE,
 )
 log = logging.getLogger("mkdocs.hooks.nearfar")
+jieba.setLogLevel(logging.WARNING)
 
 
 # Files of the repository
@@ -289,7 +302,29 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def on_page_content(content: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    return with_formulas(content, page.file.src_uri)
+    return with_whole_words(with_figures(with_formulas(content, page.file.src_uri)))
+
+
+def with_figures(content: str) -> str:
+    """A picture that stands alone leads to itself in full size.
+
+    >>> with_figures('<p><img alt="Loss" src="lab/nce.png" /></p>')
+    '<p><a class="figure" href="lab/nce.png"><img alt="Loss" src="lab/nce.png" /></a></p>'
+    """
+    return _FIGURE.sub(r'<p><a class="figure" href="\2">\1</a></p>', content)
+
+
+def with_whole_words(content: str) -> str:
+    """Code in tables is not broken at a hyphen, a slash or a question mark.
+
+    >>> with_whole_words("<td><code>nearfar train --batch-size 64</code></td><p><code>--out</code></p>")
+    '<td><code>nearfar train <span class="whole">--batch-size</span> 64</code></td><p><code>--out</code></p>'
+    """
+
+    def words(code: re.Match[str]) -> str:
+        return _WORD.sub(r'<span class="whole">\g<0></span>', code[0])
+
+    return _CELL.sub(lambda cell: _CELL_CODE.sub(words, cell[0]), content)
 
 
 def with_formulas(content: str, where: str) -> str:
@@ -308,13 +343,22 @@ def with_formulas(content: str, where: str) -> str:
             return found[0]
         if unknown := re.search(r"\\[A-Za-z]+", done):
             log.warning(f"{where}: the formula {formula!r} has {unknown[0]}, which is not known")
-        return spaced(done)
+        if found[2] == "(":
+            return spaced(done)
+        return f'<div class="formula">{spaced(done)}</div>'
 
-    return _FORMULA.sub(shown, content)
+    return _IN_SENTENCE.sub(beside, _FORMULA.sub(shown, content))
+
+
+def beside(found: re.Match[str]) -> str:
+    """A formula and the marks beside it, which would else begin the next line."""
+    close = found["close"].replace(" ", "")
+    whole = f"{found['open']}{found['math']}{close}"
+    return f'<span class="whole">{whole}</span>' if found["open"] or close else whole
 
 
 def spaced(mathml: str) -> str:
-    """Names of functions set apart from what is beside them, as in print.
+    """Names of functions set apart from what is beside them, and a sign near to what it is of, as in print.
 
     >>> spaced("<mi>p</mi><mi>log</mi><mi>q</mi>").count("mspace"), spaced("<mi>log</mi><mo>(</mo>").count("mspace")
     (2, 0)
@@ -324,11 +368,21 @@ def spaced(mathml: str) -> str:
         before, after = found["before"] or "", found["after"] or ""
         return before + _SPACE * bool(before) + found["name"] + _SPACE * bool(after) + after
 
-    return _FUNCTION.sub(apart, mathml)
+    return _FUNCTION.sub(apart, _SIGN.sub(r'\1<mo form="prefix">&#x02212;</mo>', mathml))
+
+
+def is_chinese(place: str) -> bool:
+    """
+    >>> is_chinese("zh/concepts/index.md"), is_chinese("files/README.zh-CN.md"), is_chinese("lab.md")
+    (True, True, False)
+    """
+    return place.startswith("zh/") or place.endswith(".zh-CN.md")
 
 
 def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
-    """The theme's search has no name for those who hear the page."""
+    """A page says which language it is in. The theme's search has no name for those who hear the page."""
+    if is_chinese(page.file.src_uri):
+        output = output.replace('<html lang="en"', '<html lang="zh-CN"', 1)
     return output.replace(
         'data-md-component="search" role="dialog"', 'data-md-component="search" role="dialog" aria-label="Search"'
     )

@@ -18,7 +18,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 from nearfar.cli import COMMANDS, main
-from tests.browser import found_by_axe
+from tests.browser import found_by_axe, kept
 from tests.pages import LANGUAGES, PAGES, ROOT, Block, Reader, blocks, commands_in_text
 from tests.small_data import write_small_data
 from tools.translations import english_of
@@ -238,7 +238,14 @@ def test_a_formula_that_cannot_be_shown_is_told(formula: str, hooks: ModuleType,
 
 def test_formulas_are_mathml(hooks: ModuleType) -> None:
     shown = hooks.with_formulas(r'<p>So <span class="arithmatex">\(\log N - L \le I(x;c)\)</span>.</p>', "a page")
-    assert shown.startswith("<p>So <math") and "≤" in html.unescape(shown) and "arithmatex" not in shown
+    assert shown.startswith('<p>So <span class="whole"><math') and "≤" in html.unescape(shown)
+    assert shown.endswith("</math>.</span></p>") and "arithmatex" not in shown  # the full stop stays with its formula
+
+
+@pytest.mark.parametrize(("place", "language"), [("zh/concepts/index.md", "zh-CN"), ("concepts/index.md", "en")])
+def test_a_page_says_its_language(place: str, language: str, hooks: ModuleType) -> None:
+    page = SimpleNamespace(file=SimpleNamespace(src_uri=place))
+    assert hooks.on_post_page('<html lang="en" class="no-js">', page, None) == f'<html lang="{language}" class="no-js">'
 
 
 def test_results_without_their_command_are_told(
@@ -282,14 +289,26 @@ def test_the_site_works_from_a_folder(site: Path, browser: Any) -> None:
     page.on("request", lambda request: asked.append(request.url))
     page.on("pageerror", lambda error: errors.append(str(error)))
     page.goto((site / "index.html").as_uri())
-    page.click(".md-search__input")
-    page.keyboard.type("collapse")
-    page.wait_for_selector(".md-search-result__link")
-    assert "collapse" in page.locator(".md-search-result__list").inner_text().lower()
+    for words, found in {"collapse": "how-to/collapse", "互信息": "zh/concepts/information"}.items():
+        page.click(".md-search__input")
+        page.fill(".md-search__input", words)
+        page.keyboard.press("End")  # the theme searches when a key is let go
+        page.wait_for_selector(f'.md-search-result__link[href*="{found}"] mark:has-text("{words}")')
     for name in ("index", "how-to/temperature", "reference/losses", "reference/command", "benchmarks/losses", "lab"):
         for scheme in ("light", "dark"):
             page.emulate_media(color_scheme=scheme)
             page.goto((site / f"{name}.html").as_uri())
             assert not found_by_axe(page), name
+    page.set_viewport_size({"width": 390, "height": 800})
+    for name, moved in {
+        "lab": ["formula", "table"],  # what is too wide is moved sideways, by keyboard, too
+        "zh/concepts/information": ["公式"],
+        "reference/config": ["table"],
+    }.items():
+        page.goto((site / f"{name}.html").as_uri())
+        for each in moved:
+            page.wait_for_selector(f'[tabindex="0"][role="group"][aria-label="{each}"]')
+        assert page.evaluate("document.scrollingElement.scrollWidth <= innerWidth") and not found_by_axe(page), name
+        kept(page, f"site-{name.replace('/', '-')}-phone")
     assert all(address.startswith(("file:", "data:")) for address in asked) and not errors
     page.close()

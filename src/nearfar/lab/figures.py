@@ -1,30 +1,35 @@
 """Findings as a picture: measured points and lines, theory dashed, limits dotted."""
 
+import math
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 from nearfar.lab.findings import Findings, Line, Panel
 
-_COLUMNS = 3
+_WIDTH, _HEIGHT = 7.2, 3.3  # of the picture and of a row in inches: with letters of 11 points it is read on a telephone
+_APART = 0.07  # of the axis, between two numbers that are written under it
 
 
 def draw(findings: Findings, path: Path) -> Path:
-    """Write a PNG with all panels."""
+    """Write a PNG with all panels, two in a row; of an odd number the first has a row of its own."""
+    from matplotlib import rc_context
     from matplotlib.figure import Figure
 
-    columns = 2 if len(findings.panels) == 4 else min(_COLUMNS, len(findings.panels))
-    rows = -(-len(findings.panels) // columns)
-    figure = Figure(figsize=(4.6 * columns, 3.7 * rows), layout="constrained")
-    axes = figure.subplots(rows, columns, squeeze=False).flatten()
-    for axis, panel in zip(axes, findings.panels, strict=False):
-        _panel(axis, panel)
-    for axis in axes[len(findings.panels) :]:
-        axis.set_axis_off()
-    figure.savefig(path, format="png", dpi=100)
+    alone = len(findings.panels) % 2
+    rows = (len(findings.panels) + alone) // 2
+    with rc_context({"font.size": 11, "axes.titlesize": 12, "legend.fontsize": 10, "xtick.labelsize": 10}):
+        figure = Figure(figsize=(_WIDTH, _HEIGHT * rows), layout="constrained")
+        grid = figure.add_gridspec(rows, 2)
+        for number, panel in enumerate(findings.panels):
+            row, column = divmod(number + alone if number else 0, 2)
+            wide = bool(alone) and number == 0
+            _panel(figure.add_subplot(grid[row, slice(None) if wide else column]), panel, wide=wide)
+        figure.savefig(path, format="png", dpi=150)
     return path
 
 
-def _panel(axis: Any, panel: Panel) -> None:
+def _panel(axis: Any, panel: Panel, *, wide: bool) -> None:
     colours: dict[str, str] = {}  # a measurement and its prediction share a name, so a colour
     named: set[str] = set()
     predicted = {line.name for line in panel.lines if line.kind == "predicted"}
@@ -35,17 +40,52 @@ def _panel(axis: Any, panel: Panel) -> None:
         axis.plot(line.x, line.y, _style(line, line.name in predicted), color=colour, label=label, markersize=4)
     if "x" in panel.log:
         axis.set_xscale("log")
-        measured = sorted({x for line in panel.lines if line.kind == "measured" for x in line.x})
-        axis.set_xticks(measured, [f"{x:g}" for x in measured], fontsize=8)
+        measured = sorted({float(x) for line in panel.lines if line.kind == "measured" for x in line.x})
+        axis.set_xticks(measured, _written(measured))
         axis.tick_params(axis="x", which="minor", bottom=False, labelbottom=False)
     if "y" in panel.log:
         axis.set_yscale("log")
-    if any(line.kind == "cloud" for line in panel.lines):
+        _plain_numbers(axis.yaxis)
+    is_cloud = any(line.kind == "cloud" for line in panel.lines)
+    if is_cloud:
         axis.set_aspect("equal")
-    else:
-        axis.legend(fontsize=7)
-    axis.set(xlabel=panel.x, ylabel=panel.y)
-    axis.set_title(panel.title, fontsize=10)
+        axis.set(xticks=[-1, 0, 1], yticks=[-1, 0, 1])
+    axis.set(xlabel=panel.x, ylabel=fill(panel.y, 26))
+    if is_cloud or len(named) == 1:
+        axis.set_title(panel.title)
+    else:  # above the panel, where it covers nothing
+        columns = len(named) if wide else 2 if max(map(len, named)) < 21 else 1
+        legend = axis.legend(
+            loc="lower center", bbox_to_anchor=(0.5, 1), ncols=columns, title=panel.title, frameon=False
+        )
+        legend.get_title().set_fontsize(12)
+
+
+def _written(values: list[float]) -> list[str]:
+    """Numbers for the ticks of a logarithmic axis; one too near to its neighbour has none.
+
+    >>> _written([0.02, 0.05, 0.07, 0.1, 10.0])
+    ['0.02', '0.05', '', '0.1', '10']
+    """
+    apart = _APART * math.log(values[-1] / values[0])
+    written: list[str] = []
+    last = -math.inf
+    for value in values:
+        near = math.log(value) - last < apart
+        written.append("" if near else f"{value:g}")
+        last = last if near else math.log(value)
+    return written
+
+
+def _plain_numbers(axis: Any) -> None:
+    """0.2 in place of 2 × 10⁻¹, where the axis is short."""
+    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
+
+    low, high = axis.get_view_interval()
+    if high < 100 * low:
+        axis.set_major_locator(LogLocator(subs=(1, 2, 3, 4, 5, 6, 8) if high < 10 * low else (1, 2, 5)))
+        axis.set_major_formatter(StrMethodFormatter("{x:g}"))
+        axis.set_minor_formatter(NullFormatter())
 
 
 def _style(line: Line, has_prediction: bool) -> str:

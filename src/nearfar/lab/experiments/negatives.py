@@ -118,7 +118,7 @@ def _false(generator: torch.Generator, quick: bool, tell: Tell) -> Part:
     panel = Panel(
         "what a negative weighs, above the truth",
         "classes",
-        "mean of e^{s/τ}, bias",
+        "bias of the mean of exp(s/τ)",
         [
             Line("NT-Xent", counts, biases),
             Line("debiased", counts, debiases),
