@@ -11,6 +11,8 @@ with one namespace for its Python. A block says in which language it is:
 - `yaml` and `json` are read; what is of a run's configuration must be one.
 - `text` is what a command prints.
 
+A recipe is not run again (`--rerun`): it takes minutes, and the slow tests do so elsewhere.
+
 Commands within sentences and tables are read by their own parser.
 
 Where a block has a title, as in ```` ```yaml title="run.yaml" ````, it is a file of that name for what follows.
@@ -185,8 +187,10 @@ class Reader:
             alone: it is for the reader to type, not a line of a script for elsewhere.
         """
         program, *rest = words
-        if program == "nearfar" and alone and rest and (self.everything or rest[0] not in LONG):
-            self.run(rest)
+        rest, into = (rest[:-2], rest[-1]) if rest[-2:-1] == [">"] else (rest, None)
+        briefly = bool(rest) and "--rerun" not in rest and (self.everything or rest[0] not in LONG)
+        if program == "nearfar" and alone and briefly:
+            self.run(rest, into)
         elif program == "nearfar":
             self.read(rest)
         elif program in _LAUNCHERS:
@@ -206,8 +210,8 @@ class Reader:
         else:
             assert program in _HARMLESS, f"{program} is no program that the docs may name: there is no way to check it"
 
-    def run(self, words: list[str]) -> None:
-        """As typed, in this process."""
+    def run(self, words: list[str], into: str | None = None) -> None:
+        """As typed, in this process; what it prints goes into a file where one is named."""
         if words[:2] == ["train", "--resume"]:
             words = words[:3]  # with another number of epochs or processes it would take longer
         elif "--seeds" in words:
@@ -216,8 +220,12 @@ class Reader:
             words = [*words, *([] if "--quick" in words else ["--quick"]), "--out", "lab"]
         elif words[0] == "check" and len(words) == 1:
             words = [*words, "--pairs", "256"]
-        status, said = typed(words)
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed) if into else contextlib.nullcontext():
+            status, said = typed(words)
         assert status == 0, f"nearfar {shlex.join(words)} ends with status {status}: {said}"
+        if into:
+            Path(into).write_text(printed.getvalue())
 
     def read(self, words: list[str]) -> None:
         """Every flag and value by the command's own parser, and no further."""
