@@ -44,9 +44,9 @@ _IN_SENTENCE = re.compile(
     r"(?P<close>(?: ?[，。；：、）？！”]|[,.;:)?!])*)"
 )
 _FIGURE = re.compile(r'<p>(<img [^>]*?src="([^"]+)"[^>]*>)</p>')
-_CELL_CODE = re.compile(r"(?<=<code>)[^<]+(?=</code>)")
+_CODE_SPAN = re.compile(r"(?<!<span></span>)<code>[^<]+(?=</code>)")  # in a sentence, not a block
 _CELL = re.compile(r"<t[dh]\b.*?</t[dh]>", re.DOTALL)
-_WORD = re.compile(r"\S*[-/?]\S*")  # a browser would break it
+_WORD = re.compile(r"[^\s<>]*[-/?][^\s<>]*")  # a browser would break it
 _FETCHED = re.compile(
     r"<(?:script|img|iframe|source|video|audio|embed|track)\b[^>]*?\s(?:src|srcset)=[\"']?(?P<src>(?:https?:)?//[^\s\"'>]+)"
     r"|<link\b(?=[^>]*rel=[\"']?(?:stylesheet|icon|preload|preconnect|prefetch|modulepreload|dns-prefetch))[^>]*?"
@@ -315,16 +315,19 @@ def with_figures(content: str) -> str:
 
 
 def with_whole_words(content: str) -> str:
-    """Code in tables is not broken at a hyphen, a slash or a question mark.
+    """Words of code are not broken at a hyphen, a slash or a question mark; outside of tables, where nothing can be
+    moved sideways, those that a telephone has room for.
 
-    >>> with_whole_words("<td><code>nearfar train --batch-size 64</code></td><p><code>--out</code></p>")
-    '<td><code>nearfar train <span class="whole">--batch-size</span> 64</code></td><p><code>--out</code></p>'
+    >>> with_whole_words("<td><code>nearfar train --batch-size 64</code></td>")
+    '<td><code>nearfar train <span class="whole">--batch-size</span> 64</code></td>'
     """
 
-    def words(code: re.Match[str]) -> str:
-        return _WORD.sub(r'<span class="whole">\g<0></span>', code[0])
+    def words(code: re.Match[str], most: int = 32) -> str:
+        whole = r'<span class="whole">\g<0></span>'
+        return _WORD.sub(lambda word: word.expand(whole) if len(word[0]) <= most else word[0], code[0])
 
-    return _CELL.sub(lambda cell: _CELL_CODE.sub(words, cell[0]), content)
+    content = _CELL.sub(lambda cell: _CODE_SPAN.sub(lambda code: words(code, 10_000), cell[0]), content)
+    return _CODE_SPAN.sub(words, content)
 
 
 def with_formulas(content: str, where: str) -> str:
@@ -368,7 +371,8 @@ def spaced(mathml: str) -> str:
         before, after = found["before"] or "", found["after"] or ""
         return before + _SPACE * bool(before) + found["name"] + _SPACE * bool(after) + after
 
-    return _FUNCTION.sub(apart, _SIGN.sub(r'\1<mo form="prefix">&#x02212;</mo>', mathml))
+    mathml = _SIGN.sub(r'\1<mo form="prefix">&#x02212;</mo>', mathml)
+    return _FUNCTION.sub(apart, mathml.replace("<mo>&#x0002F;</mo>", '<mo lspace="0" rspace="0">&#x0002F;</mo>'))
 
 
 def is_chinese(place: str) -> bool:
