@@ -19,11 +19,11 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--index", choices=["exact", "ivf", "hnsw"], default="exact", help="ivf and hnsw need faiss")
     options = parser.parse_args(arguments)
 
+    from nearfar.data.dataset import counted
     from nearfar.embeddings.duplicates import check_threshold, find_duplicates, write_groups
     from nearfar.embeddings.files import of_samples
     from nearfar.embeddings.index import lookup
     from nearfar.embeddings.progress import bar
-    from nearfar.evaluate.results import counted
 
     check_threshold(options.threshold)
     file = of_samples(options.embeddings)

@@ -21,6 +21,15 @@ class Skipped:
     samples: int | None = 1  # that are gone with it; None: some, and nobody knows how many
 
 
+def counted(count: int, what: str) -> str:
+    """A number and its noun.
+
+    >>> counted(1, "step"), counted(2000, "test sample")
+    ('1 step', '2,000 test samples')
+    """
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
 def how_many(skipped: Sequence[Skipped], what: str | None = None) -> str:
     """The samples that are gone, as a number in words; with `what` they are.
 

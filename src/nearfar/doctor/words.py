@@ -6,9 +6,9 @@ from collections import Counter
 from pathlib import Path
 
 from nearfar.data.cache import replacing
+from nearfar.data.dataset import counted
 from nearfar.doctor.examine import Findings
 from nearfar.embeddings.duplicates import write_groups
-from nearfar.evaluate.results import counted
 
 UNBALANCED = 10  # times as many in the largest class as in the smallest
 FEW = 5  # pictures of a class

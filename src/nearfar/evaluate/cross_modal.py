@@ -6,8 +6,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from nearfar.data.dataset import counted
 from nearfar.evaluate.metrics import Estimate, resamples, share, wilson, with_interval
-from nearfar.evaluate.results import counted
 from nearfar.evaluate.task import Outcome, arrays
 from nearfar.losses.arguments import check_alike, check_ids, check_rows, unit
 

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nearfar.data.dataset import Captions
+from nearfar.data.dataset import Captions, counted
 from nearfar.data.groups import caption_ids
 from nearfar.evaluate.augment import augment
 from nearfar.evaluate.classification import classification, probabilities
@@ -30,7 +30,6 @@ from nearfar.evaluate.geometry import (
 from nearfar.evaluate.knn import knn_votes, nearest
 from nearfar.evaluate.linear import linear_probe
 from nearfar.evaluate.metrics import Estimate, accuracy, mean_estimate, resamples, share, with_interval
-from nearfar.evaluate.results import counted
 from nearfar.evaluate.retrieval import retrieval
 from nearfar.evaluate.similarity import correlation, pair_cosines
 from nearfar.evaluate.task import Measure, Outcome, Part, Task, arrays

@@ -237,14 +237,6 @@ def percent(value: float) -> str:
     return f"{100 * value:.1f} %"
 
 
-def counted(count: int, what: str) -> str:
-    """
-    >>> counted(1, "step"), counted(2000, "test sample")
-    ('1 step', '2,000 test samples')
-    """
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
-
-
 def write_atomically(path: Path | str, content: str | bytes) -> Path:
     """Write beside, then rename: a crash leaves the old file or the new one."""
     path = Path(path)

@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nearfar.evaluate.results import counted, percent
+from nearfar.data.dataset import counted
+from nearfar.evaluate.results import percent
 from nearfar.evaluate.samples import Samples
 from nearfar.evaluate.sheet import sheet_columns, sheet_side
 from nearfar.report.markup import Charts, data_address, sentence

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from nearfar.evaluate.results import counted
+from nearfar.data.dataset import counted
 from nearfar.evaluate.samples import SAMPLES, Samples
 
 _FEWEST = 20  # samples that have a neighbourhood worth laying out

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nearfar.evaluate.results import Row, counted, percent
+from nearfar.data.dataset import counted
+from nearfar.evaluate.results import Row, percent
 from nearfar.report.curves import Chart, Line
 from nearfar.report.draw import heat, heat_box, line_figure
 from nearfar.report.markup import Charts, details

@@ -4,8 +4,9 @@ import math
 import re
 from collections.abc import Callable
 
+from nearfar.data.dataset import counted
 from nearfar.evaluate.protocols import PROTOCOLS
-from nearfar.evaluate.results import PLAIN, Row, counted, interval, percent, shown
+from nearfar.evaluate.results import PLAIN, Row, interval, percent, shown
 from nearfar.report.run import Run, Verdict
 
 PROTOCOL_NAMES = {

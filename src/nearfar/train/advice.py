@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from nearfar.config import TrainConfig
-from nearfar.evaluate.results import counted
+from nearfar.data.dataset import counted
 from nearfar.methods import BYOL, NNCLR, InstDisc, Method, MoCo, MoCoV3
 from nearfar.train.health import Verdict
 
