@@ -111,12 +111,13 @@ def as_trained(configs: dict[str, TrainConfig], runs: dict[str, Path], options: 
         rows = Results.load(run / "evaluation.json").rows
         found = {(row.encoder, row.protocol): row for row in rows if row.metric == "accuracy"}
         cells = [
-            shown(found[encoder, protocol]) for protocol in ("knn", "linear") for encoder in ("trained", "untrained")
+            shown(found[encoder, protocol]) if encoder == "trained" else f"{found[encoder, protocol].value:.1%}"
+            for protocol in ("knn", "linear")
+            for encoder in ("trained", "untrained", "raw")
         ]
-        raw = " / ".join(f"{found['raw', protocol].value:.1%}" for protocol in ("knn", "linear"))
         name = f"[{method}](../../recipes/cifar10-{method}.yaml)"
         settings = f"{configs[method].epochs} | {configs[method].batch_size}"
-        lines.append(f"| {name} | {' | '.join(cells)} | {raw} | {settings} |")
+        lines.append(f"| {name} | {' | '.join(cells)} | {settings} |")
     config = next(iter(configs.values()))
     return f"""# Other methods on CIFAR-10, as their runs ended
 
@@ -126,8 +127,8 @@ def as_trained(configs: dict[str, TrainConfig], runs: dict[str, Path], options: 
 {config.image_size} px. The recipes were set by the papers and the size of the encoder; none was changed after these
 numbers.
 
-| encoder | k-NN | untrained | linear probe | untrained | raw pixels | epochs | batch |
-|---|---|---|---|---|---|---|---|
+| encoder | k-NN | k-NN, untrained | k-NN, raw | linear probe | probe, untrained | probe, raw | epochs | batch |
+|---|---|---|---|---|---|---|---|---|
 {chr(10).join(lines)}
 
 SupCon learns from the labels of the training pictures, the others from none. All runs are short, and the encoder is
