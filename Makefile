@@ -37,7 +37,7 @@ check: $(VENV)/.dev docs  ## lint, format, types, and the docs with their links
 	$(BIN)/mypy
 
 docs: $(VENV)/.dev  ## the docs as a site that needs no network: open site/index.html
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "docs: site/index.html"
 
 format: $(VENV)/.dev  ## put the code into its format

@@ -275,11 +275,31 @@ def test_the_pages_of_the_reference_are_complete(hooks: ModuleType) -> None:
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("site")
-    words = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
-    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, env=environment)
-    assert done.returncode == 0 and not done.stdout + done.stderr, done.stdout + done.stderr
+    done = built("--site-dir", str(folder))
+    assert done.returncode == 0 and "WARNING" not in done.stderr, done.stderr
     return folder
+
+
+def built(*words: str, place: Path = ROOT) -> "subprocess.CompletedProcess[str]":
+    """The site of a folder, by the command of `make docs`."""
+    shown = subprocess.run(["make", "--dry-run", "--always-make", "docs"], cwd=ROOT, capture_output=True, text=True)
+    (line,) = [line for line in shown.stdout.splitlines() if "mkdocs build" in line]
+    flags = shlex.split(line.partition("mkdocs ")[2])
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    program = [sys.executable, "-m", "mkdocs", *flags, *words]
+    return subprocess.run(program, cwd=place, capture_output=True, text=True, env=environment)
+
+
+@pytest.mark.parametrize("link", ["other.md", "#nowhere", "index.md#nowhere"])
+def test_a_link_to_nowhere_fails_the_build(link: str, tmp_path: Path) -> None:
+    """With the settings of the real site; without its plugins, which take long."""
+    (tmp_path / "docs").mkdir()
+    own = "hooks: []\nplugins: []\nextra_css: []\nextra_javascript: []\nnav: [index.md]\n"
+    (tmp_path / "mkdocs.yml").write_text(f"INHERIT: {ROOT / 'mkdocs.yml'}\n{own}")
+    for target, status in {"index.md": 0, link: 1}.items():
+        (tmp_path / "docs/index.md").write_text(f"# Start\n\nA [link]({target}).\n")
+        done = built(place=tmp_path)
+        assert done.returncode == status and ("WARNING" in done.stderr) == bool(status), done.stderr
 
 
 @pytest.mark.slow
