@@ -190,7 +190,7 @@ def keys_of(kind: type[Any], prefix: str, title: str) -> Iterator[str]:
         if field.name not in inner:
             default = field.default if field.default is not MISSING else field.default_factory()  # type: ignore[misc]
             shown = "" if default is None else f"`{default}`"
-            words = said.get(field.name, "").replace("|", r"\|")
+            words = re.sub(r"[{}_*<|]", r"\\\g<0>", said.get(field.name, ""))  # as they are, not as Markdown
             rows.append(f"| `{prefix}{field.name}` | {shown} | {words} |")
     yield "\n".join(rows)
     for name, each in inner.items():

@@ -309,7 +309,11 @@ def test_the_site_works_from_a_folder(site: Path, browser: Any) -> None:
     page.on("request", lambda request: asked.append(request.url))
     page.on("pageerror", lambda error: errors.append(str(error)))
     page.goto((site / "index.html").as_uri())
-    for words, found in {"collapse": "how-to/collapse", "互信息": "zh/concepts/information"}.items():
+    for words, found in {
+        "collapse": "how-to/collapse",
+        "互信息": "zh/concepts/information",
+        "--micro-batch": "reference",
+    }.items():
         page.click(".md-search__input")
         page.fill(".md-search__input", words)
         page.keyboard.press("End")  # the theme searches when a key is let go

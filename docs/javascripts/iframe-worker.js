@@ -1,5 +1,5 @@
 // The search where the site is opened from a folder: browsers start no worker from a file, so a frame that is not seen
-// does its work. Served by a server, nothing here is used.
+// does its work.
 if (location.protocol === "file:") {
   window.Worker = class extends EventTarget {
     constructor(address) {
@@ -23,3 +23,11 @@ if (location.protocol === "file:") {
     }
   };
 }
+
+// A query that begins with a hyphen leaves out what has the word. Flags begin with two, and are what is looked for.
+window.Worker = class extends window.Worker {
+  postMessage(message) {
+    const flags = (text) => text.replace(/(^|\s)--+(?=\w)/g, "$1");
+    super.postMessage(typeof message.data === "string" ? { ...message, data: flags(message.data) } : message);
+  }
+};
