@@ -3,6 +3,7 @@
 import copy
 import inspect
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -170,6 +171,11 @@ def test_what_a_step_reports(name: str) -> None:
     candidates = {"moco": 1 + queued, "moco_v1": 1 + queued, "moco_v3": ROWS, "nnclr": ROWS}
     candidates |= dict.fromkeys(("simclr", "simclr_v2", "supcon"), 2 * ROWS - 1)
     assert step.candidates == candidates.get(name, 0)
+    assert (step.fair is None) == (name not in candidates)
+    if name in candidates:
+        alike = replace(make_batch(3), ids=torch.zeros(ROWS, dtype=torch.long))
+        in_queue = replace(make_batch(3), ids=method.queue.ids()[-ROWS:]) if name in ("moco", "moco_v1") else alike
+        assert bool(step.fair) == (name != "supcon") and not method(in_queue).fair
     for key, value in step.log.items():
         assert value.ndim == 0 and not value.requires_grad and value.isfinite(), key
 

@@ -9,7 +9,8 @@ import torch.nn.functional as F
 from rich.console import Console
 
 from nearfar.methods.method import Step
-from nearfar.train.health import Verdict, judge, measure, twins_found
+from nearfar.methods.simclr import SimCLR
+from nearfar.train.health import Verdict, judge, measure, twins_found, well
 from nearfar.train.watch import Watch
 
 
@@ -54,6 +55,22 @@ def test_the_bound_is_reported_with_its_ceiling_and_never_above() -> None:
     found = measure(step(z, z, 0.001)) | {"loss": 0.001}
     assert found["ceiling"] == math.log(127) and 0 <= float(found["bound"]) <= math.log(127)  # type: ignore[arg-type]
     assert "ceiling" in names(found)
+
+
+def test_where_ids_leave_negatives_out_there_is_no_bound() -> None:
+    """Views that share their class alone share log 4 nats; log N - L over those of other classes is far above."""
+    generator = torch.Generator().manual_seed(0)
+    classes = torch.arange(4).repeat(64)
+    centres = F.normalize(torch.randn(4, 16, generator=generator), dim=1)
+    z1, z2 = (centres[classes] + 0.05 * torch.randn(256, 16, generator=generator) for _ in range(2))
+    encoder = torch.nn.Identity()
+    method = SimCLR(encoder, features=16, temperature=0.1)
+    for ids, told in ((torch.arange(256), True), (classes, False)):
+        found = measure(method.contrast({"z1": z1, "z2": z2, "ids": ids}))
+        assert ("bound" in found) == told and found["ceiling"] == math.log(511)
+        assert "bound" in well(found).text or not told
+        shown = math.log(511) - float(method.contrast({"z1": z1, "z2": z2, "ids": ids}).loss)
+        assert (shown <= math.log(4)) == told
 
 
 def test_a_filling_queue_explains_the_rising_loss() -> None:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from nearfar.losses import sigmoid_pairs, symmetric_info_nce
 from nearfar.losses.arguments import check_choice
-from nearfar.methods.method import Batch, Encoded, Method, Step
+from nearfar.methods.method import Batch, Encoded, Method, Step, all_differ
 from nearfar.nn.share import whole
 from nearfar.nn.temperature import LogitScale
 from nearfar.nn.towers import TwoTowers
@@ -83,7 +83,8 @@ class CLIP(Method):
         log = {"logit_scale": scale.detach(), "temperature": 1 / scale.detach()}
         if self.logit_bias is None:
             loss = symmetric_info_nce(z1, z2, temperature=1 / scale, ids=ids)
-            return Step(loss, z1.detach(), z2.detach(), candidates=whole(len(z1)), log=log)
+            candidates, fair = whole(len(z1)), all_differ(ids)
+            return Step(loss, z1.detach(), z2.detach(), candidates=candidates, fair=fair, log=log)
         loss = sigmoid_pairs(z1, z2, logit_scale=scale, logit_bias=self.logit_bias, ids=ids)
         log["logit_bias"] = self.logit_bias.detach().clone()
         return Step(loss, z1.detach(), z2.detach(), log=log)
@@ -99,4 +100,4 @@ class CLIP(Method):
 
 
 siglip = partial(CLIP, loss="sigmoid")
-lit = partial(CLIP, locked=True)
+lit = partial(CLIP, locked=True, logit_scale=10.0)  # where the authors' code begins, lit_coco.py of big_vision

@@ -39,8 +39,19 @@ class Step:
     z1: Tensor  # (B, D) two views as the loss compared them
     z2: Tensor  # (B, D)
     candidates: int = 0  # the N of log N: positive and negatives of a query; 0 where there are no negatives
+    fair: Tensor | None = None  # () whether all others were negatives, none left out by ids; else log N - L is no bound
     log: dict[str, Tensor] = field(default_factory=dict)  # further scalars
     horizons: Sequence[Horizon] = ()  # of methods that predict several steps ahead; the loss is then their mean
+
+
+def all_differ(ids: Tensor) -> Tensor:
+    """() whether no two are equal, so that ids leave nobody out but a sample itself.
+
+    >>> bool(all_differ(torch.tensor([3, 1, 2]))), bool(all_differ(torch.tensor([3, 1, 3])))
+    (True, False)
+    """
+    ordered = ids.sort().values
+    return (ordered[1:] != ordered[:-1]).all()
 
 
 class Method(nn.Module):

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from nearfar.losses import info_nce
 from nearfar.losses.arguments import accumulable
-from nearfar.methods.method import Batch, Encoded, Method, Step
+from nearfar.methods.method import Batch, Encoded, Method, Step, all_differ
 from nearfar.methods.pending import Pending
 from nearfar.nn.ema import copy_of, ema_distance, move_towards
 from nearfar.nn.heads import projector
@@ -81,7 +81,9 @@ class MoCo(Method):
             "queue_age": self.queue.age(),
             "ema_distance": ema_distance(self.key_network, self._query_network()),
         }
-        return Step(loss, q.detach(), k, candidates=1 + (len(q) - 1 if queued is None else len(queued)), log=log)
+        candidates = len(q) if queued is None else 1 + len(queued)
+        fair = all_differ(ids) if queued_ids is None else ~torch.isin(ids, queued_ids).any()
+        return Step(loss, q.detach(), k, candidates=candidates, fair=fair, log=log)
 
     def after_step(self, progress: float) -> None:
         move_towards(self.key_network, self._query_network(), self.momentum)

@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from nearfar.losses import info_nce
-from nearfar.methods.method import Batch, Encoded, Method, Step
+from nearfar.methods.method import Batch, Encoded, Method, Step, all_differ
 from nearfar.nn.ema import copy_of, ema_distance, move_towards, rising_momentum
 from nearfar.nn.heads import predictor, projector
 from nearfar.nn.share import whole
@@ -55,7 +55,8 @@ class MoCoV3(Method):
             q2, k1, temperature=self.temperature, ids=ids
         )
         log = {"info_nce": both.detach() / 2, "ema_distance": ema_distance(self.key_network, self._query_network())}
-        return Step(2 * self.temperature * both, q1.detach(), k2, candidates=whole(len(q1)), log=log)
+        candidates, fair = whole(len(q1)), all_differ(ids)
+        return Step(2 * self.temperature * both, q1.detach(), k2, candidates=candidates, fair=fair, log=log)
 
     def after_step(self, progress: float) -> None:
         move_towards(self.key_network, self._query_network(), rising_momentum(self.momentum, progress))

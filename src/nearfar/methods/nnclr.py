@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from nearfar.losses import info_nce, top_k_similarity
 from nearfar.losses.arguments import accumulable, unit
-from nearfar.methods.method import Batch, Encoded, Method, Step
+from nearfar.methods.method import Batch, Encoded, Method, Step, all_differ
 from nearfar.methods.pending import Pending
 from nearfar.nn.heads import predictor, projector
 from nearfar.nn.queue import Queue
@@ -60,7 +60,7 @@ class NNCLR(Method):
         if self.training:
             self._pending.add(z1, ids)
         log = {"queue_fill": self.queue.fill(), "queue_age": self.queue.age()}
-        return Step((loss1 + loss2) / 2, near1, p2.detach(), candidates=len(z1), log=log)
+        return Step((loss1 + loss2) / 2, near1, p2.detach(), candidates=len(z1), fair=all_differ(ids), log=log)
 
     def after_step(self, progress: float) -> None:
         for z, ids in self._pending.take():

@@ -5,7 +5,7 @@ from functools import partial
 from torch import nn
 
 from nearfar.losses import nt_xent
-from nearfar.methods.method import Batch, Encoded, Method, Step
+from nearfar.methods.method import Batch, Encoded, Method, Step, all_differ
 from nearfar.nn.heads import projector
 from nearfar.nn.share import whole
 
@@ -50,9 +50,9 @@ class SimCLR(Method):
         return {"z1": z1, "z2": z2, "ids": batch.ids}
 
     def contrast(self, encoded: Encoded) -> Step:
-        z1, z2 = encoded["z1"], encoded["z2"]
-        loss = nt_xent(z1, z2, temperature=self.temperature, ids=encoded["ids"])
-        return Step(loss, z1.detach(), z2.detach(), candidates=2 * whole(len(z1)) - 1)
+        z1, z2, ids = encoded["z1"], encoded["z2"], encoded["ids"]
+        loss = nt_xent(z1, z2, temperature=self.temperature, ids=ids)
+        return Step(loss, z1.detach(), z2.detach(), candidates=2 * whole(len(z1)) - 1, fair=all_differ(ids))
 
 
 simclr_v2 = partial(SimCLR, temperature=0.1, layers=3)  # v2's temperature and deeper head

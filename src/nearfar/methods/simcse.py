@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from nearfar.losses import info_nce
 from nearfar.losses.arguments import check_at_least
-from nearfar.methods.method import Batch, Encoded, Method, Step
+from nearfar.methods.method import Batch, Encoded, Method, Step, all_differ
 from nearfar.nn.text import trimmed
 from nearfar.views.presets import view_generator
 from nearfar.views.text import BERT_RATE, mask_tokens
@@ -98,7 +98,8 @@ class SimCSE(Method):
             log = {"word_perplexity": surprise.detach().exp(), "info_nce": loss.detach()}
             loss = 0.0 * loss + surprise if self._warming() else loss + self.mlm * surprise
         candidates = 0 if self._warming() else len(z1) if negatives is None else len(negatives)
-        return Step(loss, z1.detach(), z2.detach(), candidates=candidates, log=log)
+        fair = all_differ(ids) & (negatives is None)  # contradictions are no draws from all sentences
+        return Step(loss, z1.detach(), z2.detach(), candidates=candidates, fair=fair, log=log)
 
     def after_step(self, progress: float) -> None:
         self.steps += 1

@@ -47,7 +47,8 @@ class SupCon(Method):
         z1, z2 = encoded["z1"], encoded["z2"]
         classes = _one_label_per_id(encoded["labels"], encoded["ids"])  # (B,)
         loss = sup_con(torch.cat([z1, z2]), classes.repeat(2), temperature=self.temperature)
-        return Step(loss, z1.detach(), z2.detach(), candidates=2 * len(z1) - 1)
+        fair = torch.tensor(False)  # a query has all of its class among its candidates
+        return Step(loss, z1.detach(), z2.detach(), candidates=2 * len(z1) - 1, fair=fair)
 
 
 def _one_label_per_id(labels: Tensor, ids: Tensor) -> Tensor:

@@ -48,7 +48,9 @@ def measure(step: Step) -> dict[str, float | list[float]]:
     }
     if step.candidates > 1:
         ceiling = math.log(step.candidates)
-        found |= {"bound": max(ceiling - loss, 0.0), "ceiling": ceiling, "perplexity": math.exp(min(loss, 50.0))}
+        found |= {"ceiling": ceiling, "perplexity": math.exp(min(loss, 50.0))}
+        if step.fair is None or bool(step.fair):
+            found["bound"] = max(ceiling - loss, 0.0)
     if step.horizons:
         found |= by_horizon(step.horizons)
     return found | {name: float(value) for name, value in step.log.items()}
@@ -158,7 +160,7 @@ def well(found: dict[str, float | list[float]]) -> Verdict:
         return x if isinstance(x, float) else math.nan
 
     words = f"no collapse, effective rank {value('effective_rank'):.3g} of at most {value('rank_limit'):.0f}"
-    if "ceiling" in found:
+    if "bound" in found:
         words += f"; the bound is {value('bound'):.2f} of at most log N = {value('ceiling'):.2f}"
     return Verdict("good", "well", words)
 
