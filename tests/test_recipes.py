@@ -1,5 +1,6 @@
 """The recipes' index: every file is in it, no number drifts from `benchmarks/results`, and a wheel has it all."""
 
+import hashlib
 import json
 import re
 import sys
@@ -67,6 +68,21 @@ def test_every_recipe_is_known_and_can_be_built() -> None:
             assert each.command and (ROOT / str(each.file)).is_file()
             script = re.match(r"python (\S+)", each.command)
             assert (ROOT / script[1]).is_file() if script else each.command.endswith(f"recipes/{each.name}.yaml")
+
+
+@pytest.mark.parametrize("name", [name for name, known in KNOWN.items() if known.get("numbers")])
+def test_numbers_are_of_the_settings_as_they_are(name: str) -> None:
+    """A recipe that is changed is measured again; then its sum goes into reached.json."""
+    assert KNOWN[name]["settings"] == settings_sum(recipe(name).text), f"{name}.yaml is not what its numbers are of"
+
+
+def settings_sum(text: str) -> str:
+    """Of all keys and values; comments and their order count for nothing.
+
+    >>> settings_sum("a: 1  # one\\nb: {c: 2}") == settings_sum("b:\\n  c: 2\\na: 1")
+    True
+    """
+    return hashlib.sha256(json.dumps(yaml.safe_load(text), sort_keys=True).encode()).hexdigest()[:12]
 
 
 def test_the_first_recipe_is_the_bare_command() -> None:
