@@ -1,5 +1,6 @@
 """The Chinese pages are in step with the English; where one is behind, a line says which section, and how to see it."""
 
+import re
 import subprocess
 from pathlib import Path
 
@@ -227,6 +228,15 @@ def test_other_chinese_words_need_a_stamp_which_says_what_changed(methods: Path,
         [],
     )
     assert problems("README.zh-CN.md", methods) == []
+
+
+def test_a_stamp_of_the_english_alone_is_told(methods: Path) -> None:
+    page = methods / "README.zh-CN.md"
+    page.write_text(re.sub(r" zh \w+ -->", " -->", page.read_text()))
+    (said,) = problems("README.zh-CN.md", methods)
+    assert "has no hash of the Chinese in its stamp; python tools/translations.py stamp README.zh-CN.md 1" in said
+    (done,), _ = stamped("README.zh-CN.md", methods)
+    assert done.endswith("stamped: the Chinese for the first time") and problems("README.zh-CN.md", methods) == []
 
 
 @pytest.mark.parametrize(

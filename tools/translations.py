@@ -180,7 +180,9 @@ def problems(page: str, root: Path = ROOT) -> list[str]:
             found.append(f"{place} is behind {english_page}, {yours.title!r}; see {TOOL} diff {page} {number}")
         elif said := differences(mine, yours, page):
             found.append(f"{place} differs from {english_page}: {said}")
-        elif mine.own not in (None, mine.hash):
+        elif mine.own is None:
+            found.append(f"{place} has no hash of the Chinese in its stamp; {TOOL} stamp {page} {number}")
+        elif mine.own != mine.hash:
             see, then = f"{TOOL} diff {page} {number}", f"{TOOL} stamp {page} {number}"
             found.append(f"{place} was changed after its stamp; see {see}, and if it is a translation, {then}")
     return found
