@@ -1,5 +1,6 @@
 """The Chinese pages are in step with the English; where one is behind, a line says which section, and how to see it."""
 
+import re
 import subprocess
 from pathlib import Path
 
@@ -55,7 +56,8 @@ def place(tmp_path: Path) -> Path:
     (tmp_path / "README.md").write_text(ENGLISH)
     (tmp_path / "README.zh-CN.md").write_text(CHINESE)
     assert problems("README.zh-CN.md", tmp_path) and "no stamp" in problems("README.zh-CN.md", tmp_path)[0]
-    assert stamped("README.zh-CN.md", tmp_path) == [] and problems("README.zh-CN.md", tmp_path) == []
+    done, refused = stamped("README.zh-CN.md", tmp_path)
+    assert len(done) == 2 and refused == [] and problems("README.zh-CN.md", tmp_path) == []
     return tmp_path
 
 
@@ -67,14 +69,15 @@ def change(page: Path, old: str, new: str) -> None:
 
 def test_stamping_twice_changes_nothing(place: Path) -> None:
     before = (place / "README.zh-CN.md").read_text()
-    assert stamped("README.zh-CN.md", place) == [] and (place / "README.zh-CN.md").read_text() == before
+    assert stamped("README.zh-CN.md", place) == ([], []) and (place / "README.zh-CN.md").read_text() == before
 
 
 def test_one_section_can_be_stamped_alone(place: Path) -> None:
     change(place / "README.md", "Words,", "Other words,")
     change(place / "README.md", "## Second", "## The second")
     assert len(problems("README.zh-CN.md", place)) == 2
-    assert stamped("README.zh-CN.md", place, [1]) == []
+    (done,), refused = stamped("README.zh-CN.md", place, [1])
+    assert done == "README.zh-CN.md: section 1, '标题', stamped: the English changed" and refused == []
     (said,) = problems("README.zh-CN.md", place)
     assert "section 2" in said
 
@@ -101,7 +104,8 @@ def test_other_breaks_of_lines_are_nothing_new(place: Path) -> None:
         ("见 `nearfar check`", "见 `nearfar chek`", "code: `nearfar check` missing, `nearfar chek` not in the English"),
         ("$N - 1$", "$N + 1$", "formulas: $N - 1$ missing, $N + 1$ not in the English"),
         ("\nnearfar check\n", "\nnearfar doctor\n", "blocks of code: ```sh # not a heading nearfar check ``` missing"),
-        ("| 甲 | 1 |\n", "| 甲 | 1 |\n| 乙 |\n", "rows of tables: row not in the English"),
+        ("| 甲 | 1 |\n", "| 甲 | 1 |\n| 乙 |\n", "rows of tables: | … | not in the English"),
+        ("| 甲 | 1 |", "| 1 | 甲 |", "rows of tables: | … | 1 | missing, | 1 | … | not in the English"),
     ],
 )
 def test_what_differs_is_told_and_not_stamped(place: Path, old: str, new: str, said: str) -> None:
@@ -111,7 +115,8 @@ def test_what_differs_is_told_and_not_stamped(place: Path, old: str, new: str, s
     assert said in found and "differs from README.md" in found
     change(place / "README.md", "# Title", "# A title")
     change(place / "README.md", "## Second", "## The second")
-    (refused,) = stamped("README.zh-CN.md", place)
+    (done,), (refused,) = stamped("README.zh-CN.md", place)
+    assert "stamped: the English changed" in done
     assert "was not stamped" in refused and len(problems("README.zh-CN.md", place)) == 1
 
 
@@ -119,7 +124,7 @@ def test_a_new_section_is_told_by_its_name(place: Path) -> None:
     change(place / "README.md", "## Second", "## Between\n\nNew.\n\n## Second")
     (said,) = problems("README.zh-CN.md", place)
     assert "2 sections, README.md has 3" in said and "'Between'" in said
-    assert stamped("README.zh-CN.md", place) == [said]
+    assert stamped("README.zh-CN.md", place) == ([], [said])
 
 
 def test_a_missing_page_is_told(place: Path) -> None:
@@ -128,20 +133,110 @@ def test_a_missing_page_is_told(place: Path) -> None:
     ]
 
 
-def test_what_changed_is_found_in_the_history(place: Path) -> None:
-    def git(*words: str) -> None:
-        name = ["-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false"]
-        subprocess.run(["git", *name, *words], cwd=place, check=True, capture_output=True)
+def git(place: Path, *words: str) -> None:
+    name = ["-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false"]
+    subprocess.run(["git", *name, *words], cwd=place, check=True, capture_output=True)
 
-    git("init")
-    git("add", "README.md")
-    git("commit", "-m", "first")
+
+def test_what_changed_is_found_in_the_history(place: Path) -> None:
+    git(place, "init")
+    git(place, "add", "README.md")
+    git(place, "commit", "-m", "first")
     change(place / "README.md", "Words,", "Other words,")
-    git("commit", "-am", "second")
+    git(place, "commit", "-am", "second")
     lines = translations.changes("README.zh-CN.md", 1, place).splitlines()
     assert any(line.startswith("-[中文](README.zh-CN.md) Words,") for line in lines)
     assert any(line.startswith("+[中文](README.zh-CN.md) Other words,") for line in lines)
     assert translations.changes("README.zh-CN.md", 2, place) == "nothing changed"
+
+
+METHODS = """# Methods
+
+The logarithm is concave: $a \\le b$, so $b \\ge a$. It is fitted a hundred times, and the errors are compared.
+
+| name | temperature |
+|---|---|
+| `moco_v1` | 0.07 |
+| `moco` | 0.2 |
+"""
+METHODS_IN_CHINESE = """# 方法
+
+对数是凹的： $a \\le b$ ，所以 $b \\ge a$ 。拟合一百次，并比较误差。
+
+| 名称 | 温度 |
+|---|---|
+| `moco_v1` | 0.07 |
+| `moco` | 0.2 |
+"""
+
+
+@pytest.fixture
+def methods(tmp_path: Path) -> Path:
+    """A repository with a page that is in step."""
+    (tmp_path / "README.md").write_text(METHODS)
+    (tmp_path / "README.zh-CN.md").write_text(METHODS_IN_CHINESE)
+    assert stamped("README.zh-CN.md", tmp_path)[1] == [] == problems("README.zh-CN.md", tmp_path)
+    git(tmp_path, "init")
+    git(tmp_path, "add", ".")
+    git(tmp_path, "commit", "-m", "first")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        (
+            "| `moco_v1` | 0.07 |\n| `moco` | 0.2 |",
+            "| `moco_v1` | 0.2 |\n| `moco` | 0.07 |",
+            "rows of tables: | `moco_v1` | 0.07 |, | `moco` | 0.2 | missing",
+        ),
+        (
+            "| `moco_v1` | 0.07 |\n| `moco` | 0.2 |",
+            "| `moco` | 0.2 |\n| `moco_v1` | 0.07 |",
+            "rows of tables: | `moco` | 0.2 | where the English has | `moco_v1` | 0.07 |; put them in the order",
+        ),
+        (
+            "$a \\le b$ ，所以 $b \\ge a$",
+            "$b \\ge a$ ，所以 $a \\le b$",
+            "formulas: $b \\ge a$ where the English has $a \\le b$; put them in the order of the English",
+        ),
+    ],
+)
+def test_what_changed_places_is_told_and_not_stamped(methods: Path, old: str, new: str, said: str) -> None:
+    change(methods / "README.zh-CN.md", old, new)
+    (found,) = problems("README.zh-CN.md", methods)
+    assert said in found and "differs from README.md" in found
+    done, (refused,) = stamped("README.zh-CN.md", methods)
+    assert done == [] and said in refused
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [("凹", "凸", "'凹' to '凸'"), ("，并比较误差", "", "'，并比较误差' to ''"), ("一百", "一千", "'百' to '千'")],
+)
+def test_other_chinese_words_need_a_stamp_which_says_what_changed(methods: Path, old: str, new: str, said: str) -> None:
+    change(methods / "README.zh-CN.md", old, new)
+    (found,) = problems("README.zh-CN.md", methods)
+    assert found == (
+        "README.zh-CN.md: section 1, '方法', was changed after its stamp; see python tools/translations.py diff "
+        "README.zh-CN.md 1, and if it is a translation, python tools/translations.py stamp README.zh-CN.md 1"
+    )
+    lines = translations.changes("README.zh-CN.md", 1, methods).splitlines()
+    assert any(line.startswith("-") and old in line for line in lines)
+    assert stamped("README.zh-CN.md", methods) == (
+        [f"README.zh-CN.md: section 1, '方法', stamped: the Chinese changed, {said}"],
+        [],
+    )
+    assert problems("README.zh-CN.md", methods) == []
+
+
+def test_a_stamp_of_the_english_alone_is_told(methods: Path) -> None:
+    page = methods / "README.zh-CN.md"
+    page.write_text(re.sub(r" zh \w+ -->", " -->", page.read_text()))
+    (said,) = problems("README.zh-CN.md", methods)
+    assert "has no hash of the Chinese in its stamp; python tools/translations.py stamp README.zh-CN.md 1" in said
+    (done,), _ = stamped("README.zh-CN.md", methods)
+    assert done.endswith("stamped: the Chinese for the first time") and problems("README.zh-CN.md", methods) == []
 
 
 @pytest.mark.parametrize(

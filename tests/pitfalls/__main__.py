@@ -20,7 +20,8 @@ def main() -> None:
         if options.names and name not in options.names:
             continue
         start = time.perf_counter()
-        found = written(importlib.import_module(f"tests.pitfalls.test_{name}").damage())
+        test = importlib.import_module(f"tests.pitfalls.test_{name}")
+        found = written(test.damage(), getattr(test, "WITHIN", {}))
         print(f"{pitfall.title}  [{time.perf_counter() - start:.1f} s]\n{found}")
         if options.write:
             text = PAGE.read_text(encoding="utf-8")

@@ -3,11 +3,13 @@
 import functools
 import math
 import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
-import pytest
+Numbers = dict[str, float]  # by name, as a block of the page has them
 
 PAGE = Path(__file__).parents[2] / "docs" / "pitfalls.md"
 TESTS = Path(__file__).parent
@@ -24,7 +26,7 @@ class Pitfall:
     title: str
     tests: list[str]  # names of those it gives, without test_ and .py
     python: list[str]  # its blocks: as met, then with nearfar
-    told: dict[str, float]  # its numbers by name
+    told: Numbers  # its numbers by name
     words: str
 
 
@@ -55,30 +57,48 @@ def code_of(test: str) -> dict[str, Any]:
     return names
 
 
-def as_told(test: str, measured: dict[str, float], *, within: float = 0.006, off: float = 1e-9) -> None:
-    """The page has these numbers and no others.
+def as_told(
+    test: str,
+    measured: Numbers,
+    claim: Callable[[Numbers], None],
+    within: Mapping[str, float] = MappingProxyType({}),
+    *,
+    told: Numbers | None = None,
+) -> None:
+    """The page has these numbers and no others, and what its section says is true of both.
 
     Args:
-        within: the part of itself by which a number may differ; it has three digits. What was trained differs a
-            little from processor to processor.
-        off: by how much it may differ in any case.
+        claim: asserts what the section says, of numbers by name.
+        within: by how much a number may differ, where it was trained, which differs a little from processor to
+            processor, or depends on the version of torch. All others are equal in every digit of the page.
+        told: what the page tells; read from it if not given.
     """
-    told = pitfalls()[test].told
+    told = pitfalls()[test].told if told is None else told
     assert told.keys() == measured.keys(), f"docs/pitfalls.md tells of {sorted(told)}; run python -m tests.pitfalls"
     for name, value in measured.items():
-        if math.isnan(value):
-            assert math.isnan(told[name]), f"{name} is nan, docs/pitfalls.md says {told[name]}"
-        else:
-            assert told[name] == pytest.approx(value, rel=within, abs=off), name
+        said = f"{name} is {_digits(value)}, docs/pitfalls.md says {told[name]:g}; run python -m tests.pitfalls --write"
+        if name in within:
+            assert abs(told[name] - value) <= within[name], said
+        elif not (math.isnan(value) and math.isnan(told[name])):
+            assert told[name] == float(_digits(value)), said
+    claim(measured)
+    claim(told)
 
 
-def written(measured: dict[str, float]) -> str:
+def written(measured: Numbers, within: Mapping[str, float] = MappingProxyType({})) -> str:
     """The numbers as the page has them."""
     width = max(map(len, measured))
-    return "".join(f"{name:<{width}}  {_digits(value)}\n" for name, value in measured.items())
+    return "".join(f"{name:<{width}}  {_digits(value, within.get(name))}\n" for name, value in measured.items())
 
 
-def _digits(value: float) -> str:
+def _digits(value: float, within: float | None = None) -> str:
+    """Three digits, or as many behind the point as the tolerance reaches.
+
+    >>> _digits(0.02848), _digits(0.7203, within=0.008), _digits(4269.0)
+    ('0.0285', '0.720', '4269')
+    """
+    if within is not None:
+        return f"{value:.{max(0, -math.floor(math.log10(within)))}f}"
     return f"{value:.3g}" if abs(value) < 1000 or not math.isfinite(value) else f"{value:.0f}"
 
 

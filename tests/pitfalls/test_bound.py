@@ -6,13 +6,13 @@ import math
 import torch
 
 from nearfar.lab.estimators import best_critic, correlated_gaussians, correlation_for, info_nce_bound
-from tests.pitfalls.page import as_told, code_of
+from tests.pitfalls.page import Numbers, as_told, code_of
 
 TRUTH, D, N, BATCHES = 8.0, 8, 64, 50
 
 
 @functools.cache
-def damage() -> dict[str, float]:
+def damage() -> Numbers:
     met, rho = code_of("bound")["information"], correlation_for(TRUTH, D)
     generator = torch.Generator().manual_seed(0)
     wrong, right = [], []
@@ -28,8 +28,10 @@ def damage() -> dict[str, float]:
     }
 
 
+def claim(numbers: Numbers) -> None:
+    assert numbers["estimate, wrong"] > numbers["true information"] + 1
+    assert numbers["estimate, right"] <= numbers["log N"] < numbers["true information"]
+
+
 def test_the_estimate_is_above_the_truth_and_the_bound_below() -> None:
-    found = damage()
-    assert found["estimate, wrong"] > found["true information"] + 1
-    assert found["estimate, right"] <= found["log N"] < found["true information"]
-    as_told("bound", found)
+    as_told("bound", damage(), claim)

@@ -6,13 +6,13 @@ import torch
 import torch.nn.functional as F
 
 from nearfar.lab import perplexity
-from tests.pitfalls.page import as_told, code_of
+from tests.pitfalls.page import Numbers, as_told, code_of
 
 N = 256
 
 
 @functools.cache
-def damage() -> dict[str, float]:
+def damage() -> Numbers:
     guess = torch.zeros(8, N, dtype=torch.float64)  # all candidates alike
     loss = float(F.cross_entropy(guess, torch.arange(8)))
     return {
@@ -21,7 +21,9 @@ def damage() -> dict[str, float]:
     }
 
 
+def claim(numbers: Numbers) -> None:
+    assert numbers["perplexity, wrong"] < 50 and abs(numbers["perplexity, right"] - N) < 1e-9
+
+
 def test_who_guesses_among_256_is_as_lost_as_among_256() -> None:
-    found = damage()
-    assert found["perplexity, wrong"] < 50 and abs(found["perplexity, right"] - N) < 1e-9
-    as_told("perplexity", found)
+    as_told("perplexity", damage(), claim)
