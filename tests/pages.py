@@ -38,10 +38,12 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 import yaml
 from markdown_it import MarkdownIt
+from torch import Tensor
 
 from nearfar.cli import COMMANDS, main
 from nearfar.config import ProtocolConfig, TrainConfig, build
 from nearfar.evaluate import Results, evaluate
+from nearfar.evaluate.protocols import PROTOCOLS
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(
@@ -84,12 +86,16 @@ def blocks(page: Path) -> list[Block]:
     return found
 
 
-def commands_in_text(page: Path) -> list[str]:
-    """Commands of nearfar within sentences and tables; those with a gap (…), or a flag's name alone, are none yet."""
+def code_in_text(page: Path) -> list[str]:
+    """What stands as code within sentences and tables, each once."""
     inner = (child for token in MarkdownIt().parse(page.read_text(encoding="utf-8")) for child in token.children or [])
-    said = (token.content for token in inner if token.type == "code_inline")
-    begun = re.compile(rf"nearfar ({'|'.join(COMMANDS)}) (?!--[\w.-]+$)")
-    return [each for each in dict.fromkeys(said) if begun.match(each) and "…" not in each]
+    return list(dict.fromkeys(token.content for token in inner if token.type == "code_inline"))
+
+
+def commands_in_text(page: Path) -> list[str]:
+    """Commands of nearfar and of its scripts; those with a gap (…), or a flag's name alone, are none yet."""
+    begun = re.compile(rf"nearfar ({'|'.join(COMMANDS)}) (?!--[\w.-]+$)|python (?!-m|FILE)")
+    return [each for each in code_in_text(page) if begun.match(each) and "…" not in each]
 
 
 def commands(script: str) -> Iterator[list[str]]:
@@ -159,10 +165,11 @@ class Reader:
             if not isinstance(statement, ast.Expr) or beside is None:
                 exec(compile(ast.Module([statement], []), block.place, "exec"), self.namespace)
                 continue
-            value = eval(compile(ast.Expression(statement.value), block.place, "eval"), self.namespace)
-            if isinstance(value, float):
-                found = f"{value:.{len(beside[2])}f}"
-                assert found == beside[1], f"line {statement.lineno} gives {found}, the page says {beside[1]}"
+            value = eval(compile(ast.Expression(_printed(statement.value)), block.place, "eval"), self.namespace)
+            value = value.item() if isinstance(value, Tensor) and value.numel() == 1 else value
+            found = f"{value:.{len(beside[2])}f}" if isinstance(value, float) else str(value)
+            right = found == beside[1] if isinstance(value, float) else beside[1] in found
+            assert right, f"line {statement.lineno} gives {found}, the page says {beside[1]}"
 
     def _yaml(self, block: Block) -> None:
         known = {field.name for field in fields(TrainConfig)}
@@ -207,6 +214,9 @@ class Reader:
             asked_of_the_explorer(rest)
         elif program == "python":
             assert (ROOT / rest[0]).is_file(), f"there is no file {rest[0]}"
+            source = (ROOT / rest[0]).read_text(encoding="utf-8")
+            for flag in (word.partition("=")[0] for word in rest if word.startswith("--")):
+                assert f'"{flag}"' in source, f"{rest[0]} takes no {flag}"
         else:
             assert program in _HARMLESS, f"{program} is no program that the docs may name: there is no way to check it"
 
@@ -239,6 +249,13 @@ class Reader:
             status, said = typed(words)
         read = status is READ or (status == 0 and "--help" in words)
         assert read, f"nearfar {shlex.join(words)} is refused with status {status}: {said}"
+
+
+def _printed(expression: ast.expr) -> ast.expr:
+    """What a call of print shows, if it is one thing; else the expression."""
+    if isinstance(expression, ast.Call) and ast.unparse(expression.func) == "print" and len(expression.args) == 1:
+        return expression.args[0]
+    return expression
 
 
 def asked_of_the_explorer(words: list[str]) -> None:
@@ -275,6 +292,8 @@ def _stop(*given: Any, **named: Any) -> None:
     config = next((each for each in given if isinstance(each, TrainConfig)), None)
     if config is not None:
         check_names(config)
+    unknown = set(named.get("protocols", ())) - {"all", *PROTOCOLS}
+    assert not unknown, f"there is no protocol {', '.join(sorted(unknown))}"
     raise SystemExit(READ)
 
 

@@ -101,6 +101,7 @@ def test_the_demo_runs(tmp_path: Path) -> None:
         ("sh", "nearfar plan --memory 8GB --options.tau 3", "has no option {'tau'}"),
         ("sh", "nearfar plan --memory 8GB --backbone resnet19", "no backbone resnet19"),
         ("sh", "if [ -e x ]; then nearfar train --method simclrr; fi", "simclrr"),
+        ("sh", "if [ -e x ]; then nearfar evaluate RUN --protocol ctcc; fi", "there is no protocol ctcc"),
         ("sh", "torchrun --nnodes 2 -m nearfar train --batchsize 3", "status 2"),
         ("sh", "curl http://127.0.0.1:8642/api/serch?k=5", "no GET /api/serch"),
         ("sh", "curl 'http://127.0.0.1:8642/api/neighbours?rows=1'", "not rows=1"),
@@ -108,6 +109,9 @@ def test_the_demo_runs(tmp_path: Path) -> None:
         ("sh", "make nothing", "No rule"),
         ("sh", "pip install 'nearfar[nothing]'", "there is no extra nothing"),
         ("sh", "python examples/nothing.py", "there is no file"),
+        ("sh", "python benchmarks/series.py --methodd cpc", "benchmarks/series.py takes no --methodd"),
+        ("python", "print(1 / 3)  # 0.3334", "gives 0.3333, the page says 0.3334"),
+        ("python", "import torch\nprint(f'{torch.ones(2).mean():.2f}')  # 2.00", "gives 1.00, the page says 2.00"),
         ("sh", "if true; then make test", "syntax error"),
         ("yaml", "methd: simclr\nepochs: 3", "methd"),
         ("yaml", "a: [", "parsing"),
@@ -175,7 +179,7 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert made or file.exists(), f"{named(page)} links to {target}"
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if page.is_relative_to(ROOT / "docs")], ids=named)
+@pytest.mark.parametrize("page", PAGES, ids=named)
 def test_a_figure_names_the_command_that_makes_it(page: Path) -> None:
     """The page has a command that writes to the figure's folder, or a script that lies there."""
     text = page.read_text(encoding="utf-8")

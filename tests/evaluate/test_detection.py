@@ -226,7 +226,7 @@ def test_glyph_scenes_from_the_command(run: Path, capsys: pytest.CaptureFixture[
 
 @pytest.mark.slow
 def test_letters_learned_without_labels_are_found_in_scenes(tmp_path: Path) -> None:
-    """Some minutes; 50 % beside 12 % when it was written."""
+    """Some minutes; 55 % beside 12 % in benchmarks/results/detection.md."""
     import nearfar
 
     nearfar.train("glyphs:6000", out=tmp_path / "run", epochs=4)
