@@ -1,6 +1,7 @@
 """Bounds of mutual information: below the truth, below log N, in their order, with the best critic and trained ones."""
 
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -123,6 +124,33 @@ def test_counting_agrees_with_the_loss_of_the_best_critic_on_draws() -> None:
     scores = ratio[torch.cat([x[:, None], others], 1), c[:, None]]  # (draws, n)
     mean, error = mean_and_error(-scores.log_softmax(1)[:, 0])
     assert contrastive_task(joint, n).least_loss == pytest.approx(mean, abs=4 * error)
+
+
+ROWS = torch.ones(4, 2)
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: correlated_gaussians(4, 2, 2.0, generator()), "rho is 2, expected a correlation"),
+        (lambda: correlated_gaussians(4, 2, math.nan, generator()), "rho is nan, expected a correlation"),
+        (lambda: correlated_gaussians(4, 0, 0.5, generator()), "dimension is 0, expected a whole number"),
+        (lambda: correlated_gaussians(2.5, 2, 0.5, generator()), "n is 2.5, expected a whole number"),  # type: ignore[arg-type]
+        (lambda: best_critic(ROWS, ROWS, 1.0), "rho is 1, expected a correlation"),
+        (lambda: best_critic(ROWS, ROWS[:3], 0.5), "x has shape (4, 2) and y (3, 2), expected pairs"),
+        (lambda: gaussian_information(0.5, -1), "dimension is -1, expected a whole number, at least 1"),
+        (lambda: gaussian_information(math.nan, 2), "rho is nan, expected a correlation"),
+        (lambda: correlation_for(1.0, 0), "dimension is 0, expected a whole number, at least 1"),
+        (lambda: correlation_for(math.nan, 2), "information is nan"),
+        (lambda: nwj_bound(ROWS, ROWS[:3]), "u has shape (4, 2) and w (3, 2), expected pairs"),
+        (lambda: dv_bound(ROWS, ROWS[:, :1]), "u has shape (4, 2) and w (4, 1), expected pairs"),
+        (lambda: info_nce_bound(ROWS, ROWS[:3]), "u has shape (4, 2) and w (3, 2), expected pairs"),
+    ],
+)
+def test_bad_input_is_refused_in_a_line(call: Callable[[], object], said: str) -> None:
+    with pytest.raises(ValueError) as error:
+        call()
+    assert said in str(error.value) and "\n" not in str(error.value)
 
 
 def test_bad_arguments_are_refused_in_a_line() -> None:

@@ -101,6 +101,15 @@ def test_bayes_and_total_probability() -> None:
         (lambda: lab.bayes([0.5, 0.5], [2.0, 0.0]), "likelihood has an entry outside"),
         (lambda: lab.binary_cross_entropy([1], [0.5, 0.5]), "happened has shape (1,) and p (2,)"),
         (lambda: lab.contrastive_task(WEATHER, 40), "n is 40"),
+        (lambda: lab.contrastive_task(WEATHER, 2.5), "n is 2.5, expected a whole number"),
+        (lambda: lab.contrastive_task(WEATHER, 0), "n is 0, expected a whole number, at least 1"),
+        (lambda: lab.perplexity("half"), "likelihood is 'half', expected a table of numbers"),
+        (lambda: lab.perplexity(None), "likelihood is 'None', expected a table of numbers"),
+        (lambda: lab.perplexity([math.nan]), "likelihood holds NaN"),
+        (lambda: lab.binary_cross_entropy(["yes"], [0.5]), "happened is \"['yes']\", expected a table of numbers"),
+        (lambda: lab.binary_cross_entropy([1], None), "p is 'None', expected a table of numbers"),
+        (lambda: lab.bayes([0.5, 0.5], ["a", "b"]), "expected a table of numbers"),
+        (lambda: lab.bayes([0.5, 0.5], None), "likelihood is 'None', expected a table of numbers"),
     ],
 )
 def test_what_is_no_table_is_refused_in_a_line(call: Any, said: str) -> None:

@@ -23,6 +23,7 @@ def test_every_experiment_agrees_with_theory(name: str, tmp_path: Path, capsys: 
     written = json.loads((tmp_path / "new" / "lab" / f"{name}.json").read_text(encoding="utf-8"))
     assert written["agrees"] and len(written["claims"]) > 5 and written["quick"] and written["seed"] == 0
     assert all(claim["agrees"] for claim in written["claims"])
+    assert {claim["kind"] for claim in written["claims"]} <= {"theory", "identity", "ours"}
     assert (tmp_path / "new" / "lab" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -69,6 +70,19 @@ def test_a_disagreement_is_told_and_is_the_exit_status(
 )
 def test_a_claim_is_judged_by_its_numbers(relation: Relation, measured: float, agrees: bool) -> None:
     assert Claim("", relation, 1.0, measured, 0.1 + 1e-12).agrees is agrees
+
+
+def test_claims_of_each_kind_are_counted_apart() -> None:
+    held = [Claim("", "=", 1.0, 1.0), Claim("", "=", 1.0, 1.0), Claim("", "≤", 1.0, 0.0, kind="identity")]
+    own = Claim("", "≥", 1.0, 2.0, kind="ours")
+    assert Findings("", "", [*held, own, own], []).verdict() == (
+        "all 2 predictions agree with what was measured; 1 identity holds, which tests the code; "
+        "2 thresholds of ours are met"
+    )
+    missed = [Claim("", "=", 1.0, 2.0), Claim("", "≥", 1.0, 0.0, kind="ours")]
+    found = Findings("", "", [*held, *missed], [])
+    assert found.verdict() == "1 of 3 predictions were not measured so; 1 of 1 thresholds of ours are not met"
+    assert [claim["kind"] for claim in found.numbers()["claims"]] == ["theory", "theory", "identity", "theory", "ours"]
 
 
 def test_bad_input_is_one_line_before_anything_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

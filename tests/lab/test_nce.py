@@ -1,11 +1,13 @@
 """NCE: the normaliser is found, and its error is the one that the theorem gives."""
 
+import importlib
 import math
 
 import pytest
 import torch
 from scipy import integrate
 
+from nearfar.lab import experiments
 from nearfar.lab.nce import (
     TWO_WELLS,
     bank_normaliser_deviation,
@@ -14,6 +16,7 @@ from nearfar.lab.nce import (
     features,
     fit,
     fit_bank_normaliser,
+    fit_each,
     least_covariance,
     log_normaliser,
     nce_covariance,
@@ -85,6 +88,41 @@ def test_the_normaliser_of_a_bank() -> None:
     found = fit_bank_normaliser(bank[0], bank, 0.3, samples=2000, ratio=4, generator=generator)
     deviation = bank_normaliser_deviation(bank[0], bank, 0.3, samples=2000, ratio=4)
     assert found == pytest.approx(truth, abs=4 * deviation) and deviation < 0.03
+
+
+def test_many_fits_at_once_are_each_alone() -> None:
+    generator = torch.Generator().manual_seed(2)
+    data = draw_data(THETA, 4 * 200, generator).view(4, 200)
+    noise = 2 * torch.randn(4, 600, generator=generator, dtype=torch.float64)
+    for row, each in enumerate(fit_each(data, noise, 2.0)):
+        alone = fit(data[row], noise[row], 2.0)
+        torch.testing.assert_close(each, torch.cat([alone.theta, torch.tensor([alone.log_z]).double()]))
+
+
+def test_a_wrong_covariance_disagrees(monkeypatch: pytest.MonkeyPatch) -> None:
+    def without(theta: torch.Tensor, width: float, ratio: float) -> torch.Tensor:
+        covariance = nce_covariance(theta, width, ratio)
+        covariance[-1, -1] += 1 + 1 / ratio
+        return covariance
+
+    monkeypatch.setattr(importlib.import_module("nearfar.lab.experiments.nce"), "nce_covariance", without)
+    claims = {c.what: c.agrees for c in experiments.nce(quick=True).claims if "of log Z over" in c.what}
+    assert len(claims) == 4 and not any(agrees for what, agrees in claims.items() if what.startswith("noise 1"))
+
+
+@pytest.mark.parametrize(
+    ("data", "noise", "said"),
+    [
+        ([], [1.0], r"data has shape \(1, 0\), expected at least one number"),
+        ([1.0], [], r"noise has shape \(1, 0\), expected at least one number"),
+        ([math.nan], [1.0], "data holds NaN or infinity"),
+        ([1.0], [math.inf], "noise holds NaN or infinity"),
+        ([[1.0]], [1.0], r"data has shape \(1, 1\), expected one row"),
+    ],
+)
+def test_bad_samples_are_refused_in_a_line(data: list[float], noise: list[float], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        fit(torch.tensor(data).double(), torch.tensor(noise).double(), 1.0)
 
 
 def test_bad_noise_is_refused_in_a_line() -> None:

@@ -35,6 +35,22 @@ def test_labels_give_scikit_learns_plug_in_estimate(labels: tuple[Any, Any], for
     assert bits == pytest.approx(mutual_info_score(x, y) / math.log(2))
 
 
+@pytest.mark.parametrize("form", FORMS)
+def test_labels_give_what_their_table_gives(labels: tuple[Any, Any], form: Any) -> None:
+    expected = lab.mutual_information(lab.frequencies(*labels), form=form)
+    assert lab.sampled_mutual_information(*labels, form=form) == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_many_distinct_labels_take_no_table(form: Any) -> None:
+    n = 200_000
+    x = np.random.default_rng(0).permutation(n)
+    assert lab.sampled_mutual_information(x, x[::-1], form=form) == pytest.approx(math.log(n))
+    assert lab.sampled_mutual_information(x, x % 4, form=form, unit="bits") == pytest.approx(2)
+    assert lab.sampled_entropy(x, x % 7, x[::-1]) == pytest.approx(math.log(n))
+    assert lab.sampled_conditional_entropy(x, x % 4) == pytest.approx(math.log(n / 4))
+
+
 def test_entropies_of_labels_are_those_of_scipy(labels: tuple[Any, Any]) -> None:
     x, y = labels
     counts = [np.bincount(x), np.bincount(5 * x + y), np.bincount(y)]
@@ -114,6 +130,16 @@ def test_numbers_of_known_distributions_come_near_the_truth() -> None:
         (lambda: lab.sampled_mutual_information([1, 2], [1]), "equally long"),
         (lambda: lab.sampled_entropy([]), "sample 1 has"),
         (lambda: lab.sampled_entropy([1, 2], correction="jackknife"), "correction is 'jackknife'"),
+        (lambda: lab.sampled_entropy(), "no sample was given, expected at least one row"),
+        (lambda: lab.frequencies(), "no sample was given, expected at least one row"),
+        (lambda: lab.sampled_entropy([[1], [1, 2]]), "sample 1 is '[[1], [1, 2]]', expected one row of labels"),
+        (lambda: lab.sampled_entropy(torch.ones(3, dtype=torch.bfloat16)), "for numbers use bins"),
+        (lambda: lab.sampled_entropy([1, "a"]), "sample 1 has words and 1, expected words alone"),
+        (lambda: lab.sampled_entropy(["a", "b"], ["a", 2.5]), "sample 2 has words and 2.5"),
+        (lambda: lab.sampled_entropy([None, "a"]), "sample 1 has type object"),
+        (lambda: lab.sampled_mutual_information([1], [1], form="other"), "form is 'other'"),
+        (lambda: lab.neighbour_entropy([0.0, 1.0, 2.0, 3.0], k=2.5), "k is 2.5, expected a whole number"),
+        (lambda: lab.neighbour_entropy([0.0, 1.0, 2.0, 3.0], k=0), "k is 0, expected a whole number, at least 1"),
         (lambda: lab.sampled_kl_divergence(["a"], [1]), "expected words in both or in neither"),
         (lambda: lab.neighbour_entropy([0.0, 1.0, math.nan, 3.0]), "x holds NaN"),
         (lambda: lab.neighbour_entropy([0.0, 1.0]), "k is 3 and x has 2 rows"),

@@ -1,6 +1,7 @@
 """Closed forms on the sphere: against Bessel functions, and against points drawn there."""
 
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -20,6 +21,8 @@ from nearfar.lab.gradient import (
 from nearfar.lab.sphere import (
     classes_on_sphere,
     cosine_distribution,
+    drawn_alignment,
+    drawn_around,
     even_loss,
     gradient_noise,
     log_mean_exp,
@@ -51,6 +54,18 @@ def test_mean_exponential_is_the_bessel_function(kappa: float, dimension: int) -
     assert mean_cosine(kappa, dimension) == pytest.approx(ratio, rel=1e-9)
 
 
+@pytest.mark.parametrize("kappa", [0.5, 10.0, 1000.0, 20_000.0])
+@pytest.mark.parametrize("dimension", [65, 1000, 50_000, 200_000])
+def test_mean_exponential_in_many_dimensions(kappa: float, dimension: int) -> None:
+    mpmath = pytest.importorskip("mpmath")
+    expected = float(mpmath.log(mpmath.hyp0f1(mpmath.mpf(dimension) / 2, mpmath.mpf(kappa) ** 2 / 4)))
+    assert log_mean_exp(kappa, dimension) == pytest.approx(expected, rel=1e-9, abs=1e-12)
+    h = kappa * 1e-4
+    slope = (log_mean_exp(kappa + h, dimension) - log_mean_exp(kappa - h, dimension)) / (2 * h)
+    assert mean_cosine(kappa, dimension) == pytest.approx(slope, rel=1e-4)
+    assert mean_cosine(-kappa, dimension) == pytest.approx(-mean_cosine(kappa, dimension), rel=1e-9)
+
+
 def test_uniformity_of_circle_and_sphere() -> None:
     assert uniform_uniformity(2) == pytest.approx(math.log(special.i0(4)) - 4, abs=1e-12)
     assert uniform_uniformity(3) == pytest.approx(math.log(math.sinh(4) / 4) - 4, abs=1e-12)
@@ -68,12 +83,25 @@ def test_points_at_equal_steps_are_the_most_uniform() -> None:
     assert polygon_uniformity(10_000) == pytest.approx(uniform_uniformity(2), abs=1e-3)
 
 
-def test_alignment_of_turned_points() -> None:
+@pytest.mark.parametrize("dimension", [2, 3, 8])
+def test_alignment_of_turned_points(dimension: int) -> None:
     generator = torch.Generator().manual_seed(0)
-    z = sphere_points(20_000, 2, generator)
+    z = sphere_points(20_000, dimension, generator)
     other = turned(z, 0.8, generator)
     torch.testing.assert_close(other.norm(dim=1), torch.ones(20_000).double())
     assert float(alignment(z, other)) == pytest.approx(turn_alignment(0.8), abs=0.02)
+    assert other.mean(0).abs().max() < 0.03  # evenly, as before
+
+
+@pytest.mark.parametrize("kappa", [0.5, 3.0, 40.0])
+def test_alignment_of_points_drawn_around_others_on_the_sphere(kappa: float) -> None:
+    generator = torch.Generator().manual_seed(0)
+    z = sphere_points(20_000, 3, generator)
+    other = drawn_around(z, kappa, generator)
+    torch.testing.assert_close(other.norm(dim=1), torch.ones(20_000).double())
+    assert drawn_alignment(kappa) == pytest.approx(2 - 2 * mean_cosine(kappa, 3), rel=1e-9)
+    assert float(alignment(z, other)) == pytest.approx(drawn_alignment(kappa), abs=0.03)
+    assert float((z * other).sum(1).var()) == pytest.approx(1 - 1 / math.tanh(kappa) ** 2 + 1 / kappa**2, rel=0.05)
 
 
 def test_loss_and_gradient_of_evenly_spread_negatives() -> None:
@@ -141,8 +169,29 @@ def test_weights_of_evenly_spread_negatives() -> None:
     assert float(effective_negatives(s, 0.3).mean()) / 20_000 == pytest.approx(even_effective_share(0.3, 8), rel=0.03)
 
 
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: even_loss(8, 0.0, 3, 1.0), "temperature is 0, expected a number above 0"),
+        (lambda: even_loss(8, -1.0, 3, 1.0), "temperature is -1, expected a number above 0"),
+        (lambda: even_loss(0, 0.5, 3, 1.0), "negatives is 0, expected a whole number"),
+        (lambda: gradient_noise(8, math.nan, 3, 1.0), "temperature is nan, expected a number above 0"),
+        (lambda: even_effective_share(0.0, 3), "temperature is 0, expected a number above 0"),
+        (lambda: even_share_of_hardest(-1.0, 3, 0.01), "temperature is -1, expected a number above 0"),
+        (lambda: log_mean_exp(math.nan, 3), "kappa is nan, expected a finite number"),
+        (lambda: log_mean_exp(1.0, 2.5), "dimension is 2.5, expected a whole number, at least 2"),  # type: ignore[arg-type]
+        (lambda: drawn_around(torch.ones(4, 2), 1.0, torch.Generator()), "z has shape (4, 2), expected points"),
+        (lambda: drawn_around(torch.ones(4, 3), 0.0, torch.Generator()), "kappa is 0, expected a number above 0"),
+    ],
+)
+def test_bad_input_is_refused_in_a_line(call: Callable[[], object], said: str) -> None:
+    with pytest.raises(ValueError) as error:
+        call()
+    assert said in str(error.value) and "\n" not in str(error.value)
+
+
 def test_bad_arguments_are_refused_in_a_line() -> None:
-    with pytest.raises(ValueError, match="dimension is 1, expected 2"):
+    with pytest.raises(ValueError, match="dimension is 1, expected a whole number, at least 2"):
         cosine_distribution(1)
     with pytest.raises(ValueError, match="classes are 9 in 8 dimensions"):
         classes_on_sphere(10, 9, 8, 0.1, torch.Generator())

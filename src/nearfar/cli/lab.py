@@ -73,12 +73,13 @@ def show(console: "Console", found: "Findings") -> None:
             table.add_row(*(cell if isinstance(cell, str) else f"{cell:.4g}" for cell in row))
         console.print(table)
     table = Table(title="theory beside measurement")
-    for column in ("what", "theory", "measured", "may miss by", ""):
-        table.add_column(column, justify="left" if column in ("what", "") else "right")
+    for column in ("what", "kind", "theory", "measured", "may miss by", ""):
+        table.add_column(column, justify="left" if column in ("what", "kind", "") else "right")
     for claim in found.claims:
         mark = "[green]agrees[/]" if claim.agrees else "[red]DIFFERS[/]"
         table.add_row(
             claim.what,
+            claim.kind,
             f"{claim.relation} {claim.predicted:.4g}",
             f"{claim.measured:.4g}",
             f"{claim.tolerance:.2g}",
@@ -86,8 +87,4 @@ def show(console: "Console", found: "Findings") -> None:
         )
     console.print(table)
     console.print(found.theory, markup=False, highlight=False)
-    wrong = sum(not claim.agrees for claim in found.claims)
-    if wrong:
-        console.print(f"[red]{wrong} of {len(found.claims)} predictions were not measured so[/]")
-    else:
-        console.print(f"[green]all {len(found.claims)} predictions agree with what was measured[/]")
+    console.print(found.verdict(), style="green" if found.agrees else "red", markup=False, highlight=False)

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from nearfar.lab.networks import minimise, mlp
+from nearfar.lab.probability import whole
 from nearfar.losses import info_nce, similarity_logsumexp
 
 Estimator = Literal["info_nce", "nwj", "dv"]
@@ -25,29 +26,42 @@ def gaussian_information(rho: float, dimension: int) -> float:
     >>> round(gaussian_information(0.5, 2), 4)
     0.2877
     """
-    if not -1 < rho < 1:
-        raise ValueError(f"rho is {rho:g}, expected a correlation above -1 and below 1")
-    return -dimension / 2 * math.log1p(-(rho**2))
+    return -whole("dimension", dimension, 1) / 2 * math.log1p(-(_correlation(rho) ** 2))
 
 
 def correlation_for(information: float, dimension: int) -> float:
     """The ρ at which d pairs share so many nats."""
     if not 0 <= information < math.inf:
         raise ValueError(f"information is {information:g}, expected a finite number of nats, at least 0")
-    return math.sqrt(-math.expm1(-2 * information / dimension))
+    return math.sqrt(-math.expm1(-2 * information / whole("dimension", dimension, 1)))
+
+
+def expected_gap(information: float, n: int) -> float:
+    """I - (log N - L) of the best critic on Gaussians, to first order in 1/N: `(e^{2I} - 1) / 2N`.
+
+    With r = p(x,y) / p(x)p(y) it is E[log m], m the mean of r over the true pair and N - 1 others. The others have the
+    mean 1 and the variance e^{2I} - 1, and the true pair has the mean e^{2I}.
+
+    >>> round(expected_gap(0.5, 100), 4)
+    0.0086
+    """
+    return math.expm1(2 * information) / (2 * n)
 
 
 def correlated_gaussians(
     n: int, dimension: int, rho: float, generator: torch.Generator, dtype: torch.dtype = torch.float32
 ) -> tuple[Tensor, Tensor]:
     """x and y, (n, d) each: unit Gaussians, the k-th of y correlated with the k-th of x."""
+    left = math.sqrt(1 - _correlation(rho) ** 2)
+    n, dimension = whole("n", n, 1), whole("dimension", dimension, 1)
     x, noise = torch.randn(2, n, dimension, generator=generator, dtype=dtype)
-    return x, rho * x + math.sqrt(1 - rho**2) * noise
+    return x, rho * x + left * noise
 
 
 def best_critic(x: Tensor, y: Tensor, rho: float) -> tuple[Tensor, Tensor]:
     """u and w, (n, d + 2), whose inner products are `log p(y | x) / p(y)` of correlated Gaussians."""
-    left = 1 - rho**2
+    left = 1 - _correlation(rho) ** 2
+    _pairs(x, y, "x", "y")
     constant = -x.shape[1] / 2 * math.log(left)
     own_x = constant - rho**2 / (2 * left) * x.square().sum(1, keepdim=True)
     own_y = -(rho**2) / (2 * left) * y.square().sum(1, keepdim=True)
@@ -57,11 +71,13 @@ def best_critic(x: Tensor, y: Tensor, rho: float) -> tuple[Tensor, Tensor]:
 
 def pair_scores(u: Tensor, w: Tensor) -> Tensor:
     """(n,), the critic of the true pairs."""
+    _pairs(u, w)
     return (u * w).sum(1)
 
 
 def log_mean_exp_of_others(u: Tensor, w: Tensor) -> Tensor:
     """log of the mean of e^f over the n (n - 1) pairs that do not belong together."""
+    _pairs(u, w)
     n, ids = len(u), torch.arange(len(u))
     if n < 2:
         raise ValueError(f"u has shape {tuple(u.shape)}, expected at least two rows: nothing else to compare with")
@@ -73,6 +89,7 @@ def info_nce_bound(u: Tensor, w: Tensor) -> Tensor:
 
     Reference: van den Oord et al. 2018, appendix A.1, https://arxiv.org/abs/1807.03748; proof in `nearfar.lab.proof`
     """
+    _pairs(u, w)
     return math.log(len(u)) - info_nce(u, w, temperature=1.0, similarity="dot")
 
 
@@ -92,6 +109,19 @@ def dv_bound(u: Tensor, w: Tensor) -> Tensor:
     Reference: Donsker & Varadhan 1983; Belghazi et al. 2018 (MINE), theorem 1, https://arxiv.org/abs/1801.04062
     """
     return pair_scores(u, w).mean() - log_mean_exp_of_others(u, w)
+
+
+def _correlation(rho: float) -> float:
+    if not -1 < rho < 1:
+        raise ValueError(f"rho is {rho:g}, expected a correlation above -1 and below 1")
+    return rho
+
+
+def _pairs(first: Tensor, second: Tensor, *names: str) -> None:
+    if first.ndim != 2 or first.shape != second.shape or len(first) == 0:
+        one, other = names or ("u", "w")
+        shapes = f"{one} has shape {tuple(first.shape)} and {other} {tuple(second.shape)}"
+        raise ValueError(f"{shapes}, expected pairs: (rows, features) of both, the same")
 
 
 BOUNDS: dict[Estimator, Callable[[Tensor, Tensor], Tensor]] = {

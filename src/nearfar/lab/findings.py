@@ -10,6 +10,7 @@ from typing import Any, Literal
 from torch import Tensor
 
 Relation = Literal["=", "≤", "≥"]
+Kind = Literal["theory", "identity", "ours"]
 Tell = Callable[[str], None]  # says what is being done
 Cell = str | int | float
 
@@ -31,6 +32,7 @@ class Claim:
     predicted: float
     measured: float
     tolerance: float = 0.0  # by which it may miss: rounding, or a few standard errors
+    kind: Kind = "theory"  # "identity": true of any numbers, so it tests the code; "ours": a threshold set by hand
 
     @property
     def agrees(self) -> bool:
@@ -86,6 +88,38 @@ class Findings:
         """Whether every claim was measured as predicted."""
         return all(claim.agrees for claim in self.claims)
 
+    def verdict(self) -> str:
+        """How many claims of each kind were measured so, in a sentence.
+
+        >>> own = Claim("has learned", "≥", 0.5, 0.7, kind="ours")
+        >>> Findings("", "", [Claim("one", "=", 1.0, 1.0), Claim("two", "=", 2.0, 2.0), own], []).verdict()
+        'all 2 predictions agree with what was measured; 1 threshold of ours is met'
+        """
+        if self.agrees:
+            said = {
+                "theory": "all {} predictions agree with what was measured",
+                "identity": "{} identities hold, which test the code",
+                "ours": "{} thresholds of ours are met",
+            }
+            one = {
+                "theory": "the one prediction agrees with what was measured",
+                "identity": "1 identity holds, which tests the code",
+                "ours": "1 threshold of ours is met",
+            }
+            counts = {kind: sum(claim.kind == kind for claim in self.claims) for kind in said}
+            return "; ".join((one if n == 1 else said)[kind].format(n) for kind, n in counts.items() if n)
+        said = {
+            "theory": "predictions were not measured so",
+            "identity": "identities do not hold",
+            "ours": "thresholds of ours are not met",
+        }
+        parts = []
+        for kind, what in said.items():
+            agreed = [claim.agrees for claim in self.claims if claim.kind == kind]
+            if not all(agreed):
+                parts.append(f"{agreed.count(False)} of {len(agreed)} {what}")
+        return "; ".join(parts)
+
     def numbers(self) -> dict[str, Any]:
         """Everything, for JSON."""
         return {
@@ -95,6 +129,7 @@ class Findings:
             "claims": [
                 {
                     "what": c.what,
+                    "kind": c.kind,
                     "relation": c.relation,
                     "predicted": c.predicted,
                     "measured": c.measured,

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from nearfar.lab.sphere import log_mean_exp, mean_cosine
+from nearfar.lab.sphere import inverse, log_mean_exp, mean_cosine
 from nearfar.losses import info_nce
 
 _ANGLES = 200_001
@@ -76,7 +76,7 @@ def even_effective_share(temperature: float, dimension: int) -> float:
     The weights turn the even distribution into a von Mises-Fisher one of concentration 1/τ, and the share is
     `exp(-KL)` of the two, `KL = κ A(κ) - log E[e^{κ cos}]`.
     """
-    kappa = 1 / temperature
+    kappa = inverse("temperature", temperature)
     return math.exp(log_mean_exp(kappa, dimension) - kappa * mean_cosine(kappa, dimension))
 
 
@@ -84,7 +84,7 @@ def even_share_of_hardest(temperature: float, dimension: int, part: float) -> fl
     """`share_of_hardest` for many negatives spread evenly: the mass of that distribution in the cap of area `part`."""
     angle = torch.linspace(0, math.pi, _ANGLES, dtype=torch.float64)
     area = torch.cumulative_trapezoid(angle.sin() ** (dimension - 2), angle)
-    tilted = angle.sin() ** (dimension - 2) * ((angle.cos() - 1) / temperature).exp()
+    tilted = angle.sin() ** (dimension - 2) * ((angle.cos() - 1) * inverse("temperature", temperature)).exp()
     mass = torch.cumulative_trapezoid(tilted, angle)
     place = int(torch.searchsorted(area / area[-1], torch.tensor(part, dtype=torch.float64)))
     return float(mass[place] / mass[-1])

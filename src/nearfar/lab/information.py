@@ -9,7 +9,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from nearfar.lab.probability import Given, conditional, marginal, probabilities, two_way_table
+from nearfar.lab.probability import Given, conditional, marginal, numbers, probabilities, two_way_table
 
 Unit = Literal["nats", "bits"]
 Form = Literal["conditional", "joint", "divergence"]
@@ -87,7 +87,7 @@ def perplexity(likelihood: Any) -> float:
     >>> round(perplexity([0.25, 0.25, 0.25]), 12)
     4.0
     """
-    p = torch.as_tensor(likelihood, dtype=torch.float64)
+    p = numbers("likelihood", likelihood, expected="probabilities")
     if p.numel() == 0 or not ((p >= 0) & (p <= 1)).all():
         raise ValueError("likelihood is empty or leaves [0, 1], expected the probability of each thing that happened")
     return float((-p.log().mean()).exp())
@@ -100,7 +100,7 @@ def binary_cross_entropy(happened: Any, p: Any, *, unit: Unit = "nats") -> float
         happened: (n,), 1 where it did, 0 where not.
         p: (n,), the probability that it would.
     """
-    y, chance = torch.as_tensor(happened, dtype=torch.float64), torch.as_tensor(p, dtype=torch.float64)
+    y, chance = numbers("happened", happened), numbers("p", p, expected="probabilities")
     if y.shape != chance.shape or y.numel() == 0:
         raise ValueError(
             f"happened has shape {tuple(y.shape)} and p {tuple(chance.shape)}, expected the same, not empty"

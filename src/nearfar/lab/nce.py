@@ -18,6 +18,7 @@ TWO_WELLS = (0.3, 1.0, -0.25)  # θ
 _POWERS = (1, 2, 4)
 _GRID = torch.linspace(-6, 6, 6001, dtype=torch.float64)
 _NEWTON = 50
+_HALVINGS = 20  # of a step that overshoots
 
 
 class Fit(NamedTuple):
@@ -63,31 +64,61 @@ def fit(data: Tensor, noise: Tensor, noise_deviation: float) -> Fit:
 
     Reference: Gutmann & Hyvärinen 2012, section 2.2
     """
-    if noise_deviation <= 0:
+    for name, values in (("data", data), ("noise", noise)):
+        if values.ndim != 1:
+            raise ValueError(f"{name} has shape {tuple(values.shape)}, expected one row of numbers")
+    found = fit_each(data[None], noise[None], noise_deviation)[0]
+    return Fit(found[:3], float(found[3]))
+
+
+def fit_each(data: Tensor, noise: Tensor, noise_deviation: float) -> Tensor:
+    """(R, 4), θ and log Z of R data sets, each fitted by itself: R calls of `fit`, in one.
+
+    Args:
+        data: (R, T).
+        noise: (R, νT), Gaussian around 0.
+        noise_deviation: of the noise.
+    """
+    if not 0 < noise_deviation < math.inf:
         raise ValueError(f"noise_deviation is {noise_deviation:g}, expected a number above 0")
-    x = torch.cat([data, noise])
-    is_data = torch.cat([torch.ones_like(data), torch.zeros_like(noise)])
-    design = torch.cat([features(x), -torch.ones_like(x)[:, None]], 1)  # (T + νT, 4): of θ and log Z
-    offset = -_log_gaussian(x, noise_deviation) - math.log(len(noise) / len(data))
+    for name, values in (("data", data), ("noise", noise)):
+        if values.numel() == 0:
+            raise ValueError(f"{name} has shape {tuple(values.shape)}, expected at least one number")
+        if not values.isfinite().all():
+            raise ValueError(f"{name} holds NaN or infinity, expected numbers")
+    x = torch.cat([data, noise], 1)  # (R, T + νT)
+    is_data = torch.cat([torch.ones_like(data[0]), torch.zeros_like(noise[0])])
+    design = torch.cat([features(x), -torch.ones_like(x)[..., None]], 2)  # (R, T + νT, 4): of θ and log Z
+    offset = -_log_gaussian(x, noise_deviation) - math.log(noise.shape[1] / data.shape[1])
+
+    def logits(at: Tensor) -> Tensor:
+        return (design @ at[:, :, None]).squeeze(2) + offset
+
+    def objective(logit: Tensor) -> Tensor:
+        return logit @ is_data - torch.nn.functional.softplus(logit).sum(1)
+
     # from the noise itself, which is of the family
-    beta = x.new_tensor([0, -0.5 / noise_deviation**2, 0, math.log(noise_deviation * math.sqrt(2 * math.pi))])
-
-    def objective(at: Tensor) -> Tensor:
-        logit = design @ at + offset
-        return (is_data * logit - torch.nn.functional.softplus(logit)).sum()
-
-    now = objective(beta)
+    start = x.new_tensor([0, -0.5 / noise_deviation**2, 0, math.log(noise_deviation * math.sqrt(2 * math.pi))])
+    beta = start.repeat(len(x), 1)
+    logit = logits(beta)
+    now = objective(logit)
     for _ in range(_NEWTON):
-        h = torch.sigmoid(design @ beta + offset)
-        slope = design.T @ (is_data - h)
-        step = torch.linalg.solve((design * (h * (1 - h))[:, None]).T @ design, slope)
-        size = 1.0
-        while (then := objective(beta + size * step)) < now - 1e-9 * abs(now) and size > 1e-6:
-            size /= 2
-        beta, now = beta + size * step, then
-        if float(slope @ step) < 1e-12:
+        h = torch.sigmoid(logit)
+        slope = ((is_data - h)[:, None] @ design).squeeze(1)  # (R, 4)
+        curvature = design.mT @ (design * (h * (1 - h))[..., None])
+        step = torch.linalg.solve(curvature, slope)
+        size = torch.ones_like(now)
+        for _ in range(_HALVINGS):
+            logit = logits(beta + size[:, None] * step)
+            then = objective(logit)
+            worse = then < now - 1e-9 * now.abs()
+            if not worse.any():
+                break
+            size = torch.where(worse, size / 2, size)
+        beta, now = beta + size[:, None] * step, then
+        if float((slope * step).sum(1).max()) < 1e-12:
             break
-    return Fit(beta[:3], float(beta[3]))
+    return beta
 
 
 def nce_covariance(theta: Tensor, noise_deviation: float, ratio: float) -> Tensor:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from nearfar.lab.information import Unit, in_unit
-from nearfar.lab.probability import numbers
+from nearfar.lab.probability import numbers, whole
 
 _ENTRIES = 2**22  # of distances at a time
 
@@ -103,7 +103,7 @@ def _rows(name: str, values: Any, k: int) -> Tensor:
     rows = raw[:, None] if raw.ndim == 1 else raw
     if rows.ndim != 2 or rows.shape[1] == 0:
         raise ValueError(f"{name} has shape {tuple(raw.shape)}, expected (rows,) or (rows, dimensions)")
-    if not 1 <= k < len(rows):
+    if whole("k", k, 1) >= len(rows):
         raise ValueError(f"k is {k} and {name} has {len(rows):,} rows, expected k from 1 to one less than the rows")
     return rows
 

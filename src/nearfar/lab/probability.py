@@ -1,5 +1,6 @@
 """Tables of probabilities: what they must be, and the rules between their parts."""
 
+import operator
 from typing import Any, Literal
 
 import numpy as np
@@ -86,7 +87,7 @@ def bayes(prior: Any, likelihood: Any) -> tuple[Tensor, float]:
     >>> round(float(posterior[0]), 3), round(seen, 4)
     (0.154, 0.0585)
     """
-    p, chance = probabilities("prior", prior), torch.as_tensor(likelihood, dtype=torch.float64)
+    p, chance = probabilities("prior", prior), numbers("likelihood", likelihood, expected="probabilities")
     if chance.shape != p.shape:
         raise ValueError(f"likelihood has shape {tuple(chance.shape)} and prior {tuple(p.shape)}, expected the same")
     if not ((chance >= 0) & (chance <= 1)).all():
@@ -100,20 +101,33 @@ def bayes(prior: Any, likelihood: Any) -> tuple[Tensor, float]:
 def frequencies(*samples: Any) -> Tensor:
     """How often each combination occurs: a table with one axis for each sample of labels.
 
+    All cells are in it, also those that never occur: of many labels use `sampled_*`, which count occupied ones alone.
+
     Args:
         samples: each (n,), integers or words; row i of all belongs together.
 
     >>> frequencies(["a", "b", "a", "a"], [0, 1, 1, 0]).tolist()
     [[0.5, 0.25], [0.0, 0.25]]
     """
+    places = label_places(*samples)
+    counts = np.zeros([int(p.max()) + 1 for p in places])
+    np.add.at(counts, tuple(places), 1)
+    return torch.from_numpy(counts / len(places[0]))
+
+
+def label_places(*samples: Any) -> list[np.ndarray[Any, Any]]:
+    """For each sample of labels (n,), which of its own labels is in each row: whole numbers from 0.
+
+    Args:
+        samples: each (n,), integers or words; row i of all belongs together.
+    """
     found = _labels(*samples)
+    if not found:
+        raise ValueError("no sample was given, expected at least one row of labels")
     if len({len(s) for s in found}) > 1:
         shapes = ", ".join(str(each.shape) for each in found)
         raise ValueError(f"samples have shapes {shapes}, expected rows that belong together, equally long")
-    places = [np.unique(s, return_inverse=True)[1] for s in found]
-    counts = np.zeros([int(p.max()) + 1 for p in places])
-    np.add.at(counts, tuple(places), 1)
-    return torch.from_numpy(counts / len(found[0]))
+    return [np.unique(s, return_inverse=True)[1] for s in found]
 
 
 def frequencies_side_by_side(p: Any, q: Any) -> tuple[Tensor, Tensor]:
@@ -136,7 +150,7 @@ def frequencies_side_by_side(p: Any, q: Any) -> tuple[Tensor, Tensor]:
 
 
 def _labels(*samples: Any) -> list[np.ndarray[Any, Any]]:
-    found = [np.asarray(s.detach().cpu() if isinstance(s, Tensor) else s) for s in samples]
+    found = [_array(f"sample {place + 1}", s) for place, s in enumerate(samples)]
     for place, s in enumerate(found):
         if s.ndim != 1 or len(s) == 0:
             raise ValueError(f"sample {place + 1} has shape {s.shape}, expected one row of labels, not empty")
@@ -144,6 +158,32 @@ def _labels(*samples: Any) -> list[np.ndarray[Any, Any]]:
             raise TypeError(
                 f"sample {place + 1} has type {s.dtype}, expected labels; for numbers use bins or lab.neighbour_*"
             )
+    return found
+
+
+def _array(name: str, sample: Any) -> np.ndarray[Any, Any]:
+    if isinstance(sample, Tensor):  # NumPy has no bfloat16
+        sample = sample.detach().cpu()
+        return np.asarray(sample.double() if sample.is_floating_point() else sample)
+    try:
+        array = np.asarray(sample)
+    except ValueError:
+        raise ValueError(f"{name} is {str(sample)[:60]!r}, expected one row of labels") from None
+    if array.dtype.kind in "US" and isinstance(sample, list | tuple):
+        other = next((each for each in sample if not isinstance(each, str | bytes)), None)
+        if other is not None:
+            raise TypeError(f"{name} has words and {other!r}, expected words alone or whole numbers alone")
+    return array
+
+
+def whole(name: str, value: Any, least: int) -> int:
+    """`value` as a whole number of at least `least`; 2.5 is refused, as is a word."""
+    try:
+        found = operator.index(value)
+    except TypeError:
+        found = None
+    if found is None or found < least:
+        raise ValueError(f"{name} is {value!r}, expected a whole number, at least {least}")
     return found
 
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import torch
 
 from nearfar.lab.information import conditional_entropy, mutual_information
-from nearfar.lab.probability import marginal, two_way_table
+from nearfar.lab.probability import marginal, two_way_table, whole
 
 _CELLS = 1_000_000
 
@@ -46,8 +46,8 @@ def contrastive_task(joint: Any, n: int) -> Task:
     """
     table = two_way_table(joint)
     values, contexts = table.shape
-    if n < 1 or n * values**n * contexts > _CELLS:
-        raise ValueError(f"n is {n} for a table of {values} × {contexts}, expected 1 or more, and few: all is counted")
+    if whole("n", n, 1) * values**n * contexts > _CELLS:
+        raise ValueError(f"n is {n} for a table of {values} × {contexts}, expected few: all is counted")
     p = marginal(table, "x")
     cells = torch.zeros(n, values**n, contexts, dtype=torch.float64)  # p(v, X, c)
     for place, candidates in enumerate(product(range(values), repeat=n)):

@@ -9,6 +9,8 @@ Reference: Miller 1955, in Paninski 2003, https://doi.org/10.1162/08997660332178
 import math
 from typing import Any, Literal
 
+import numpy as np
+import torch
 from torch import Tensor
 
 from nearfar.lab.information import (
@@ -18,9 +20,8 @@ from nearfar.lab.information import (
     entropy,
     in_unit,
     kl_divergence,
-    mutual_information,
 )
-from nearfar.lab.probability import frequencies, frequencies_side_by_side
+from nearfar.lab.probability import frequencies_side_by_side, label_places
 
 Correction = Literal["none", "miller_madow"]
 
@@ -36,8 +37,9 @@ def sampled_entropy(*samples: Any, correction: Correction = "none", unit: Unit =
     >>> sampled_entropy(["sun", "rain", "sun", "rain"], unit="bits")
     1.0
     """
-    table = frequencies(*samples)
-    return entropy(table, unit=unit) + in_unit(unit, _missing(table, len(samples[0]), correction))
+    places = label_places(*samples)
+    cells = torch.from_numpy(np.bincount(_occupied(places)) / len(places[0]))
+    return entropy(cells, unit=unit) + in_unit(unit, _missing(cells, len(places[0]), correction))
 
 
 def sampled_conditional_entropy(x: Any, y: Any, *, correction: Correction = "none", unit: Unit = "nats") -> float:
@@ -85,10 +87,21 @@ def sampled_mutual_information(
         form: one of the three of `mutual_information`, which are equal here, too.
         correction, unit: as for `sampled_entropy`, of each of the three entropies.
     """
-    table, n = frequencies(x, y), len(x)
-    plain = mutual_information(table, form=form, unit=unit)
-    alone = _missing(table.sum(1), n, correction) + _missing(table.sum(0), n, correction)
-    return plain + in_unit(unit, alone - _missing(table, n, correction))
+    first, second = label_places(x, y)
+    n, cell = len(first), _occupied([first, second])
+    _, row = np.unique(cell, return_index=True)  # one of the rows of each occupied cell
+    p_x, p_y, joint = (torch.from_numpy(np.bincount(places) / n) for places in (first, second, cell))
+    of_x, of_y = p_x[first[row]], p_y[second[row]]  # (cells,)
+    if form == "conditional":
+        plain = torch.special.entr(p_x).sum() + torch.special.xlogy(joint, joint / of_y).sum()
+    elif form == "joint":
+        plain = torch.special.entr(torch.cat([p_x, p_y])).sum() - torch.special.entr(joint).sum()
+    elif form == "divergence":
+        plain = torch.special.xlogy(joint, joint / (of_x * of_y)).sum().clamp_min(0)
+    else:
+        raise ValueError(f"form is {form!r}, expected 'conditional', 'joint' or 'divergence'")
+    alone = _missing(p_x, n, correction) + _missing(p_y, n, correction)
+    return in_unit(unit, plain + alone - _missing(joint, n, correction))
 
 
 def sampled_perplexity(*samples: Any, correction: Correction = "none") -> float:
@@ -101,6 +114,14 @@ def sampled_perplexity(*samples: Any, correction: Correction = "none") -> float:
     4.0
     """
     return math.exp(sampled_entropy(*samples, correction=correction))
+
+
+def _occupied(places: list[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
+    """(n,), which combination is in each row, of those that occur: at most n, however many there could be."""
+    cell, *others = places
+    for place in others:
+        cell = np.unique(cell.astype(np.int64) * (int(place.max()) + 1) + place, return_inverse=True)[1]
+    return cell
 
 
 def _missing(table: Tensor, n: int, correction: Correction) -> Tensor:

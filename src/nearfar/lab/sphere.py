@@ -12,9 +12,25 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from nearfar.lab.probability import whole
 from nearfar.losses.similarity import count_negatives, similarity_logsumexp
 
 _NODES = 400
+_MANY = 64  # dimensions, above which the nodes are equal steps
+_STEPS = 4000
+
+
+def inverse(name: str, value: float) -> float:
+    """1 over a number that must be above 0 and finite."""
+    if not 0 < value < math.inf:
+        raise ValueError(f"{name} is {value:g}, expected a number above 0")
+    return 1 / value
+
+
+def _finite(name: str, value: float) -> float:
+    if not math.isfinite(value):
+        raise ValueError(f"{name} is {value:g}, expected a finite number")
+    return value
 
 
 def sphere_points(n: int, dimension: int, generator: torch.Generator, dtype: torch.dtype = torch.float64) -> Tensor:
@@ -23,17 +39,31 @@ def sphere_points(n: int, dimension: int, generator: torch.Generator, dtype: tor
 
 
 @lru_cache
+def _log_distribution(dimension: int) -> tuple[Tensor, Tensor]:
+    """Cosines and the logs of their weights, which are far below what a float holds where D is large.
+
+    Gauss-Legendre in the angle for few dimensions. For many all weight is within some 1/√D of a right angle, where its
+    nodes are too far apart; but the density is smooth around the whole circle, so equal steps are exact to rounding.
+    """
+    if whole("dimension", dimension, 2) > _MANY:
+        steps = max(_STEPS, int(32 * math.sqrt(dimension)))
+        angle = math.pi * (torch.arange(steps, dtype=torch.float64) + 0.5) / steps
+        weight = torch.ones_like(angle)
+    else:
+        nodes, weights = np.polynomial.legendre.leggauss(_NODES)
+        angle, weight = torch.from_numpy((nodes + 1) * math.pi / 2), torch.from_numpy(weights)
+    cosine = (math.pi / 2 - angle).sin()  # 0 at a right angle, to rounding
+    density = weight.log() + (dimension - 2) * (math.pi / 2 - angle).cos().log()
+    return cosine, density - density.logsumexp(0)
+
+
 def cosine_distribution(dimension: int) -> tuple[Tensor, Tensor]:
     """Cosines and their weights, for means over the angle to a fixed point: density ∝ sin^{D-2} of the angle.
 
-    Gauss-Legendre in the angle, which is exact to rounding for smooth functions.
+    Exact to rounding for smooth functions.
     """
-    if dimension < 2:
-        raise ValueError(f"dimension is {dimension}, expected 2 (the circle) or more")
-    nodes, weights = np.polynomial.legendre.leggauss(_NODES)
-    angle, weight = torch.from_numpy((nodes + 1) * math.pi / 2), torch.from_numpy(weights)
-    density = weight * angle.sin() ** (dimension - 2)
-    return angle.cos(), density / density.sum()
+    cosine, log_weight = _log_distribution(dimension)
+    return cosine, log_weight.exp()
 
 
 def mean_over_sphere(function: Callable[[Tensor], Tensor], dimension: int) -> float:
@@ -48,14 +78,14 @@ def log_mean_exp(kappa: float, dimension: int) -> float:
     >>> math.isclose(log_mean_exp(2.0, 3), math.log(math.sinh(2) / 2), rel_tol=1e-12)
     True
     """
-    return abs(kappa) + math.log(mean_over_sphere(lambda c: (kappa * c - abs(kappa)).exp(), dimension))
+    cosine, log_weight = _log_distribution(dimension)
+    return float((log_weight + _finite("kappa", kappa) * cosine).logsumexp(0))
 
 
 def mean_cosine(kappa: float, dimension: int) -> float:
     """The mean cosine where directions are weighted by `e^{κ cos}`: the derivative of `log_mean_exp`."""
-    return mean_over_sphere(lambda c: c * (kappa * c - abs(kappa)).exp(), dimension) / math.exp(
-        log_mean_exp(kappa, dimension) - abs(kappa)
-    )
+    cosine, log_weight = _log_distribution(dimension)
+    return float(((log_weight + _finite("kappa", kappa) * cosine).softmax(0) * cosine).sum())
 
 
 def relative_variance(kappa: float, dimension: int) -> float:
@@ -84,15 +114,43 @@ def polygon_uniformity(n: int, t: float = 2.0) -> float:
 
 
 def turned(z: Tensor, sigma: float, generator: torch.Generator) -> Tensor:
-    """Points of the circle, each turned by a Gaussian angle: `alignment` becomes `turn_alignment(sigma)`."""
-    angle = sigma * torch.randn(len(z), generator=generator, dtype=z.dtype)
-    x, y = z.unbind(1)
-    return torch.stack([angle.cos() * x - angle.sin() * y, angle.sin() * x + angle.cos() * y], 1)
+    """Unit rows (n, D), each turned by a Gaussian angle along a great circle: alignment `turn_alignment(sigma)`."""
+    angle = sigma * torch.randn(len(z), 1, generator=generator, dtype=z.dtype)
+    free = torch.randn(z.shape, generator=generator, dtype=z.dtype)
+    along = F.normalize(free - (free * z).sum(1, keepdim=True) * z, dim=1)  # any direction at a right angle to z
+    return angle.cos() * z + angle.sin() * along
 
 
 def turn_alignment(sigma: float) -> float:
-    """`E|z - z'|² = 2 - 2 e^{-σ²/2}` on the circle."""
+    """`E|z - z'|² = 2 - 2 E[cos] = 2 - 2 e^{-σ²/2}`, on the circle and on every sphere."""
     return -2 * math.expm1(-(sigma**2) / 2)
+
+
+def drawn_around(z: Tensor, kappa: float, generator: torch.Generator) -> Tensor:
+    """(n, 3), each drawn around its row of the sphere with density ∝ `e^{κ cos}` (von Mises-Fisher).
+
+    In three dimensions the cosine has the density ∝ `e^{κ c}` on [-1, 1], which is inverted.
+
+    Reference: Wood 1994, https://doi.org/10.1080/03610919408813161
+    """
+    if z.ndim != 2 or z.shape[1] != 3:
+        raise ValueError(f"z has shape {tuple(z.shape)}, expected points of the sphere: (n, 3)")
+    if not 0 < kappa < math.inf:
+        raise ValueError(f"kappa is {kappa:g}, expected a number above 0")
+    u = torch.rand(len(z), 1, generator=generator, dtype=z.dtype)
+    cosine = (1 + (u + (1 - u) * math.exp(-2 * kappa)).log() / kappa).clamp(-1, 1)
+    free = torch.randn(z.shape, generator=generator, dtype=z.dtype)
+    along = F.normalize(free - (free * z).sum(1, keepdim=True) * z, dim=1)
+    return cosine * z + (1 - cosine**2).sqrt() * along
+
+
+def drawn_alignment(kappa: float) -> float:
+    """`E|z - z'|² = 2 - 2 (coth κ - 1/κ)` of `drawn_around`, on the sphere.
+
+    >>> math.isclose(drawn_alignment(2.0), 2 - 2 * mean_cosine(2.0, 3), rel_tol=1e-12)
+    True
+    """
+    return 2 - 2 * (1 / math.tanh(kappa) - 1 / kappa)
 
 
 def even_loss(negatives: int, temperature: float, dimension: int, positive: float) -> float:
@@ -107,7 +165,7 @@ def even_loss(negatives: int, temperature: float, dimension: int, positive: floa
 
     Reference: for M → ∞ Wang & Isola 2020, theorem 1, https://arxiv.org/abs/2005.10242
     """
-    kappa = 1 / temperature
+    kappa = inverse("temperature", temperature)
     log_c = log_mean_exp(kappa, dimension)
     own = positive_share(negatives, temperature, dimension, positive)
     chance = relative_variance(kappa, dimension) / (2 * negatives * (1 + own) ** 2)
@@ -116,7 +174,8 @@ def even_loss(negatives: int, temperature: float, dimension: int, positive: floa
 
 def positive_share(negatives: int, temperature: float, dimension: int, positive: float) -> float:
     """`e^{s⁺/τ} / (M C)`: the positive's place in the denominator, beside all negatives'."""
-    return math.exp(positive / temperature - log_mean_exp(1 / temperature, dimension)) / negatives
+    kappa = inverse("temperature", temperature)
+    return math.exp(kappa * positive - log_mean_exp(kappa, dimension)) / whole("negatives", negatives, 1)
 
 
 def gradient_noise(negatives: int, temperature: float, dimension: int, positive: float) -> float:
@@ -125,7 +184,7 @@ def gradient_noise(negatives: int, temperature: float, dimension: int, positive:
     The mean along the sphere is 0 by symmetry. Of M negatives there remains, squared and to first order,
     `τ⁻² E[e^{2 cos/τ} (1 - cos²)] / (M C²)`, a little less for the positive's place in the denominator.
     """
-    kappa = 1 / temperature
+    kappa = inverse("temperature", temperature)
     log_c = log_mean_exp(kappa, dimension)
     spread = mean_over_sphere(lambda c: (2 * (kappa * c - log_c)).exp() * (1 - c**2), dimension)
     return kappa * math.sqrt(spread / negatives) / (1 + positive_share(negatives, temperature, dimension, positive))

@@ -8,11 +8,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from nearfar.evaluate.geometry import alignment, deviation, effective_rank, uniformity
-from nearfar.lab.findings import Claim, Findings, Line, Panel, Table, Tell, quiet
+from nearfar.lab.findings import Claim, Findings, Line, Panel, Table, Tell, mean_and_error, quiet
 from nearfar.lab.information import entropy
 from nearfar.lab.networks import mlp
 from nearfar.lab.sphere import (
     collapsed_loss,
+    drawn_alignment,
+    drawn_around,
     even_loss,
     relative_variance,
     sphere_points,
@@ -33,7 +35,7 @@ def collapse(seed: int = 0, *, quick: bool = False, tell: Tell = quiet) -> Findi
     generator = torch.Generator().manual_seed(seed)
     tell("clouds of known shape")
     n = 1024 if quick else 4096
-    parts = [_clouds(n, generator), _circle(n, generator), _trained(generator, quick, tell)]
+    parts = [_clouds(n, generator), _two_views(generator), _trained(generator, quick, tell)]
     return Findings(
         "collapse",
         "Where all is one point NT-Xent is log(2N - 1), uniformity 0 and RankMe 1. A cloud in r of D dimensions has "
@@ -48,10 +50,10 @@ def _clouds(n: int, generator: torch.Generator) -> Part:
     """Evenly spread in r of 32 dimensions, turned at random so that every axis has a share; and a falling spectrum."""
     turn, _ = torch.linalg.qr(torch.randn(_DIMENSION, _DIMENSION, generator=generator, dtype=torch.float64))
     rows, claims, ranks, spreads = [], [], [], []
-    kept = (_DIMENSION, 8, 2)
+    kept = (_DIMENSION, 8, 3, 2)
     for r in kept:
         z = sphere_points(n, r, generator) @ turn[:r]
-        name = {_DIMENSION: "spread over all", 2: "a circle"}.get(r, f"spread over {r} dimensions")
+        name = {_DIMENSION: "spread over all", 3: "a sphere", 2: "a circle"}.get(r, f"spread over {r} dimensions")
         loss, rank = float(nt_xent(z, z, temperature=_TAU)), float(effective_rank(z))
         each, spread = float(deviation(z).square().mean().sqrt()), float(uniformity(z))
         # negatives come in pairs of twins: half as many draws, twice the variance
@@ -73,10 +75,10 @@ def _clouds(n: int, generator: torch.Generator) -> Part:
     cloud = torch.randn(n, _DIMENSION, generator=generator, dtype=torch.float64) * falling @ turn
     expected, rank_falling = math.exp(entropy(falling / falling.sum())), float(effective_rank(cloud))
     claims += [
-        Claim("one point: NT-Xent, log(2N - 1)", "=", collapsed_loss(n), loss, 1e-9),
-        Claim("one point: RankMe", "=", 1.0, rank, 1e-4),
-        Claim("one point: uniformity", "=", 0.0, spread, 1e-9),
-        Claim("one point: deviation of a dimension, largest", "=", 0.0, each, 1e-12),
+        Claim("one point: NT-Xent, log(2N - 1)", "=", collapsed_loss(n), loss, 1e-9, "identity"),
+        Claim("one point: RankMe", "=", 1.0, rank, 1e-4, "identity"),
+        Claim("one point: uniformity", "=", 0.0, spread, 1e-9, "identity"),
+        Claim("one point: deviation of a dimension, largest", "=", 0.0, each, 1e-12, "identity"),
         Claim("deviations 1, 1/2, 1/3, …: RankMe is e^{entropy of their shares}", "=", expected, rank_falling, 0.4),
     ]
     panel = Panel(
@@ -114,19 +116,22 @@ def _chance(n: int, kappa: float, dimension: int) -> float:
     return 5 * math.sqrt(2 * relative_variance(kappa, dimension)) / n + 20 / n**2
 
 
-def _circle(n: int, generator: torch.Generator) -> Part:
-    """Alignment on the circle, where the second view is the first one turned."""
-    rows, claims = [], []
-    z = sphere_points(n, 2, generator)
-    for sigma in (0.1, 0.5, 2.0):
-        found, predicted = float(alignment(z, turned(z, sigma, generator))), turn_alignment(sigma)
-        rows.append((sigma, predicted, found))
-        spread = math.sqrt(2 * (1 - math.exp(-(sigma**2))) ** 2)  # deviation of |z - z'|² = 2 - 2 cos
-        claims.append(
-            Claim(f"circle, turned by {sigma:g}: alignment", "=", predicted, found, 5 * spread / math.sqrt(n))
-        )
-    columns = ("deviation of the angle", "alignment, 2 - 2 e^{-σ²/2}", "measured")
-    return claims, Table("two views on the circle", columns, rows), []
+def _two_views(generator: torch.Generator) -> Part:
+    """Alignment on the circle and the sphere, where the second view is turned by an angle or drawn around the first."""
+    n, rows, claims = 50_000, [], []
+    for place, dimension in (("circle", 2), ("sphere", 3)):
+        z = sphere_points(n, dimension, generator)
+        views = [(f"turned by {s:g}", turned(z, s, generator), turn_alignment(s)) for s in (0.1, 0.5, 2.0)]
+        if dimension == 3:
+            views += [(f"drawn, κ = {k:g}", drawn_around(z, k, generator), drawn_alignment(k)) for k in (1.0, 10.0)]
+        views.append(("drawn anywhere", sphere_points(n, dimension, generator), 2.0))
+        for how, other, predicted in views:
+            _, error = mean_and_error((z - other).square().sum(1))
+            measured = float(alignment(z, other))
+            rows.append((f"{place}, {how}", predicted, measured))
+            claims.append(Claim(f"{place}, {how}: alignment", "=", predicted, measured, 5 * error))
+    columns = ("second view", "alignment, theory", "measured")
+    return claims, Table(f"two views of {n:,} points on the circle and the sphere", columns, rows), []
 
 
 def _trained(generator: torch.Generator, quick: bool, tell: Tell) -> Part:
@@ -160,11 +165,11 @@ def _trained(generator: torch.Generator, quick: bool, tell: Tell) -> Part:
         rows.append((name, seen[0], seen[-1], rank, spread, float(alignment(z1.detach(), z2.detach()))))
         lines.append(Line(name, at, seen))
         if name == "alignment alone":
-            claims.append(Claim(f"{name}: deviation of a dimension, of the full", "≤", 0.0, seen[-1], 0.1))
-            claims.append(Claim(f"{name}: RankMe", "=", 1.0, rank, 0.5))
+            claims.append(Claim(f"{name}: deviation of a dimension, of the full", "≤", 0.0, seen[-1], 0.1, "ours"))
+            claims.append(Claim(f"{name}: RankMe", "=", 1.0, rank, 0.5, "ours"))
         else:
-            claims.append(Claim(f"{name}: deviation of a dimension, of the full", "≥", 0.9, seen[-1]))
-            claims.append(Claim(f"{name}: RankMe of {outputs}", "≥", 0.9 * outputs, rank))
+            claims.append(Claim(f"{name}: deviation of a dimension, of the full", "≥", 0.9, seen[-1], kind="ours"))
+            claims.append(Claim(f"{name}: RankMe of {outputs}", "≥", 0.9 * outputs, rank, kind="ours"))
     panel = Panel("three losses, one encoder", "step", "deviation of a dimension, of the full", lines)
     columns = ("loss", "deviation at first, of the full", "at last", "RankMe", "uniformity", "alignment")
     return claims, Table(f"an encoder to {outputs} dimensions, {steps} steps", columns, rows), [panel]

@@ -1,6 +1,7 @@
 """Negatives: how many are enough, what the false ones do, and what debiasing mends."""
 
 import math
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,6 +20,7 @@ from nearfar.losses import debiased, info_nce, nt_xent
 
 _TAU = 0.5
 _QUERIES = 64
+_PAIRS, _DIMENSION, _SPREAD = 128, 16, 0.15  # of the classes on the sphere
 
 Part = tuple[list[Claim], Table, list[Panel]]
 
@@ -27,11 +29,12 @@ def negatives(seed: int = 0, *, quick: bool = False, tell: Tell = quiet) -> Find
     """Loss and gradient noise of M evenly spread negatives, and the sum of negatives of which some are false."""
     generator = torch.Generator().manual_seed(seed)
     parts = [_number(generator, dimension, quick, tell) for dimension in ((2, 16) if quick else (2, 3, 16))]
-    parts.append(_false(generator, quick, tell))
+    parts += [_false(generator, quick, tell), _floor(generator, quick, tell)]
     return Findings(
         "negatives",
-        "L - log M tends to log E[e^{s/τ}] - s⁺/τ, the chance in the gradient falls as M^{-1/2}; of false negatives "
-        "the debiased sum is free on average.",
+        "L - log M tends to log E[e^{s/τ}] - s⁺/τ, the chance in the gradient falls as M^{-1/2}. The debiased sum is "
+        "free of false negatives on average where it stays above its floor, and too large, though less than the plain "
+        "one, where it does not.",
         claims=[claim for claims, _, _ in parts for claim in claims],
         tables=[table for _, table, _ in parts],
         panels=[panel for _, _, panels in parts for panel in panels],
@@ -46,7 +49,7 @@ def _number(generator: torch.Generator, dimension: int, quick: bool, tell: Tell)
     lines: dict[str, list[float]] = {"loss": [], "loss of theory": [], "noise": [], "noise of theory": []}
     for m in sizes:
         tell(f"D = {dimension}, M = {m}")
-        draws = [_loss_and_noise(m, dimension, generator) for _ in range(50 if quick else 300)]
+        draws = [_loss_and_noise(m, dimension, generator) for _ in range(250 if quick else 300)]
         loss, error = mean_and_error(torch.stack([each for each, _ in draws]))
         squared, squared_error = mean_and_error(torch.stack([each for _, each in draws]))
         predicted, noise = even_loss(m, _TAU, dimension, 1.0), gradient_noise(m, _TAU, dimension, 1.0)
@@ -86,26 +89,44 @@ def _loss_and_noise(m: int, dimension: int, generator: torch.Generator) -> tuple
     return loss.detach().mean(), gradient.square().sum(1).mean()
 
 
+class _Masses(NamedTuple):
+    """What a negative weighs, `e^{s/τ}` on average: one number for each batch."""
+
+    true: Tensor  # by the labels
+    plain: Tensor  # as NT-Xent takes it
+    debiased: Tensor
+    on_floor: Tensor  # share of the rows whose debiased sum is the floor
+
+    def biases(self) -> tuple[tuple[float, float], tuple[float, float]]:
+        """Of the plain and of the debiased, each with its standard error."""
+        return mean_and_error(self.plain - self.true), mean_and_error(self.debiased - self.true)
+
+
+def _masses(batches: int, classes: int, tau: float, generator: torch.Generator) -> _Masses:
+    found = []
+    for _ in range(batches):
+        labels, z1, z2 = classes_on_sphere(_PAIRS, classes, _DIMENSION, _SPREAD, generator)
+        true = mass_of_true_negatives(z1, z2, labels, tau)
+        plain = nt_xent(z1, z2, temperature=tau, reduction="none")
+        mended = debiased(z1, z2, temperature=tau, positive_prior=1 / classes, reduction="none")
+        mass = mass_of_negatives(mended, z1, z2, tau)
+        floor = mass <= math.exp(-1 / tau) * (1 + 1e-6)  # what opposite vectors would weigh; and rounding
+        found.append(
+            torch.stack([true.mean(), mass_of_negatives(plain, z1, z2, tau).mean(), mass.mean(), floor.double().mean()])
+        )
+    return _Masses(*torch.stack(found, 1))
+
+
 def _false(generator: torch.Generator, quick: bool, tell: Tell) -> Part:
     """Classes on the sphere: what the losses take a negative to weigh, beside who knows the labels."""
-    tau, pairs, dimension = 1.0, 128, 16
+    tau, counts = 1.0, (2, 4, 8, 16)
     rows, claims = [], []
-    counts = (2, 4, 8, 16)
     biases: list[float] = []
     debiases: list[float] = []
     for classes in counts:
         tell(f"false negatives: {classes} classes")
-        plain, without = [], []
-        for _ in range(30 if quick else 200):
-            labels, z1, z2 = classes_on_sphere(pairs, classes, dimension, 0.15, generator)
-            true = mass_of_true_negatives(z1, z2, labels, tau)
-            biased = nt_xent(z1, z2, temperature=tau, reduction="none")
-            mended = debiased(z1, z2, temperature=tau, positive_prior=1 / classes, reduction="none")
-            plain.append((mass_of_negatives(biased, z1, z2, tau) - true).mean())
-            without.append((mass_of_negatives(mended, z1, z2, tau) - true).mean())
-        bias, bias_error = mean_and_error(torch.stack(plain))
-        rest, rest_error = mean_and_error(torch.stack(without))
-        expected = _expected_bias(classes, dimension, tau, 0.15, generator)
+        (bias, bias_error), (rest, rest_error) = _masses(30 if quick else 200, classes, tau, generator).biases()
+        expected = _expected_bias(classes, tau, generator)
         rows.append(
             (classes, 1 / classes, expected, f"{bias:.4f} ± {bias_error:.4f}", f"{rest:.4f} ± {rest_error:.4f}")
         )
@@ -126,12 +147,48 @@ def _false(generator: torch.Generator, quick: bool, tell: Tell) -> Part:
         ],
     )
     columns = ("classes", "false negatives", "bias of NT-Xent, theory", "measured", "bias of debiased (theory: 0)")
-    return claims, Table(f"false negatives, {pairs} pairs, τ = {tau:g}", columns, rows), [panel]
+    return claims, Table(f"false negatives, {_PAIRS} pairs, τ = {tau:g}", columns, rows), [panel]
 
 
-def _expected_bias(classes: int, dimension: int, tau: float, spread: float, generator: torch.Generator) -> float:
+def _floor(generator: torch.Generator, quick: bool, tell: Tell) -> Part:
+    """The debiased sum at small temperatures, where its floor N e^{-1/τ} takes the place of many a row.
+
+    Without the floor the sum is right on average, whatever the temperature. A floor can only raise it.
+    """
+    classes, temperatures = 4, (1.0, 0.5, 0.3, 0.2, 0.1)
+    rows, claims = [], []
+    over: dict[str, list[float]] = {"NT-Xent": [], "debiased": []}
+    for tau in temperatures:
+        tell(f"the floor of the debiased sum: τ = {tau:g}")
+        found = _masses(60 if quick else 200, classes, tau, generator)
+        (bias, error), (rest, rest_error) = found.biases()
+        true, share = float(found.true.mean()), float(found.on_floor.mean())
+        rows.append((tau, true, true + bias, true + rest, share))
+        over["NT-Xent"].append((true + bias) / true)
+        over["debiased"].append((true + rest) / true)
+        of = f"τ = {tau:g}, {share:.1%} of the rows on the floor: bias of the debiased sum"
+        if share < 0.01:
+            claims.append(Claim(of, "=", 0.0, rest, 5 * rest_error))
+        else:
+            plain = bias - 3 * math.hypot(error, rest_error)
+            claims += [Claim(of, "≥", 3 * rest_error, rest), Claim(f"{of}, below the plain one's", "≤", plain, rest)]
+    panel = Panel(
+        f"what a negative weighs, {classes} classes",
+        "temperature",
+        "mean of exp(s/τ), over the truth",
+        [
+            *(Line(name, temperatures, values) for name, values in over.items()),
+            Line("no bias", [temperatures[0], temperatures[-1]], [1, 1], "limit"),
+        ],
+        log="xy",
+    )
+    columns = ("τ", "true negatives", "NT-Xent", "debiased", "rows on the floor")
+    return claims, Table(f"what a negative weighs, {classes} classes, {_PAIRS} pairs", columns, rows), [panel]
+
+
+def _expected_bias(classes: int, tau: float, generator: torch.Generator) -> float:
     """A share 1/K of the negatives is of the class: `(E⁺[e^{s/τ}] - E⁻[e^{s/τ}]) / K`, from pairs drawn apart."""
-    labels, z1, z2 = classes_on_sphere(20_000, classes, dimension, spread, generator)
+    labels, z1, z2 = classes_on_sphere(20_000, classes, _DIMENSION, _SPREAD, generator)
     other = torch.randperm(len(z2), generator=generator)
     same = ((z1 * z2).sum(1) / tau).exp().mean()
     different = ((z1 * z2[other]).sum(1) / tau).exp()[labels != labels[other]].mean()
