@@ -53,6 +53,8 @@ def views(batch: int = 7, features: int = 5) -> tuple[Tensor, Tensor]:
         ("NTXentLoss", {"temperature": 0.05, "gather_distributed": True}),  # one process: nothing to gather
         ("DCLLoss", {}),
         ("DCLLoss", {"temperature": 0.5, "weight_fn": lambda a, b: (a - 2 * b).square().sum(1)}),
+        ("DCLLoss", {"weight_fn": lambda a, b: (a - 2 * b).square().mean()}),
+        ("DCLLoss", {"weight_fn": lambda a, b: 0.5}),
         ("DCLWLoss", {}),
         ("DCLWLoss", {"temperature": 0.2, "sigma": 0.3}),
         ("NegativeCosineSimilarity", {}),
@@ -316,6 +318,12 @@ def test_half_precision_is_summed_in_float32() -> None:
 # what is not carried
 
 
+def set_to_zero(loss: nn.Module) -> nn.Module:
+    """Its temperature, between steps."""
+    loss.temperature = 0.0
+    return loss
+
+
 @pytest.mark.parametrize(
     ("make", "words"),
     [
@@ -323,7 +331,14 @@ def test_half_precision_is_summed_in_float32() -> None:
         (lambda: lightly.NegativeCosineSimilarity(dim=0), "dim is 0, expected 1"),
         (lambda: lightly.NegativeCosineSimilarity(eps=1e-3), "eps is 0.001, expected 1e-8"),
         (lambda: lightly.VICRegLoss(eps=1e-3), "eps is 0.001, expected 0.0001"),
-        (lambda: lightly.NTXentLoss(temperature=0.0)(*views()), "temperature is 0, expected"),
+        (lambda: lightly.NTXentLoss(temperature=0.0), "temperature is 0, expected"),
+        (lambda: lightly.DCLLoss(temperature=0.0), "temperature is 0, expected"),
+        (lambda: lightly.DCLWLoss(temperature=-1.0), "temperature is -1, expected"),
+        (lambda: set_to_zero(lightly.NTXentLoss())(*views()), "temperature is 0, expected"),
+        (
+            lambda: lightly.DCLLoss(weight_fn=lambda a, b: a)(*views()),
+            r"weight_fn's shape is \(7, 5\), expected \(7,\), a weight for each row",
+        ),
         (lambda: pytorch_metric_learning.NTXentLoss(distance=object()), "distance is 'object', expected None"),
         (lambda: pytorch_metric_learning.SupConLoss(reducer=object()), "reducer is 'object', expected None"),
         (lambda: pytorch_metric_learning.TripletMarginLoss(swap=True), "swap is True, expected False"),
@@ -361,6 +376,8 @@ def test_half_precision_is_summed_in_float32() -> None:
             lambda: open_clip.ClipLoss(world_size=2)(*views(), torch.tensor(1.0)),
             "world_size is 2, expected 1, the numb",
         ),
+        (lambda: open_clip.ClipLoss()(*views(), torch.ones(7, 1)), r"logit_scale's shape is \(7, 1\), expected \(\)"),
+        (lambda: open_clip.SigLipLoss()(*views(), torch.ones(7, 1), None), r"logit_scale's shape is \(7, 1\), exp"),
     ],
 )
 def test_what_is_not_carried_is_refused_in_a_line(make: Callable[[], object], words: str) -> None:
