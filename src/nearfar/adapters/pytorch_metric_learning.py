@@ -19,7 +19,7 @@ What is another:
 - `NTXentLoss` ends there at 87 in float32, where the share of the positive falls below the least float and its gradient
   vanishes; here it goes on.
 - Half precision is widened to float32, and so is the result. There, sums in float16 or bfloat16 may move `NTXentLoss`
-  by tens of per cent.
+  by several per cent.
 - A row of zeros gets no gradient.
 """
 
