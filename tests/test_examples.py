@@ -22,7 +22,10 @@ RUNS = {
     ),
     "clip_captions": (
         "--data glyphs:600 --epochs 6 --out runs/clip",
-        r"(?s)a red letter K on white\n  \S+  \S+  an? .*: untrained (?P<untrained>\S+)%, trained (?P<trained>\S+)%",
+        (
+            r"(?s)a red letter K on white\n  \S+  \S+  \w+ \w+.* letter"
+            r".*: untrained (?P<untrained>\S+)%, trained (?P<trained>\S+)%"
+        ),
     ),
     "cpc_sound": (
         "--data melodies:100 --epochs 10",
@@ -30,7 +33,10 @@ RUNS = {
     ),
     "search_app": (
         "--data glyphs:600 --run runs/clip --ask red --ask page.png",
-        r"(?s)600 pictures .*: untrained (?P<untrained>\S+)%, trained (?P<trained>\S+)%\nred:.* letter .*page.png:\n",
+        (
+            r"(?s)600 pictures are in the index\n.*: untrained (?P<untrained>\S+)%, trained (?P<trained>\S+)%\n"
+            r"red:\n  \S+  \S+  an? \w+ letter .*page.png:\n  \S+"
+        ),
     ),
     "new_method": ("--data glyphs:120 --epochs 1", r"'trained': 0\.\d+, 'untrained': 0\.\d+"),
     "swap_losses": ("--pairs 64", r"(?s)SimCLR: .*; lightly.*CLIP: .*; open_clip.*SupCon: .*; pytorch_metric"),
