@@ -4,7 +4,7 @@ This one is SimCLR with the nearest of each view's negatives weighted up, a slow
 second view's encoder, and both in forty lines. From the folder of this file:
 
     nearfar check new_method:HardTwins                     # loss and gradient, in tiles, types, on several processes
-    nearfar train --data glyphs:2000 --method new_method:HardTwins --backbone micro --options.beta 0.5
+    nearfar train --data glyphs:2000 --method new_method:HardTwins --backbone strokes --options.beta 0.5
     python new_method.py                                   # the same from Python
 """
 
@@ -68,13 +68,13 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", default="glyphs:2000", help="a folder, a table, or built-in data")
     parser.add_argument("--out", type=Path, default=Path("runs/new-method"), help="the run folder")
-    parser.add_argument("--epochs", type=int, default=5)
+    parser.add_argument("--epochs", type=int, default=8)
     options = parser.parse_args(arguments)
     nearfar.train(
         options.data,
         out=options.out,
         method="new_method:HardTwins",  # a name, so that `nearfar train --resume` finds it again
-        backbone="micro",
+        backbone="strokes",
         epochs=options.epochs,
         options={"beta": 0.5},
     )

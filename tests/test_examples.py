@@ -1,4 +1,4 @@
-"""Every example runs, with small sizes given by its own arguments, and comes to its end."""
+"""Every example runs, with small sizes given by its own arguments, comes to its end, and has learned by then."""
 
 import importlib
 import re
@@ -13,25 +13,37 @@ from nearfar.train import Run
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
-# The arguments of each, and what it must have said.
+# The arguments of each, and what it must have said. Numbers named `untrained` and `trained` are compared.
 RUNS = {
-    "own_loop": ("--data glyphs:200 --epochs 1", r"10 neighbours name \d+% of 100 samples right"),
+    "own_loop": ("--steps 200", r"untrained (?P<untrained>\d+)%, trained (?P<trained>\d+)% of 1,000"),
     "simclr_folder": (
         "--letters 120 --epochs 1 --backbone micro --out runs/x",
         r"(?s)verdict \(\w+\): .+most like \w/\d+.png: .+runs/x/report.html",
     ),
     "clip_captions": (
-        "--data glyphs:120 --epochs 1 --out runs/clip",
-        r"(?s)a red letter K on white\n  \S+  \S+  \w+ \w+.* letter",
+        "--data glyphs:600 --epochs 6 --out runs/clip",
+        (
+            r"(?s)a red letter K on white\n  \S+  \S+  \w+ \w+.* letter"
+            r".*: untrained (?P<untrained>\S+)%, trained (?P<trained>\S+)%"
+        ),
     ),
-    "cpc_sound": ("--data melodies:60 --epochs 1", r"(?s)1 frames ahead: \d+% right.+linear readout, trained: \d+%"),
+    "cpc_sound": (
+        "--data melodies:100 --epochs 10",
+        r"1 frames ahead: untrained (?P<untrained>\d+)% right, trained (?P<trained>\d+)%",
+    ),
     "search_app": (
-        "--data glyphs:120 --run runs/clip --ask red --ask page.png",
-        r"(?s)120 pictures are in the index\nred:\n  \S+  \S+.*page.png:\n  \S+",
+        "--data glyphs:600 --run runs/clip --ask red --ask page.png",
+        (
+            r"(?s)600 pictures are in the index\n.*: untrained (?P<untrained>\S+)%, trained (?P<trained>\S+)%\n"
+            r"red:\n  \S+  \S+  an? \w+ letter .*page.png:\n  \S+"
+        ),
     ),
     "new_method": ("--data glyphs:120 --epochs 1", r"'trained': 0\.\d+, 'untrained': 0\.\d+"),
     "swap_losses": ("--pairs 64", r"(?s)SimCLR: .*; lightly.*CLIP: .*; open_clip.*SupCon: .*; pytorch_metric"),
 }
+
+# By how many per cent points the trained must be above the untrained: far more than chance, and less than is reached.
+LEARNED = {"own_loop": 50, "clip_captions": 40, "search_app": 40, "cpc_sound": 8}
 
 
 @pytest.mark.parametrize("names", ["own_loop", "simclr_folder", "clip_captions search_app", "cpc_sound", "new_method"])
@@ -62,7 +74,10 @@ def in_a_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def run(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     flags, said = RUNS[name]
     importlib.import_module(name).main(flags.split())
-    assert re.search(said, capsys.readouterr().out)
+    found = re.search(said, capsys.readouterr().out)
+    assert found is not None
+    if name in LEARNED:
+        assert float(found["trained"]) > float(found["untrained"]) + LEARNED[name]
 
 
 def test_a_new_method_is_certified(

@@ -1,6 +1,7 @@
 """Each adapter gives the value and the gradient of the class it stands in for, up to rounding."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from nearfar.losses import tile_size
 from tests.adapters.shared import open_clip_losses
 from tests.losses.agreement import assert_near, rows, value_and_gradients
 
+get_all_pairs_indices = pytest.importorskip("pytorch_metric_learning.utils.loss_and_miner_utils").get_all_pairs_indices
 lightly_losses = pytest.importorskip("lightly.loss")
 open_clip_peer = open_clip_losses()
 metric_losses = pytest.importorskip("pytorch_metric_learning.losses")
@@ -51,6 +53,8 @@ def views(batch: int = 7, features: int = 5) -> tuple[Tensor, Tensor]:
         ("NTXentLoss", {"temperature": 0.05, "gather_distributed": True}),  # one process: nothing to gather
         ("DCLLoss", {}),
         ("DCLLoss", {"temperature": 0.5, "weight_fn": lambda a, b: (a - 2 * b).square().sum(1)}),
+        ("DCLLoss", {"weight_fn": lambda a, b: (a - 2 * b).square().mean()}),
+        ("DCLLoss", {"weight_fn": lambda a, b: 0.5}),
         ("DCLWLoss", {}),
         ("DCLWLoss", {"temperature": 0.2, "sigma": 0.3}),
         ("NegativeCosineSimilarity", {}),
@@ -146,6 +150,125 @@ def test_its_wrapper_for_two_views_takes_ours(symmetric: bool) -> None:
     agree(*wrapped, *views())
 
 
+@pytest.mark.parametrize("name", ["NTXentLoss", "SupConLoss", "TripletMarginLoss"])
+@pytest.mark.parametrize("kind", [torch.float32, torch.bool, torch.uint8])
+def test_labels_of_any_type(name: str, kind: torch.dtype) -> None:
+    ours, theirs = getattr(pytorch_metric_learning, name)(), getattr(metric_losses, name)()
+    labels = (LABELS["classes"] / 2).to(kind)
+    agree(lambda z: ours(z, labels), lambda z: theirs(z, labels), rows(12, 5))
+
+
+@pytest.mark.parametrize("name", ["NTXentLoss", "SupConLoss", "TripletMarginLoss"])
+def test_an_empty_batch_costs_nothing(name: str) -> None:
+    for room in (pytorch_metric_learning, metric_losses):
+        z = rows(0, 5).requires_grad_()
+        value = getattr(room, name)()(z, torch.arange(0))
+        value.backward()
+        assert float(value.detach()) == 0 and z.grad is not None
+
+
+@pytest.mark.parametrize("name", ["NTXentLoss", "SupConLoss"])
+def test_references_without_labels_have_those_of_the_rows(name: str) -> None:
+    ours, theirs = getattr(pytorch_metric_learning, name)(), getattr(metric_losses, name)()
+    labels = LABELS["classes"]
+    agree(
+        lambda z, keys: ours(z, labels, ref_emb=keys),
+        lambda z, keys: theirs(z, labels, ref_emb=keys),
+        rows(12, 5),
+        rows(12, 5, seed=1),
+    )
+
+
+@pytest.mark.parametrize("name", ["NTXentLoss", "SupConLoss"])
+@pytest.mark.parametrize("pairs", [True, False], ids=["pairs", "triplets"])
+def test_what_a_miner_chose(name: str, pairs: bool) -> None:
+    """Some pairs are chosen twice, and some rows have no negative."""
+    ours, theirs = getattr(pytorch_metric_learning, name)(), getattr(metric_losses, name)()
+    anchor, positive = torch.tensor([0, 0, 4, 1, 2, 2, 11]), torch.tensor([4, 5, 0, 2, 1, 1, 3])
+    negative = torch.tensor([6, 6, 8, 7, 3, 10, 9])
+    chosen = (anchor, positive, anchor[:-2].flip(0), negative[:-2]) if pairs else (anchor, positive, negative)
+    agree(lambda z: ours(z, None, chosen), lambda z: theirs(z, None, chosen), rows(12, 5))
+
+
+@pytest.mark.parametrize("name", ["NTXentLoss", "SupConLoss"])
+def test_its_memory_of_earlier_batches_takes_ours(name: str) -> None:
+    """Batches that pass its end, too."""
+    memories = [
+        metric_losses.CrossBatchMemory(getattr(room, name)(temperature=0.3), 5, memory_size=30).double()
+        for room in (pytorch_metric_learning, metric_losses)
+    ]
+    for step in range(5):
+        z = rows(12, 5, seed=step)
+        ours, theirs = (value_and_gradients(lambda z, each=each: each(z, LABELS["classes"]), z) for each in memories)
+        for a, b in zip(ours, theirs, strict=True):
+            assert_near(a, b, 1e-10)
+
+
+@pytest.mark.parametrize("temperature", [0.03, 0.05, 0.1])
+@pytest.mark.parametrize("noise", [0.0, 0.05, 0.2])
+@pytest.mark.parametrize("kind", ["labels", "references", "chosen"])
+def test_sup_con_near_its_end_is_float64s_in_float32(kind: str, noise: float, temperature: float) -> None:
+    """Each pair is all but found, and what its loss still is must be no rounding: theirs in float64 is the measure."""
+    sample = torch.arange(128)
+    z, twins = rows(128, 128), rows(128, 128) + noise * rows(128, 128, seed=1)
+
+    def called(loss: nn.Module) -> Callable[..., Tensor]:
+        if kind == "references":
+            return lambda a, b: loss(a, sample, ref_emb=b, ref_labels=sample.clone())
+        labels = sample.repeat(2)
+        chosen = get_all_pairs_indices(labels) if kind == "chosen" else None
+        return lambda a, b: loss(torch.cat([a, b]), labels, chosen)
+
+    theirs = called(metric_losses.SupConLoss(temperature=temperature))
+    ours = called(pytorch_metric_learning.SupConLoss(temperature=temperature))
+    expected = value_and_gradients(theirs, z, twins)
+    for dtype, tolerance in ((torch.float32, 1e-4), (torch.float64, 1e-5)):
+        for a, b in zip(value_and_gradients(ours, z.to(dtype), twins.to(dtype)), expected, strict=True):
+            assert a.dtype == dtype
+            assert float((a.double() - b).norm() / b.norm()) < tolerance
+
+
+@pytest.mark.parametrize("references", [1, 2, 3])
+def test_sup_con_averages_the_rows_that_theirs_does(references: int) -> None:
+    """With few references many rows cost nothing, or less than float64 can tell from 0."""
+    for seed in range(8):
+        labels = torch.randint(2, (33,), generator=torch.Generator().manual_seed(seed))
+        of_keys = torch.arange(references) % 2
+        z, keys = rows(33, 2, seed=seed), rows(references, 2, seed=100 + seed)
+        ours, theirs = (
+            partial(room.SupConLoss(temperature=0.05), labels=labels, ref_labels=of_keys)
+            for room in (pytorch_metric_learning, metric_losses)
+        )
+        expected = value_and_gradients(lambda z, keys, loss=theirs: loss(z, ref_emb=keys), z, keys)
+        found = value_and_gradients(lambda z, keys, loss=ours: loss(z, ref_emb=keys), z, keys)
+        for a, b in zip(found, expected, strict=True):
+            assert_near(a, b, 1e-10)
+
+
+def test_a_single_reference_costs_exactly_nothing() -> None:
+    z, labels = rows(5, 3, dtype=torch.float32), torch.tensor([0, 1, 0, 0, 1])
+    for room in (pytorch_metric_learning, metric_losses):
+        assert float(room.SupConLoss()(z, labels, ref_emb=z[:1] + 1, ref_labels=torch.tensor([0]))) == 0
+
+
+@pytest.mark.parametrize("name", ["NTXentLoss", "SupConLoss", "TripletMarginLoss"])
+def test_half_precision_of_labelled_rows_is_widened(name: str) -> None:
+    z, loss = rows(12, 5).bfloat16(), getattr(pytorch_metric_learning, name)()
+    found = loss(z, LABELS["classes"])
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found, loss(z.float(), LABELS["classes"]))
+
+
+@pytest.mark.parametrize("name", ["NTXentLoss", "SupConLoss", "TripletMarginLoss"])
+def test_its_distance(name: str) -> None:
+    ours, theirs = (getattr(room, name)().distance for room in (pytorch_metric_learning, metric_losses))
+    for attribute in ("is_inverted", "normalize_embeddings", "p", "power"):
+        assert getattr(ours, attribute) == getattr(theirs, attribute)
+    z, keys = rows(4, 5), rows(3, 5, seed=1)
+    assert_near(ours(z, keys), theirs(z, keys), 1e-10)
+    assert ours(z).shape == (4, 4)
+
+
 def test_where_the_share_of_the_positive_underflows() -> None:
     """There the loss stops at 87 and the pair learns nothing; here it is what it is: (200 + log 2) / 2."""
     labels, found = torch.tensor([0, 0, 1]), []
@@ -195,6 +318,12 @@ def test_half_precision_is_summed_in_float32() -> None:
 # what is not carried
 
 
+def set_to_zero(loss: nn.Module) -> nn.Module:
+    """Its temperature, between steps."""
+    loss.temperature = 0.0
+    return loss
+
+
 @pytest.mark.parametrize(
     ("make", "words"),
     [
@@ -202,17 +331,39 @@ def test_half_precision_is_summed_in_float32() -> None:
         (lambda: lightly.NegativeCosineSimilarity(dim=0), "dim is 0, expected 1"),
         (lambda: lightly.NegativeCosineSimilarity(eps=1e-3), "eps is 0.001, expected 1e-8"),
         (lambda: lightly.VICRegLoss(eps=1e-3), "eps is 0.001, expected 0.0001"),
-        (lambda: lightly.NTXentLoss(temperature=0.0)(*views()), "temperature is 0, expected"),
+        (lambda: lightly.NTXentLoss(temperature=0.0), "temperature is 0, expected"),
+        (lambda: lightly.DCLLoss(temperature=0.0), "temperature is 0, expected"),
+        (lambda: lightly.DCLWLoss(temperature=-1.0), "temperature is -1, expected"),
+        (lambda: set_to_zero(lightly.NTXentLoss())(*views()), "temperature is 0, expected"),
+        (
+            lambda: lightly.DCLLoss(weight_fn=lambda a, b: a)(*views()),
+            r"weight_fn's shape is \(7, 5\), expected \(7,\), a weight for each row",
+        ),
         (lambda: pytorch_metric_learning.NTXentLoss(distance=object()), "distance is 'object', expected None"),
         (lambda: pytorch_metric_learning.SupConLoss(reducer=object()), "reducer is 'object', expected None"),
         (lambda: pytorch_metric_learning.TripletMarginLoss(swap=True), "swap is True, expected False"),
         (lambda: pytorch_metric_learning.TripletMarginLoss(triplets_per_anchor=5), "triplets_per_anchor is 5"),
         (lambda: pytorch_metric_learning.NTXentLoss()(views()[0]), "labels is None"),
-        (lambda: pytorch_metric_learning.NTXentLoss()(rows(3, 2), torch.arange(3), ((), (), ())), "indices_tuple is"),
+        (lambda: pytorch_metric_learning.TripletMarginLoss(margin=-0.1), "margin is -0.1, expected 0 or more: below"),
         (
-            lambda: pytorch_metric_learning.NTXentLoss()(rows(3, 2), torch.arange(3), None, rows(3, 2)),
-            "ref_labels is N",
+            lambda: pytorch_metric_learning.NTXentLoss()(rows(3, 2), torch.arange(3), ((), (), ())),
+            "indices_tuple is .*expected 3 or 4 tensors",
         ),
+        (
+            lambda: pytorch_metric_learning.SupConLoss()(rows(3, 2), None, [torch.tensor([0, 1])] * 4),
+            "a pair as positive and as negative",
+        ),
+        (
+            lambda: metric_losses.CrossBatchMemory(pytorch_metric_learning.TripletMarginLoss(), 2)(
+                rows(3, 2), torch.arange(3)
+            ),
+            "indices_tuple is given, by a miner or CrossBatchMemory, expected None",
+        ),
+        (
+            lambda: pytorch_metric_learning.NTXentLoss()(rows(3, 2), torch.arange(3), None, rows(4, 2)),
+            "ref_emb has 4 rows and no labels of its own, expected 3",
+        ),
+        (lambda: pytorch_metric_learning.NTXentLoss()(rows(3, 2), torch.arange(4)), "labels has shape .4,., expected"),
         (
             lambda: pytorch_metric_learning.TripletMarginLoss()(
                 rows(3, 2), torch.arange(3), None, rows(3, 2), torch.arange(3)
@@ -225,6 +376,8 @@ def test_half_precision_is_summed_in_float32() -> None:
             lambda: open_clip.ClipLoss(world_size=2)(*views(), torch.tensor(1.0)),
             "world_size is 2, expected 1, the numb",
         ),
+        (lambda: open_clip.ClipLoss()(*views(), torch.ones(7, 1)), r"logit_scale's shape is \(7, 1\), expected \(\)"),
+        (lambda: open_clip.SigLipLoss()(*views(), torch.ones(7, 1), None), r"logit_scale's shape is \(7, 1\), exp"),
     ],
 )
 def test_what_is_not_carried_is_refused_in_a_line(make: Callable[[], object], words: str) -> None:

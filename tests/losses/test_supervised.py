@@ -5,7 +5,14 @@ import torch
 
 from nearfar.losses import nt_xent, sup_con
 from tests import references
-from tests.losses.agreement import assert_equals_reference, assert_gradcheck, assert_near, number, rows
+from tests.losses.agreement import (
+    assert_equals_reference,
+    assert_gradcheck,
+    assert_near,
+    number,
+    rows,
+    value_and_gradients,
+)
 
 LABELS = {"all alone": [0], "a pair": [4, 4], "one alone": [1, 0, 1], "three classes": [2, -1, 2, 2, 5, -1, 7]}
 
@@ -54,3 +61,23 @@ def test_labels_of_two_views_each_make_it_nt_xent() -> None:
 def test_collapsed_embeddings_cost_the_logarithm_of_the_others() -> None:
     same = torch.ones(6, 3, dtype=torch.float64)
     assert_near(sup_con(same, torch.arange(6) % 2, temperature=0.1), number(math.log(5)), 1e-10)
+
+
+@pytest.mark.parametrize("temperature", [0.03, 0.05, 0.1])
+@pytest.mark.parametrize("noise", [0.0, 0.05, 0.2])
+def test_near_its_end_a_pair_is_as_exact_in_float32_as_any(noise: float, temperature: float) -> None:
+    """What is left of the loss may be 1e-11: its value and gradient, not rounding. Float64's loops err by 1e-14."""
+    labels = torch.arange(8).repeat(2)
+    z = rows(8, 128).repeat(2, 1) + noise * rows(16, 128, seed=1)
+    expected = value_and_gradients(lambda z: references.sup_con(z, labels, temperature), z)
+    found = value_and_gradients(lambda z: sup_con(z, labels, temperature=temperature, reduction="none"), z.float())
+    for a, b in zip(found, expected, strict=True):
+        assert float((a.double() - b).norm() / b.norm()) < 2e-3
+
+
+def test_pairs_beside_larger_classes_near_their_end() -> None:
+    labels = torch.tensor([0, 0, 1, 1, 1, 2, 3, 3])
+    z = rows(4, 64)[labels] + 0.05 * rows(8, 64, seed=1)
+    expected = references.sup_con(z, labels, 0.05).nan_to_num(0.0)
+    found = sup_con(z.float(), labels, temperature=0.05, reduction="none").double()
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=0)

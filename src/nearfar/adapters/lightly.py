@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from nearfar.adapters.processes import among_all, refuse, several, share_and_ids
 from nearfar.losses import barlow_twins, decoupled, info_nce, nt_xent, vicreg
-from nearfar.losses.arguments import check_pair, unit
+from nearfar.losses.arguments import check_pair, check_positive, unit
 from nearfar.losses.similarity import paired_similarity
 from nearfar.nn.share import rows_of_all
 from nearfar.scale.gather import gather_rows
@@ -53,8 +53,9 @@ class NTXentLoss(nn.Module):
         gather_distributed: bool = False,
     ) -> None:
         super().__init__()
+        check_positive("temperature", temperature)
         self.temperature, self.gather_distributed = temperature, gather_distributed
-        self.memory_bank = MemoryBank(memory_bank_size, gather_distributed)
+        self.memory_bank = _MemoryBank(memory_bank_size, gather_distributed)
 
     def forward(self, out0: Tensor, out1: Tensor) -> Tensor:
         """(B, D) twice, normalised here, to a scalar."""
@@ -71,7 +72,7 @@ class NTXentLoss(nn.Module):
         return among_all(loss, out0) if self.gather_distributed and several() else loss(None)
 
 
-class MemoryBank(nn.Module):
+class _MemoryBank(nn.Module):
     """The last keys, as lightly keeps them: random directions at first, and what passes the end is dropped."""
 
     bank: Tensor  # (rows, features)
@@ -103,7 +104,7 @@ class DCLLoss(nn.Module):
 
     Args:
         temperature: divides the similarities.
-        weight_fn: of the normalised (B, D) views, weights (B,) of the positives; asked once for each direction.
+        weight_fn: of the normalised (B, D) views, weights of the positives: (B,) or a number; asked for each way.
         gather_distributed: negatives come from all processes.
 
     A batch of one has no negatives and costs 0, where lightly's loss is -inf.
@@ -116,6 +117,7 @@ class DCLLoss(nn.Module):
         gather_distributed: bool = False,
     ) -> None:
         super().__init__()
+        check_positive("temperature", temperature)
         self.temperature, self.weight_fn, self.gather_distributed = temperature, weight_fn, gather_distributed
 
     def forward(self, out0: Tensor, out1: Tensor) -> Tensor:
@@ -132,8 +134,16 @@ class DCLLoss(nn.Module):
         if self.weight_fn is None:
             return 0.0
         z0, z1 = unit(out0), unit(out1)
-        weights = torch.cat([self.weight_fn(z0, z1), self.weight_fn(z1, z0)])  # (2B,)
+        weights = torch.cat([_weights(self.weight_fn(z0, z1), z0), _weights(self.weight_fn(z1, z0), z0)])  # (2B,)
         return (1 - weights) * paired_similarity(z0, z1).repeat(2) / self.temperature
+
+
+def _weights(given: Tensor | float, like: Tensor) -> Tensor:
+    """(B,), one weight for each row, or one for all of them."""
+    weights = torch.as_tensor(given, dtype=like.dtype, device=like.device)
+    if weights.shape not in ((), (1,), (len(like),)):
+        refuse("weight_fn's shape", tuple(weights.shape), f"({len(like)},), a weight for each row, or a single number")
+    return weights.expand(len(like))
 
 
 class DCLWLoss(DCLLoss):

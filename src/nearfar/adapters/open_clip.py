@@ -44,6 +44,9 @@ class ClipLoss(nn.Module):
         rank, world_size: of the processes that torch.distributed has joined.
         use_horovod: is refused.
 
+    There is no `get_logits` to override, nor `get_ground_truth`: no matrix is formed. A subclass that changes logits
+    has to stay with open_clip's class; one that adds a loss of its own calls `forward`.
+
     >>> image, text = torch.eye(4), torch.eye(4)
     >>> round(float(ClipLoss()(image, text, torch.tensor(2.0))), 4)
     0.3408
@@ -95,12 +98,12 @@ class ClipLoss(nn.Module):
     ) -> Tensor | Answer:
         """(B, D) twice, and what multiplies their inner products; a bias changes nothing, and has a gradient of 0."""
         check_pair("image_features", image_features, "text_features", text_features)
-        check_finite("logit_scale", logit_scale)
+        _check_scale(logit_scale)
         scale = as_scalar(logit_scale, image_features.new_empty(0, dtype=sum_type(image_features)))
         if self.world_size == 1:
             loss = _both_ways(image_features, text_features, scale, sample_ids(image_features, None))
         else:
-            check_joined(self.world_size)
+            _check_joined(self.world_size)
             loss = self._among_all(image_features, text_features, scale)
         if logit_bias is not None:
             loss = loss + 0 * as_scalar(logit_bias, loss)  # all logits of a row shift alike
@@ -125,6 +128,8 @@ class SigLipLoss(nn.Module):
         cache_labels: nothing to cache here.
         rank, world_size: of the processes that torch.distributed has joined.
         dist_impl: "bidir", "shift", "reduce" or "gather": four ways to the same loss, for which there is one here.
+
+    There is no `get_logits` to override, as in `ClipLoss`.
     """
 
     def __init__(
@@ -166,6 +171,7 @@ class SigLipLoss(nn.Module):
     ) -> Tensor | Answer:
         """(B, D) twice; a scale that multiplies their inner products and a bias, None for 0."""
         check_pair("image_features", image_features, "text_features", text_features)
+        _check_scale(logit_scale)
         bias = 0.0 if logit_bias is None else logit_bias
 
         def loss_of(ids: Tensor) -> Tensor:
@@ -178,12 +184,19 @@ class SigLipLoss(nn.Module):
         if self.world_size == 1:
             loss = loss_of(sample_ids(image_features, None))
         else:
-            check_joined(self.world_size)
+            _check_joined(self.world_size)
             loss = among_all(loss_of, image_features)
         return {"contrastive_loss": loss} if output_dict else loss
 
 
-def check_joined(world: int) -> None:
+def _check_scale(scale: float | Tensor) -> None:
+    """One number: a scale of each row would be another loss for images than for texts."""
+    if isinstance(scale, Tensor) and scale.numel() != 1:
+        refuse("logit_scale's shape", tuple(scale.shape), "(), one scale for all rows; multiply the features by others")
+    check_finite("logit_scale", scale)
+
+
+def _check_joined(world: int) -> None:
     """Whether torch.distributed knows of so many processes."""
     joined = torch.distributed.get_world_size() if several() else 1
     if joined != world:

@@ -3,7 +3,15 @@
 import torch
 from torch import Tensor
 
-from nearfar.losses.arguments import Reduction, check_ids, check_reduction, check_rows, inverse_temperature, unit
+from nearfar.losses.arguments import (
+    Reduction,
+    check_ids,
+    check_reduction,
+    check_rows,
+    inverse_temperature,
+    softplus,
+    unit,
+)
 from nearfar.losses.similarity import paired_similarity, sample_ids, similarity_logsumexp
 
 
@@ -34,9 +42,25 @@ def sup_con(z: Tensor, labels: Tensor, *, temperature: float | Tensor, reduction
     class_sum = z.new_zeros(len(sizes), z.shape[1]).index_add(0, classes, z)  # (C, D)
     positives = (sizes[classes] - 1).to(z)  # (N,)
     near = paired_similarity(z, class_sum[classes] - z) / positives.clamp(min=1)  # (N,), mean over the positives
-    itself = sample_ids(z, None)  # (N,)
-    everything = similarity_logsumexp(z, z, scale=scale, query_ids=itself, key_ids=itself)  # (N,)
-    loss = torch.where(positives > 0, everything - scale * near, 0.0)
+    itself = len(sizes) + sample_ids(z, None)  # (N,), none of them a class
+    left_out = torch.where(positives == 1, classes, itself)  # (N,)
+    others = similarity_logsumexp(z, z, scale=scale, query_ids=left_out, key_ids=left_out)  # (N,)
+    loss = mean_over_positives(others, scale * near, positives)
     if reduction == "none":
         return loss
     return loss.sum() / (positives > 0).sum().clamp(min=1) if reduction == "mean" else loss.sum()
+
+
+def mean_over_positives(others: Tensor, near: Tensor, positives: Tensor) -> Tensor:
+    """(N,), SupCon's loss of each row; 0 without a positive.
+
+    A row with one positive may cost next to nothing, of which the difference of two logits leaves rounding alone. A row
+    with P of them costs log P or more.
+
+    Args:
+        others: (N,), log-sum-exp of what a row is compared with; with one positive, of the negatives alone.
+        near: (N,), mean over the positives.
+        positives: (N,), how many there are.
+    """
+    loss = torch.where(positives == 1, softplus(others - near), others - near)
+    return torch.where(positives > 0, loss, 0.0)
