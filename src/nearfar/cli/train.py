@@ -76,7 +76,10 @@ def config_files(arguments: list[str]) -> list[Path]:
 
 
 def with_recipes(arguments: list[str]) -> list[str]:
-    """The same, with the file of a recipe where --config has its name; a file of that name is the file."""
+    """The same, configurations first, and the file of a recipe where --config has its name.
+
+    A file of that name is the file.
+    """
     from nearfar.recipes import recipe
 
     def place(name: str) -> str:
@@ -86,6 +89,7 @@ def with_recipes(arguments: list[str]) -> list[str]:
             raise FileNotFoundError(f"--config is {name!r}, expected a file that is there, or the name of a recipe")
         return str(recipe(name).path)
 
+    arguments = configs_first(arguments)
     found = list(arguments)
     for i, (before, now) in enumerate(zip(["", *arguments], arguments, strict=False)):
         if before == "--config":
@@ -93,6 +97,22 @@ def with_recipes(arguments: list[str]) -> list[str]:
         elif now.startswith("--config="):
             found[i] = "--config=" + place(now.removeprefix("--config="))
     return found
+
+
+def configs_first(arguments: list[str]) -> list[str]:
+    """The same words, every --config before the flags: the parser lets what comes later win, and flags override files.
+
+    >>> configs_first(["--epochs", "1", "--config", "a.yaml", "--seed=3", "--config=b.yaml"])
+    ['--config', 'a.yaml', '--config=b.yaml', '--epochs', '1', '--seed=3']
+    """
+    first: list[str] = []
+    rest: list[str] = []
+    value_follows = False
+    for argument in arguments:
+        named = argument == "--config"
+        (first if value_follows or named or argument.startswith("--config=") else rest).append(argument)
+        value_follows = named and not value_follows
+    return [*first, *rest]
 
 
 def configured(options: Namespace) -> TrainConfig:
