@@ -238,7 +238,10 @@ class Run:
             watch.resume(self.state, module)
             self.state = None  # whole weights, which no one needs any longer
         else:
-            for verdict in advise(self.config, self.method, samples=len(self.train), total=self.total, ids=module.ids):
+            samples, groups = len(self.train), self.train.groups
+            for verdict in advise(
+                self.config, self.method, samples=samples, total=self.total, ids=module.ids, groups=groups
+            ):
                 watch.say(verdict, 0)
         if self.config.channels_last and not shares_weights(self.config):  # which are cut in the order of their rows
             self.method.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # copies of the encoder, too
