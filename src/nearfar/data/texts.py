@@ -186,9 +186,11 @@ def _file(path: Path, split: str | None) -> Path:
         names = [file.stem for file in files]
         if split not in names:
             there = ", ".join(map(repr, names[:12])) or "none"
-            raise ValueError(
-                f"{path} has the files {there}; name one of them as the split{nearest(split or '', names)}"
+            usual = next((file for file in files if file.stem == "train"), files[0] if files else None)
+            way_out = (
+                f"give one of them, such as --data {usual}, in Python split={usual.stem!r}" if usual else "give others"
             )
+            raise ValueError(f"{path} has the files {there}; {way_out}{nearest(split or '', names)}")
         return files[names.index(split)]
     if not path.is_file():
         raise FileNotFoundError(f"there is no file or folder {str(path)!r}")

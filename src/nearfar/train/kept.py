@@ -1,6 +1,8 @@
 """The folder of an evaluation: what is measured is written at once, and nothing that was there is lost."""
 
+import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -43,6 +45,18 @@ def keep(results: Results, folder: Path, tell: Callable[[str], None]) -> None:
     """Write the numbers after what the folder holds, and the arrays that were last added."""
     results.after(earlier(folder, tell)).save(folder / RESULTS)
     replace(results, curves=dict(list(results.curves.items())[-1:])).save_curves(folder / FIGURES)
+
+
+# What a run writes before its first step.
+_BEGUN = {"lock", "config.yaml", "environment.json", "views.png", "views.txt", "tokenizer.json", "verdicts.json"}
+_BEGUN |= {"skipped.txt", "clipped.txt"}
+
+
+def discard(folder: Path) -> None:
+    """Remove the folder of a run that came to nothing, unless something else is in it."""
+    if {entry.name for entry in folder.iterdir()} <= _BEGUN:
+        with suppress(OSError):  # an open file, where the system does not remove such
+            shutil.rmtree(folder)
 
 
 def show(results: Results, folder: Path) -> None:
