@@ -48,6 +48,25 @@ def test_a_misspelt_command_is_told_the_nearest(capsys: pytest.CaptureFixture[st
     assert capsys.readouterr().err == "nearfar: there is no command 'chek'; did you mean 'check'?\n"
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("lab", "nearfar lab: the following arguments are required: EXPERIMENT; nearfar lab --help says more"),
+        ("lab bounds", "nearfar lab: argument EXPERIMENT: invalid choice: 'bounds'"),
+        ("embed run", "nearfar embed: the following arguments are required: "),
+        ("search run e.npz", "nearfar search: one of the arguments --image --sound --text is required"),
+        ("export run --format onx", "nearfar export: argument --format: invalid choice: 'onx'"),
+        ("recipes --rerun", "nearfar recipes: --rerun and --out need the NAME of a recipe"),
+        ("doctor --nothing", "nearfar doctor: the following arguments are required"),
+    ],
+)
+def test_a_mistake_in_the_words_is_one_line(words: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(words.split())
+    (line,) = capsys.readouterr().err.splitlines()
+    assert stop.value.code == 2 and line.startswith(said) and "usage" not in line
+
+
 def test_an_error_is_one_line_and_debug_shows_more(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "--device", "nowhere"]) == 1
     assert len(capsys.readouterr().err.splitlines()) == 1

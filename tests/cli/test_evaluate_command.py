@@ -58,6 +58,7 @@ def test_a_run_on_a_folder_in_a_real_process(run: Path, tmp_path: Path) -> None:
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "written:" in done.stdout and "photos test" in done.stdout
+    assert f"written anew: {run / 'report.html'}. Not judged: " in done.stdout
     content = json.loads((run / "evaluation.json").read_text())["results"]
     assert content[0]["data"] == "elsewhere"  # what was measured before stays
     anew = [row for row in content if row["data"] == "photos"]

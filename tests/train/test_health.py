@@ -1,9 +1,11 @@
 """What the measures say, in words, of runs that are well and runs that are not."""
 
+import io
 import math
 from pathlib import Path
 from types import SimpleNamespace
 
+import pytest
 import torch
 import torch.nn.functional as F
 from rich.console import Console
@@ -95,6 +97,25 @@ def test_twins_found_counts_nearest_partners() -> None:
     z1 = F.normalize(torch.eye(4), dim=1)
     assert twins_found(z1, z1) == 1.0
     assert twins_found(z1, z1[[1, 0, 2, 3]]) == 0.5
+
+
+def test_a_log_that_is_no_terminal_hears_of_the_run_now_and_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = 0.0
+    monkeypatch.setattr("nearfar.train.watch.time.perf_counter", lambda: clock)
+    for terminal, lines in (
+        (False, ["step 4 of 100: loss 2.500, ETA 0:12:48", "step 8 of 100: loss 2.500, ETA 0:12:16"]),
+        (True, []),
+    ):
+        clock = 0.0
+        console = Console(file=io.StringIO(), force_terminal=terminal, width=80)
+        watch = Watch(tmp_path, None, 10, console, "")
+        for done in range(1, 11):
+            clock += 8.0
+            last = SimpleNamespace(loss=torch.tensor(2.5))
+            watch._give_sign(SimpleNamespace(done=done, total=100, last=last))  # type: ignore[arg-type]
+        assert console.file.getvalue().splitlines() == lines  # type: ignore[attr-defined]
 
 
 def test_a_run_that_is_well_is_told_so_and_told_again_after_a_warning(tmp_path: Path) -> None:

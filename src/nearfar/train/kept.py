@@ -11,6 +11,8 @@ from nearfar.evaluate.results import file_name
 from nearfar.export.model import CARD
 from nearfar.report import write_report
 from nearfar.report.figures import FIGURES, draw_curves
+from nearfar.report.run import read_run
+from nearfar.report.words import overall
 
 RESULTS = "evaluation.json"
 
@@ -57,6 +59,11 @@ def discard(folder: Path) -> None:
     if {entry.name for entry in folder.iterdir()} <= _BEGUN:
         with suppress(OSError):  # an open file, where the system does not remove such
             shutil.rmtree(folder)
+
+
+def verdict_of(folder: Path) -> str | None:
+    """The first sentence of a run's report, after an evaluation; None where there is no report."""
+    return overall(read_run(folder))[1] if (folder / CARD).exists() else None
 
 
 def show(results: Results, folder: Path) -> None:
