@@ -48,7 +48,7 @@ class DataConfig(ReadConfig):
     """Where the samples of a run come from."""
 
     labels: bool | None = None  # true: sub-folders are labels, as they are not unless asked for; false: none are read
-    group_column: str | None = None  # samples of one group are never negatives of each other
+    group_column: str | None = None  # of one group: never negatives; None: a column called group, "": none
     groups: str | None = None  # a table of path and group to the same end, as `nearfar doctor` writes it
     validation: float = 0.1  # part of the training data held out, at most 2,000 samples
     test: str | None = None  # data of the final evaluation; None: the data's own test part, or the validation samples

@@ -4,6 +4,7 @@ import io
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from rich.console import Console
 
 import nearfar
 from nearfar.cli import COMMANDS, main
+from nearfar.cli.faults import in_a_line
 from nearfar.cli.stages import stage
 
 
@@ -46,11 +48,66 @@ def test_a_misspelt_command_is_told_the_nearest(capsys: pytest.CaptureFixture[st
     assert capsys.readouterr().err == "nearfar: there is no command 'chek'; did you mean 'check'?\n"
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("lab", "nearfar lab: the following arguments are required: EXPERIMENT; nearfar lab --help says more"),
+        ("lab bounds", "nearfar lab: argument EXPERIMENT: invalid choice: 'bounds'"),
+        ("embed run", "nearfar embed: the following arguments are required: "),
+        ("search run e.npz", "nearfar search: one of the arguments --image --sound --text is required"),
+        ("export run --format onx", "nearfar export: argument --format: invalid choice: 'onx'"),
+        ("recipes --rerun", "nearfar recipes: --rerun and --out need the NAME of a recipe"),
+        ("doctor --nothing", "nearfar doctor: the following arguments are required"),
+    ],
+)
+def test_a_mistake_in_the_words_is_one_line(words: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(words.split())
+    (line,) = capsys.readouterr().err.splitlines()
+    assert stop.value.code == 2 and line.startswith(said) and "usage" not in line
+
+
 def test_an_error_is_one_line_and_debug_shows_more(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "--device", "nowhere"]) == 1
     assert len(capsys.readouterr().err.splitlines()) == 1
     with pytest.raises(ValueError, match="there is no device 'nowhere' here"):
         main(["check", "--device", "nowhere", "--debug"])
+
+
+def test_an_error_in_ones_own_method_is_told_with_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = [
+        "from nearfar.methods import SimCLR",
+        "class Broken(SimCLR):",
+        "    def contrast(self, e, **facts):",
+        "        return e['nokey']",
+    ]
+    (tmp_path / "mine_broken.py").write_text("\n".join(lines))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    words = "--method mine_broken:Broken --data glyphs:64 --backbone micro --epochs 1 --batch-size 16"
+    assert main(["train", *words.split()]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line == "nearfar train: KeyError 'nokey' in mine_broken.py, line 4; --debug shows the traceback"
+
+
+def test_what_the_package_says_stands_alone_and_what_it_does_not_has_a_place() -> None:
+    def told(call: Callable[[], object]) -> str:
+        try:
+            call()
+        except BaseException as error:
+            error.__traceback__ = error.__traceback__ and error.__traceback__.tb_next.tb_next  # type: ignore[union-attr]
+            return in_a_line(error)
+        return ""
+
+    from nearfar.cli.plan import bytes_of
+    from nearfar.config import nearest, read_yaml
+
+    assert told(lambda: bytes_of("much")) == "memory is 'much', expected a size such as --memory 8GB or 512MiB"
+    assert told(lambda: read_yaml(Path("none.yaml"))) == "there is no file 'none.yaml'"
+    unforeseen = told(lambda: nearest("a", None))  # type: ignore[arg-type]
+    assert re.fullmatch(r"TypeError .* in nearfar/config\.py, line \d+; --debug shows the traceback", unforeseen)
 
 
 def test_stages_are_lines_where_there_is_no_terminal() -> None:

@@ -1,6 +1,7 @@
 """`nearfar evaluate` in a process of its own, and the encoders and data it opens."""
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -57,6 +58,7 @@ def test_a_run_on_a_folder_in_a_real_process(run: Path, tmp_path: Path) -> None:
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "written:" in done.stdout and "photos test" in done.stdout
+    assert f"written anew: {run / 'report.html'}. Not judged: " in done.stdout
     content = json.loads((run / "evaluation.json").read_text())["results"]
     assert content[0]["data"] == "elsewhere"  # what was measured before stays
     anew = [row for row in content if row["data"] == "photos"]
@@ -89,6 +91,18 @@ def test_a_run_on_a_folder_in_a_real_process(run: Path, tmp_path: Path) -> None:
         (["RUN", "--batch-size", "0"], "batch_size is 0, expected at least 1"),
         (["RUN", "--sources.size", "0"], "size is 0, expected at least 1 pixel"),
         (["RUN", "--against", "RUN"], "two encoders would be called"),
+        (
+            ["RUN", "--data", "plain", "--protocol", "knn"],
+            "plain has no labels; give --data with a folder for each class, or --protocol geometry",
+        ),
+        (["RUN", "--data", "table.csv"], "table.csv has no labels; give --data with a column of labels"),
+        (["RUN", "--data", "glyphs:60", "--protocol", "zero_shot"], "zero_shot needs an encoder that reads texts"),
+        (["RUN", "--data", "photos", "--protocol", "captions"], "photos has no captions; give --data with some"),
+        (["RUN", "--data", "glyphs:60", "--protocol", "similarity"], "similarity needs an encoder that reads texts"),
+        (["RUN", "--data", "glyphs:60", "--protocol", "frames"], "frames needs an encoder that gives frames in time"),
+        (["RUN", "--data", "photos/dark", "--protocol", "knn", "linear"], "photos/dark has no labels"),
+        (["timm:resnet18", "--data", "plain", "--out", "fresh"], "plain has no labels"),
+        (["RUN", "--data", "one", "--protocol", "knn"], "nothing was measured: "),
     ],
 )
 def test_a_mistake_is_one_line(
@@ -96,10 +110,21 @@ def test_a_mistake_is_one_line(
 ) -> None:
     monkeypatch.chdir(run.parent)
     run.rename(run.parent / "trained")
+    pictures(run.parent / "photos", 5, 0)
+    shutil.copytree("photos/dark", "plain")
+    shutil.copytree("photos/dark", "one/class")
+    Path("table.csv").write_text("path\n" + "".join(f"plain/{i}.png\n" for i in range(5)))
+    before = (Path("trained") / "evaluation.json").read_text()
     words = ["trained" if a == "RUN" else a for a in arguments]
+    monkeypatch.setattr(
+        "nearfar.train.encoders.backbone", lambda name, **how: backbone(name, **how | {"pretrained": False})
+    )
     assert main(["evaluate", *words]) in (1, 2)
-    error = capsys.readouterr().err
-    assert message in error and len(error.splitlines()) == 1, error
+    said = capsys.readouterr()
+    (line,) = [line for line in said.err.splitlines() if not line.startswith("packing at")]
+    assert message in line
+    assert said.out == "" and (Path("trained") / "evaluation.json").read_text() == before  # nothing is written
+    assert not Path("fresh").exists() and not (Path("trained") / "report.html").exists()
 
 
 def test_a_broken_file_is_moved_aside_before_the_work(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,6 +1,7 @@
 """A method of one's own, by MODULE:NAME: trained as any other, and what is wrong with it told in a line."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,7 @@ def test_it_is_built_with_its_options_from_the_current_folder(here: Path) -> Non
     assert type(method).__name__ == "Mine" and method.temperature == 0.7
     assert own_method("methods_of_mine:Mine") is named("methods_of_mine:Mine")
     assert free_folder(config).as_posix() == "runs/glyphs-methods_of_mine-Mine"
+    assert free_folder(replace(config, data="glyphs:400")).as_posix() == "runs/glyphs-400-methods_of_mine-Mine"
 
 
 def test_the_untrained_encoder_needs_no_method() -> None:

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from nearfar.config import TrainConfig
+from nearfar.config import DataConfig, TrainConfig
 from nearfar.methods import METHODS
 from nearfar.train.advice import advise
 from nearfar.train.health import Verdict
@@ -45,6 +45,38 @@ def test_a_momentum_that_keeps_the_untrained_start_is_named_with_one_that_does_n
     advised = float(text.split("--options.momentum ")[1].split(",")[0])
     assert 0 < advised < 1
     assert "momentum" not in said(method, epochs=60, momentum=advised)
+
+
+def test_a_column_that_takes_the_negatives_away_is_named_and_can_be_turned_off(tmp_path: Path) -> None:
+    table = tmp_path / "sentences.csv"
+    rows = "".join(f"sentence number {i} of the table,{'cats' if i % 2 else 'dogs'}\n" for i in range(60))
+    table.write_text("text,Group\n" + rows)
+
+    def told(column: str | None) -> list[str]:
+        settings = config("simcse", data=str(table), backbone="text-micro", sources=DataConfig(group_column=column))
+        made = Run(settings, tmp_path / "run", resume=False, console=QUIET)
+        ids, groups = made.modality.ids(made.train), made.train.groups
+        found = advise(settings, made.method, samples=len(made.train), total=1000, ids=ids, groups=groups)
+        return [verdict.text for verdict in found if verdict.name == "negatives"]
+
+    (text,) = told(None)
+    assert text.startswith(("49% of all pairs", "50% of all pairs"))
+    assert f"since their group, the column 'Group' of {table}, is the same" in text
+    assert '--sources.group_column "" takes none' in text
+    assert told("") == []
+
+
+def test_groups_of_a_file_and_equal_captions_are_named() -> None:
+    same, apart = torch.zeros(20, dtype=torch.long), torch.arange(20)
+    made = METHODS["simclr"](nn.Linear(8, 8), features=8, samples=20)
+    grouped = TrainConfig(sources=DataConfig(groups="doctor/groups.csv"))
+    for settings, groups, words in (
+        (grouped, same, "group in doctor/groups.csv is the same"),
+        (TrainConfig(), None, "caption or text is the same"),
+        (TrainConfig(), apart, "caption or text is the same"),
+    ):
+        found = advise(settings, made, samples=20, total=1000, ids=same, groups=groups)
+        assert words in next(verdict.text for verdict in found if verdict.name == "negatives")
 
 
 def test_advice_on_a_run_that_is_too_short_is_for_the_length_advised() -> None:

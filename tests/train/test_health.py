@@ -1,15 +1,18 @@
 """What the measures say, in words, of runs that are well and runs that are not."""
 
+import io
 import math
 from pathlib import Path
 from types import SimpleNamespace
 
+import pytest
 import torch
 import torch.nn.functional as F
 from rich.console import Console
 
 from nearfar.methods.method import Step
 from nearfar.methods.simclr import SimCLR
+from nearfar.report.words import health
 from nearfar.train.health import Verdict, judge, measure, twins_found, well
 from nearfar.train.watch import Watch
 
@@ -35,6 +38,33 @@ def test_collapse_is_named_with_its_rank() -> None:
     found = measure(step(z, z, 6.2)) | {"loss": 6.2}
     (verdict,) = [v for v in judge(found, 50, 100) if v.name == "collapse"]
     assert verdict.level == "error" and "of 64: collapse" in verdict.text
+
+
+def test_a_loss_of_log_n_is_told_alone_unless_all_is_one_point() -> None:
+    """Of CPC on a few sounds both were told, with contrary advice."""
+    found: dict[str, float | list[float]] = {"dimensions": 128.0, "rank_limit": 128.0, "loss": 4.06, "ceiling": 4.06}
+    assert names(found | {"effective_rank": 6.0}) == {"nothing_learned"}
+    assert names(found | {"effective_rank": 1.2}) == {"collapse"}
+    assert names(found | {"effective_rank": 1.2}, at=1) == {"nothing_learned"}  # an untrained encoder is like that
+    assert names(found | {"effective_rank": 6.0, "loss": 3.0}) == {"collapse"}
+
+
+def test_a_rank_little_above_a_collapse_is_not_called_well() -> None:
+    found: dict[str, float | list[float]] = {"dimensions": 128.0, "rank_limit": 128.0, "effective_rank": 7.17}
+    (verdict,) = judge(found, 50, 100)
+    assert (verdict.level, verdict.name) == ("warning", "low_rank")
+    assert verdict.text.startswith("effective rank 7.17 of at most 128 is low, little above a collapse")
+    assert well(found).level == "note" and "no collapse" not in well(found).text
+    assert judge(found | {"effective_rank": 10.0}, 50, 100) == []
+    assert well(found | {"effective_rank": 10.0}).text == "no collapse, effective rank 10 of at most 128"
+
+
+def test_three_rows_are_too_few_to_judge() -> None:
+    found: dict[str, float | list[float]] = {"dimensions": 128.0, "rank_limit": 2.0, "effective_rank": 1.0}
+    assert judge(found, 50, 100) == []
+    said = well(found)
+    assert said.level == "note" and "too few rows or dimensions to tell a collapse by" in said.text
+    assert health([said]) == ("note", f"Not judged: {said.text}")  # type: ignore[list-item]
 
 
 def test_a_loss_of_log_n_has_taught_nothing() -> None:
@@ -84,6 +114,25 @@ def test_twins_found_counts_nearest_partners() -> None:
     z1 = F.normalize(torch.eye(4), dim=1)
     assert twins_found(z1, z1) == 1.0
     assert twins_found(z1, z1[[1, 0, 2, 3]]) == 0.5
+
+
+def test_a_log_that_is_no_terminal_hears_of_the_run_now_and_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = 0.0
+    monkeypatch.setattr("nearfar.train.watch.time.perf_counter", lambda: clock)
+    for terminal, lines in (
+        (False, ["step 4 of 100: loss 2.500, ETA 0:12:48", "step 8 of 100: loss 2.500, ETA 0:12:16"]),
+        (True, []),
+    ):
+        clock = 0.0
+        console = Console(file=io.StringIO(), force_terminal=terminal, width=80)
+        watch = Watch(tmp_path, None, 10, console, "")
+        for done in range(1, 11):
+            clock += 8.0
+            last = SimpleNamespace(loss=torch.tensor(2.5))
+            watch._give_sign(SimpleNamespace(done=done, total=100, last=last))  # type: ignore[arg-type]
+        assert console.file.getvalue().splitlines() == lines  # type: ignore[attr-defined]
 
 
 def test_a_run_that_is_well_is_told_so_and_told_again_after_a_warning(tmp_path: Path) -> None:

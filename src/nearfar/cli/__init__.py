@@ -69,7 +69,9 @@ def run(command: str, arguments: list[str]) -> int:
     except BaseException as error:  # a panic of a Rust library is no Exception
         if debug:
             raise
-        print(f"nearfar {command}: {' '.join(str(error).split()) or type(error).__name__}", file=sys.stderr)
+        from nearfar.cli.faults import in_a_line
+
+        print(f"nearfar {command}: {in_a_line(error)}", file=sys.stderr)
         return 1
     return status
 

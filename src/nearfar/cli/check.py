@@ -1,11 +1,11 @@
 """`nearfar check`: is the machine right, and are loss and gradient exact here?"""
 
-import argparse
 import platform
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from nearfar.cli.parser import Parser
 from nearfar.cli.stages import stage
 
 if TYPE_CHECKING:
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def main(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="nearfar check",
         description="Compare every loss and its gradient with its plain dense definition in float64 on this machine, "
         "and a few training steps of every method, in tiles, types, and on a batch that processes share, with one "

@@ -1,12 +1,13 @@
 """`nearfar doctor`: what is wrong with a data set, before a run."""
 
-import argparse
 import shlex
 from pathlib import Path
 
+from nearfar.cli.parser import Parser
+
 
 def main(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="nearfar doctor",
         description="Look at every image of a data set: broken files, exact and near duplicates, tiny or one-colour "
         "images, class balance and, with --test, leaks. No encoder is needed: near-duplicates are found by the "

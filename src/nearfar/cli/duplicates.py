@@ -1,13 +1,14 @@
 """`nearfar duplicates`: near-duplicate groups in a file of embeddings."""
 
-import argparse
 from pathlib import Path
+
+from nearfar.cli.parser import Parser
 
 SHOWN = 5  # groups, and names in each
 
 
 def main(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="nearfar duplicates",
         description="Find images whose embeddings are nearer than chance explains, and write their groups. The "
         "threshold is found from the data: the largest distance at which at most 1 % of the pairs would be there by "

@@ -3,9 +3,11 @@
 import argparse
 from pathlib import Path
 
+from nearfar.cli.parser import Parser
+
 
 def main(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="nearfar embed",
         description="Write path, label and vector of every sample to a file, chunk by chunk. Killed and started again "
         "with the same arguments, it goes on after the last finished chunk.",

@@ -56,6 +56,7 @@ def main(arguments: list[str]) -> int:
     from rich.console import Console
 
     from nearfar.train.assess import assess
+    from nearfar.train.kept import verdict_of
 
     console = Console()
     results, folder = assess(
@@ -76,4 +77,7 @@ def main(arguments: list[str]) -> int:
     )
     console.print(results.table())
     console.print(f"written: {folder / 'evaluation.json'}; curves: {folder / 'evaluation'}")
-    return 0 if results.rows else 1
+    if (verdict := verdict_of(folder)) is not None:
+        line = f"written anew: {folder / 'report.html'}. {verdict}"
+        console.print(line, soft_wrap=True, markup=False, highlight=False)
+    return 0

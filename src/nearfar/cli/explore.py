@@ -1,12 +1,13 @@
 """`nearfar explore`: a local web page of one run or two: map, search, neighbours, duplicates, live view."""
 
-import argparse
 import contextlib
 import importlib.util
 
+from nearfar.cli.parser import Parser
+
 
 def main(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="nearfar explore",
         description="Serve a page on this machine: the map of a run's embeddings, search by picture, sound or text, "
         "neighbours, duplicates, and a run as it trains. With two runs, the neighbours of one query side by side.",

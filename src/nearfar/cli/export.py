@@ -1,10 +1,10 @@
 """`nearfar export`: the encoder in a format that others read."""
 
-import argparse
+from nearfar.cli.parser import Parser
 
 
 def main(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="nearfar export",
         description="Write the encoder of a run for other programs. Graphs and plain weights are compared with the "
         "encoder before they are kept.",

@@ -4,6 +4,8 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from nearfar.cli.parser import Parser
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -21,7 +23,7 @@ EXPERIMENTS = {
 
 def main(arguments: list[str]) -> int:
     words = "\n".join(f"  {name:<12} {what}" for name, what in EXPERIMENTS.items())
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="nearfar lab",
         description="Run an experiment on data made on the spot: prints tables, writes a figure and the numbers, and "
         "says of each prediction whether it was measured so. The exit status is 1 where one was not.",

@@ -1,15 +1,16 @@
 """`nearfar recipes`: runs that are known, what each reached, and one of them run again."""
 
-import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from nearfar.cli.parser import Parser
 
 if TYPE_CHECKING:
     from nearfar.recipes import Recipe
 
 
 def main(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="nearfar recipes",
         description="List the recipes: what each trains, on which data, what it reached, how long that took, and the "
         "command to run it. Of one recipe, print all of it, as YAML to keep and change.",

@@ -1,11 +1,12 @@
 """`nearfar report`: the page of a run written anew, or several runs side by side."""
 
-import argparse
 from pathlib import Path
+
+from nearfar.cli.parser import Parser
 
 
 def main(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="nearfar report",
         description="Write report.html of a run anew from its folder; neither the data nor the encoder is needed. Of "
         "several runs, a page that compares them: numbers, curves over each other, differences in configuration. Where "

@@ -1,13 +1,14 @@
 """`nearfar search`: the images, sounds or sentences most like one, or like a text, in a file of embeddings."""
 
-import argparse
 import re
 from itertools import count
 from pathlib import Path
 
+from nearfar.cli.parser import Parser
+
 
 def main(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="nearfar search",
         description="Find the images or sounds most like one, or the images that a text describes, and write a contact "
         "sheet of them; or list the sentences most like a text.",

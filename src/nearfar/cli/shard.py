@@ -1,12 +1,13 @@
 """`nearfar shard`: any images as WebDataset's tar files, for data beyond one disk."""
 
-import argparse
 import shlex
 from pathlib import Path
 
+from nearfar.cli.parser import Parser
+
 
 def main(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="nearfar shard",
         description="Write images, with their labels, captions and groups, as shards: tar files as WebDataset has "
         "them, and index.json, which lists them. Killed, the same command goes on after the last finished shard.",

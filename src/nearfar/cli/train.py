@@ -29,6 +29,7 @@ def main(arguments: list[str]) -> int:
     parser.add_class_arguments(TrainConfig, as_group=False)
     describe(parser, TrainConfig)
     known = {action.dest for action in parser._actions}
+    named = [name for name in config_names(arguments) if not Path(name).exists()]
     arguments = with_recipes(arguments)
     try:
         for path in config_files(arguments):
@@ -57,6 +58,7 @@ def main(arguments: list[str]) -> int:
         folder = Path(options.resume)
     else:
         config = configured(options)
+        check_recipe_data(named, config)
         folder = free_folder(config) if options.get("out") is None else Path(options.out)
         results = run(config, folder, console=console)
     if is_first():
@@ -64,19 +66,37 @@ def main(arguments: list[str]) -> int:
     return 0 if results is not None else 130
 
 
-def config_files(arguments: list[str]) -> list[Path]:
-    """The files that --config names, in either way of writing it."""
+def config_names(arguments: list[str]) -> list[str]:
+    """What --config names, in either way of writing it."""
     pairs = zip(["", *arguments], arguments, strict=False)
-    found = [
-        Path(now if before == "--config" else now.removeprefix("--config="))
+    return [
+        now if before == "--config" else now.removeprefix("--config=")
         for before, now in pairs
         if before == "--config" or now.startswith("--config=")
     ]
-    return [path for path in found if path.is_file()]
+
+
+def config_files(arguments: list[str]) -> list[Path]:
+    """The files among them."""
+    return [path for path in map(Path, config_names(arguments)) if path.is_file()]
+
+
+def check_recipe_data(names: list[str], config: TrainConfig) -> None:
+    """Say which data a recipe lacks, and how to give others."""
+    from nearfar.recipes import recipe
+
+    for each in map(recipe, names):
+        if each.needs and config.data.startswith(f"{each.needs}/") and not Path(config.data).exists():
+            raise FileNotFoundError(
+                f"the recipe {each.name} needs a folder {each.needs}/ here, with {config.data}; give yours with --data"
+            )
 
 
 def with_recipes(arguments: list[str]) -> list[str]:
-    """The same, with the file of a recipe where --config has its name; a file of that name is the file."""
+    """The same, configurations first, and the file of a recipe where --config has its name.
+
+    A file of that name is the file.
+    """
     from nearfar.recipes import recipe
 
     def place(name: str) -> str:
@@ -86,6 +106,7 @@ def with_recipes(arguments: list[str]) -> list[str]:
             raise FileNotFoundError(f"--config is {name!r}, expected a file that is there, or the name of a recipe")
         return str(recipe(name).path)
 
+    arguments = configs_first(arguments)
     found = list(arguments)
     for i, (before, now) in enumerate(zip(["", *arguments], arguments, strict=False)):
         if before == "--config":
@@ -93,6 +114,22 @@ def with_recipes(arguments: list[str]) -> list[str]:
         elif now.startswith("--config="):
             found[i] = "--config=" + place(now.removeprefix("--config="))
     return found
+
+
+def configs_first(arguments: list[str]) -> list[str]:
+    """The same words, every --config before the flags: the parser lets what comes later win, and flags override files.
+
+    >>> configs_first(["--epochs", "1", "--config", "a.yaml", "--seed=3", "--config=b.yaml"])
+    ['--config', 'a.yaml', '--config=b.yaml', '--epochs', '1', '--seed=3']
+    """
+    first: list[str] = []
+    rest: list[str] = []
+    value_follows = False
+    for argument in arguments:
+        named = argument == "--config"
+        (first if value_follows or named or argument.startswith("--config=") else rest).append(argument)
+        value_follows = named and not value_follows
+    return [*first, *rest]
 
 
 def configured(options: Namespace) -> TrainConfig:
@@ -110,6 +147,35 @@ def underscored(argument: str) -> str:
     return name.replace("-", "_").replace("__", "--", 1) + equals + value if argument.startswith("--") else argument
 
 
+_KINDS = {
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "str": "a text",
+    "list": "a list",
+    "dict": "keys and values",
+    "NoneType": "null",
+}
+
+
+def _wrong_kind(key: str, message: str) -> str:
+    """Value and expectation in the words of `config.build`, from the parser's.
+
+    >>> _wrong_kind("epochs", "Expected a <class 'int'>. Got value: two")
+    "--epochs is 'two', expected a whole number"
+    >>> _wrong_kind("precision", "Expected a typing.Literal['32', 'bf16']. Got value: 8")
+    "--precision is '8', expected '32' or 'bf16'"
+    """
+    import re
+
+    value = re.split(r"G(?:ot|iven) value: ", message)[-1]
+    kinds = [
+        _KINDS.get(plain, plain) or choices.replace(", ", " or ")
+        for plain, choices in re.findall(r"Expected a (?:<class '(\w+)'>|typing\.Literal\[(.+?)\])", message)
+    ]
+    return f"--{key} is {value!r}, expected {' or '.join(kinds)}"
+
+
 def explained(message: str, known: set[str]) -> str:
     """jsonargparse's message in one line, with the nearest known key where a key is not known."""
     import re
@@ -119,6 +185,8 @@ def explained(message: str, known: set[str]) -> str:
         line = f"Key '{found[1]}.{found[2]}'"
     elif found := re.search(r"Option '([\w.]+)' is not accepted", line):
         line = f"Key '{found[1]}'"
+    if (found := re.match(r'Parser key "([\w.]+)": (.*)', line)) and "Expected a" in line:
+        return _wrong_kind(found[1].replace("_", "-"), found[2])
     if found := re.search(r"(?:Unrecognized arguments: --|Key ['\"]|unrecognized arguments: --)([\w.]+)", line):
         return f"there is no key {found[1]!r}{nearest(found[1], known)}"
     return line

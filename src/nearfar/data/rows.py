@@ -1,7 +1,7 @@
 """Columns of anything, a table, a caption file, shards, as samples: one way to find, check and join them."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -24,7 +24,7 @@ class Wanted:
     """What to take from columns; names that are None are looked for among the usual ones.
 
     Attributes:
-        path, label, group, caption: names of columns.
+        path, label, group, caption: names of columns; an empty name is no column.
         split: rows whose column "split" says so; "vendor=noto", "vendor=noto,fluent" or "vendor!=noto" asks another
             column; None takes all.
         labels, captions: whether to read them; None where they are there, True makes their absence an error.
@@ -158,15 +158,27 @@ def cell_texts(cell: object) -> Iterator[object]:
 
 
 def find_column(columns: Columns, what: str, name: str | None, usual: Sequence[str], where: str) -> list[object] | None:
-    """The column of that name, or of the first usual name that is there, in any case of letters."""
+    """The column of that name, or of the first usual name that is there, in any case of letters; of "" none."""
+    if name == "":
+        return None
     if name is None:
-        lower = {known.lower(): known for known in reversed(columns)}
-        return next((columns[lower[known]] for known in usual if known in lower), None)
+        found = usual_column(columns, usual)
+        return None if found is None else columns[found]
     if name not in columns:
         raise ValueError(
             f"{where} has no column {name!r} for the {what}, but {listed(columns)}{nearest(name, list(columns))}"
         )
     return columns[name]
+
+
+def usual_column(names: Iterable[str], usual: Sequence[str]) -> str | None:
+    """The name that is taken for a usual one where none is given.
+
+    >>> usual_column(["path", "Group_ID"], GROUPS)
+    'Group_ID'
+    """
+    lower = {known.lower(): known for known in reversed(list(names))}
+    return next((lower[known] for known in usual if known in lower), None)
 
 
 def rows_of_split(columns: Columns, split: str | None, where: str) -> list[int]:

@@ -186,9 +186,11 @@ def _file(path: Path, split: str | None) -> Path:
         names = [file.stem for file in files]
         if split not in names:
             there = ", ".join(map(repr, names[:12])) or "none"
-            raise ValueError(
-                f"{path} has the files {there}; name one of them as the split{nearest(split or '', names)}"
-            )
+            way_out = f"name one of them as the split{nearest(split or '', names)}"
+            if split is None and files:
+                usual = files[names.index("train") if "train" in names else 0]
+                way_out = f"give one of them, such as --data {usual}, in Python split={usual.stem!r}"
+            raise ValueError(f"{path} has the files {there}; {way_out}")
         return files[names.index(split)]
     if not path.is_file():
         raise FileNotFoundError(f"there is no file or folder {str(path)!r}")

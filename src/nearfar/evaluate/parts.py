@@ -91,7 +91,8 @@ def open_parts(
     train, held = stratified_split(labels, share=HELD_OUT, seed=seed)
     if len(held) == 0:
         raise ValueError(f"{data} has {len(everything)} images, too few to hold some out; give others as test")
-    note = f"{data} has no split of its own: {len(held)} images, a fifth of each class, were held out by seed {seed}"
+    fifth = "a fifth of each class" if everything.labels is not None else "a fifth"
+    note = f"{data} has no split of its own: {len(held)} images, {fifth}, were held out by seed {seed}"
     return Parts(everything.subset(train), everything.subset(held), "held-out", [note])
 
 

@@ -71,7 +71,7 @@ def health(verdicts: list[Verdict]) -> tuple[str, str]:
         return "error", f"Not healthy: {errors[-1].text}"
     judged = [verdict for verdict in verdicts if verdict.level in ("good", "warning")]
     if not judged:
-        return "note", "Not judged: no health verdict was recorded"
+        return "note", f"Not judged: {verdicts[-1].text if verdicts else 'no health verdict was recorded'}"
     last = judged[-1]
     if last.level == "warning":
         return "warning", f"Look closer: {last.text}"

@@ -1,5 +1,6 @@
 """Training: the only room that imports Lightning."""
 
+import re
 import shlex
 import sys
 from contextlib import nullcontext
@@ -109,8 +110,8 @@ sys.modules[__name__].__class__ = _Callable
 
 
 def free_folder(config: TrainConfig) -> Path:
-    """runs/<data>-<method>, numbered where that is taken."""
-    name = f"{Path(config.data).stem or 'data'}-{config.method.replace(':', '-')}"
+    """runs/<data>-<method>, numbered where that is taken; of characters that every system has in names."""
+    name = re.sub(r'[<>:"/\\|?*]+', "-", f"{Path(config.data).stem or 'data'}-{config.method}")
     number, folder = 1, Path("runs") / name
     while folder.exists():
         number += 1

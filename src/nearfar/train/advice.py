@@ -5,6 +5,7 @@ photographs some of them cannot work, and that is known before the run.
 """
 
 import math
+import re
 from pathlib import Path
 
 from torch import Tensor
@@ -12,6 +13,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from nearfar.config import TrainConfig
 from nearfar.data.dataset import counted
+from nearfar.data.rows import GROUPS, usual_column
+from nearfar.data.tables import READERS, path_and_rows, read_columns
 from nearfar.methods import BYOL, NNCLR, InstDisc, Method, MoCo, MoCoV3
 from nearfar.train.health import Verdict
 
@@ -23,7 +26,13 @@ _HEADS = 20  # heads so many times larger than the encoder are most of the time 
 
 
 def advise(
-    config: TrainConfig, method: Method, *, samples: int, total: int, ids: Tensor | None = None
+    config: TrainConfig,
+    method: Method,
+    *,
+    samples: int,
+    total: int,
+    ids: Tensor | None = None,
+    groups: Tensor | None = None,
 ) -> list[Verdict]:
     """What does not fit, in plain words, with what to set.
 
@@ -31,6 +40,7 @@ def advise(
         samples: of the training part.
         total: optimiser steps of the whole run.
         ids: (N,) equal where samples are no negatives of each other.
+        groups: (N,) what the data or a table say of that, beside what equal captions and texts do.
     """
     short = _few_steps(config, samples, total)
     total = total if short is None else _ENOUGH
@@ -41,7 +51,7 @@ def advise(
         _bank(method, config, samples, total),
         _heads(method),
         _batch_norm(method, config),
-        None if ids is None else _negatives(ids),
+        None if ids is None else _negatives(ids, groups, config),
     )
     return [verdict for verdict in said if verdict is not None]
 
@@ -56,17 +66,44 @@ def labels_hint(config: TrainConfig) -> str | None:
     return "if the sub-folders are classes, say so: --sources.labels true"
 
 
-def _negatives(ids: Tensor) -> Verdict | None:
-    often = ids.unique(return_counts=True)[1].double()
-    equal = float((often * (often - 1)).sum()) / max(1, len(ids) * (len(ids) - 1))
+def _negatives(ids: Tensor, groups: Tensor | None, config: TrainConfig) -> Verdict | None:
+    equal = _equal_pairs(ids)
     if equal <= _EQUAL:
         return None
+    by_group = groups is not None and _equal_pairs(groups) > _EQUAL
+    why, way_out = _of_groups(config) if by_group else ("caption or text", "look for captions that fit everything")
     return Verdict(
         "warning",
         "negatives",
-        f"{equal:.0%} of all pairs of samples are no negatives of each other, since their group, caption or text is "
-        "the same: little is left to learn from; look for captions that fit everything, or for too large groups",
+        f"{equal:.0%} of all pairs of samples are no negatives of each other, since their {why} is the same: little is "
+        f"left to learn from; {way_out}",
     )
+
+
+def _equal_pairs(ids: Tensor) -> float:
+    """The part of all pairs of samples whose ids are equal."""
+    often = ids.unique(return_counts=True)[1].double()
+    return float((often * (often - 1)).sum()) / max(1, len(ids) * (len(ids) - 1))
+
+
+def _of_groups(config: TrainConfig) -> tuple[str, str]:
+    """Where groups come from, and what to do where they are too large."""
+    sources = config.sources
+    if sources.groups is not None:
+        return f"group in {sources.groups}", "leave --group out, or look for groups there that are too large"
+    column = sources.group_column or _group_column(config)
+    if column is None:
+        return "group", "look for groups that are too large"
+    way_out = '--sources.group_column "" takes none for a group, --sources.group_column NAME another column'
+    return f"group, the column {column!r} of {config.data},", f"if these are topics or classes, {way_out}"
+
+
+def _group_column(config: TrainConfig) -> str | None:
+    """The column that is taken for groups although nobody named it."""
+    if config.sources.pattern is not None:
+        return usual_column(re.findall(r"{(.+?)}", config.sources.pattern), GROUPS)
+    path = Path(path_and_rows(config.data)[0]).expanduser()
+    return usual_column(read_columns(path), GROUPS) if path.suffix.lower() in READERS and path.is_file() else None
 
 
 def _few_steps(config: TrainConfig, samples: int, total: int) -> Verdict | None:

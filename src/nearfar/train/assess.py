@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from rich.console import Console
@@ -24,6 +25,7 @@ from nearfar.train.kept import earlier, keep, results_folder, show
 from nearfar.train.looked import look, looked_at
 from nearfar.train.run import find_device
 from nearfar.train.seen import seen_before
+from nearfar.train.suitable import check_suitable
 from nearfar.views import Preparation
 
 
@@ -78,24 +80,23 @@ def assess(
     if (kind := _kind(spec)) in _OF_OTHERS:
         if against:
             raise ValueError(f"--against is for encoders of images; evaluate each encoder of {kind} by itself")
-        watch = _Watch(folder, console)
-        results = _OF_OTHERS[kind](
-            load(Path(spec).expanduser()).to(where),
-            spec,
-            data=data,
-            test=test,
-            protocols=protocols,
-            seed=seed,
-            seeds=seeds,
-            settings=settings,
-            sources=sources,
-            batch_size=batch_size,
-            console=console,
-            finished=watch.finished,
-            seen=watch.seen,
-        )
-        keep(results, folder, watch.tell)
-        show(results, folder)
+        with _Watch(folder, console) as watch:
+            results = _OF_OTHERS[kind](
+                load(Path(spec).expanduser()).to(where),
+                spec,
+                data=data,
+                test=test,
+                protocols=protocols,
+                seed=seed,
+                seeds=seeds,
+                settings=settings,
+                sources=sources,
+                batch_size=batch_size,
+                console=console,
+                finished=watch.finished,
+                seen=watch.seen,
+            )
+            watch.end(results)
         return results, folder
     specs = _names(spec, against)
     encoders = {name: open_encoder(each, size=image_size, device=where) for name, each in specs.items()}
@@ -109,6 +110,7 @@ def assess(
         parts = open_boxed_parts(data, test, size=settings.detection.size, seed=seed, progress=console.is_terminal)
     else:
         name, parts = _open(spec, data, test, sources, size, seed)
+        check_suitable(protocols, encoders.values(), parts.train, parts.test, name)
     prepares: dict[str, Prepare] = {
         name: encoder.preparation.whole if boxed else encoder.prepare for name, encoder in encoders.items()
     }
@@ -119,8 +121,7 @@ def assess(
     elif fresh is not None:
         at_once = settings.detection.batch_size if boxed else 256
         everyone["untrained"] = calibrated(fresh, parts.train, next(iter(prepares.values())), batch_size=at_once)
-    watch = _Watch(folder, console)
-    try:
+    with _Watch(folder, console) as watch:
         results = evaluate(
             everyone,
             parts.train,
@@ -140,15 +141,9 @@ def assess(
             origins={"untrained": f"{spec}, as it was first drawn"} | specs,
             finished=watch.finished,
         )
-    except BaseException:
-        if watch.last is not None:
-            watch.tell(f"stopped; what was measured before is in {folder}")
-            show(watch.last, folder)
-        raise
-    keep(results, folder, watch.tell)
-    if not isinstance(parts, BoxedParts) and "trained" in encoders:
-        watch.seen(encoders["trained"], parts.test, prepares["trained"], image_pictures, name, parts.split)
-    show(results, folder)
+        if results.rows and not isinstance(parts, BoxedParts) and "trained" in encoders:
+            watch.seen(encoders["trained"], parts.test, prepares["trained"], image_pictures, name, parts.split)
+        watch.end(results)
     return results, folder
 
 
@@ -161,16 +156,40 @@ _OF_OTHERS: dict[str, Callable[..., Results]] = {
 
 
 class _Watch:
-    """Keeps what is finished, and gives a sign of life where no progress bar can be seen."""
+    """Keeps what is finished, also where the rest fails, and gives a sign of life where no progress bar can be seen.
+
+    Where nothing is finished nothing is written.
+    """
 
     def __init__(self, folder: Path, console: Console) -> None:
+        self.fresh = not folder.exists()
         folder.mkdir(parents=True, exist_ok=True)
         self.folder, self.console = folder, console
         self.last: Results | None = None
         self.start = time.perf_counter()
         earlier(folder, self.tell)  # before the work: a broken file must not cost it
 
+    def __enter__(self) -> "_Watch":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
+        if kind is not None and self.last is not None:
+            self.tell(f"stopped; what was measured before is in {self.folder}")
+            show(self.last, self.folder)
+        elif kind is not None and self.fresh:
+            with suppress(OSError):  # something is in it
+                self.folder.rmdir()
+
+    def end(self, results: Results) -> None:
+        """Keep all of it, and write the figures and the report."""
+        if not results.rows:
+            raise ValueError("nothing was measured: " + "; ".join(results.notes))
+        keep(results, self.folder, self.tell)
+        show(results, self.folder)
+
     def finished(self, what: str, results: Results) -> None:
+        if not results.rows:
+            return
         self.last = results
         keep(results, self.folder, self.tell)
         if not self.console.is_terminal:

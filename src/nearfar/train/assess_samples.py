@@ -18,6 +18,7 @@ from nearfar.export.model import SeriesModel, SoundModel
 from nearfar.modalities import Series, Sounds
 from nearfar.train.encoders import untrained
 from nearfar.train.seen import seen_before
+from nearfar.train.suitable import check_suitable
 
 
 def assess_samples(
@@ -45,6 +46,7 @@ def assess_samples(
     reading, notes = _kept_held_out(replace(config.sources, **given) if own else DataConfig(**given))
     modality = model.modality.reading(_complete(reading, data))
     parts = open_sample_parts(modality, data, test, seed=seed)
+    check_suitable(protocols, [model], parts.train, parts.test, named(data, test))
     parts.notes.extend(notes)
     parts.notes.extend(seen_before(config, data, test, parts.split, what="samples"))
     encoders: dict[str, Callable[[Tensor], Tensor]] = {
@@ -73,7 +75,8 @@ def assess_samples(
         origins={"trained": spec, "untrained": f"{spec}, as it was first drawn", "raw": modality.raw_is},
         finished=finished,
     )
-    seen(model, parts.test, model.prepare, modality.pictures, named(data, test), parts.split)
+    if results.rows:
+        seen(model, parts.test, model.prepare, modality.pictures, named(data, test), parts.split)
     return results
 
 
@@ -129,5 +132,6 @@ def open_sample_parts(modality: Sounds | Series, data: str, test: str | None, *,
     rest, held = stratified_split(labels, share=HELD_OUT, seed=seed)
     if len(held) == 0:
         raise ValueError(f"{data} has {len(train)} samples, too few to hold some out; give others as test")
-    note = f"{data} has no split of its own: {len(held)} samples, a fifth of each class, were held out by seed {seed}"
+    fifth = "a fifth of each class" if train.labels is not None else "a fifth"
+    note = f"{data} has no split of its own: {len(held)} samples, {fifth}, were held out by seed {seed}"
     return Parts(train.subset(rest), train.subset(held), "held-out", [note])

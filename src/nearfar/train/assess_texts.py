@@ -17,6 +17,7 @@ from nearfar.evaluate.parts import HELD_OUT, named
 from nearfar.export.model import TextModel
 from nearfar.modalities.texts import Tokens, Words, as_they_are
 from nearfar.train.encoders import untrained
+from nearfar.train.suitable import check_suitable
 
 
 def assess_texts(
@@ -45,6 +46,7 @@ def assess_texts(
     if fresh is not None:
         encoders["untrained"] = fresh.eval()
     parts = [Tokens(part, model.tokenizer.encode(part.texts).to(torch.int32)) for part in (train, tested)]
+    check_suitable(protocols, [model], parts[0], parts[1], named(data, test))
     results = evaluate(
         encoders,
         *parts,
@@ -65,7 +67,8 @@ def assess_texts(
         },
         finished=finished,
     )
-    seen(model, parts[1], as_they_are, lambda samples, side: None, named(data, test), split)
+    if results.rows:
+        seen(model, parts[1], as_they_are, lambda samples, side: None, named(data, test), split)
     return results
 
 
@@ -113,5 +116,6 @@ def open_text_parts(
         )
     labels = everything.labels if everything.labels is not None else torch.zeros(len(everything), dtype=torch.long)
     rest, held = stratified_split(labels, share=HELD_OUT, seed=seed)
-    note = f"{data} has no split of its own: {len(held)} sentences, a fifth of each class, were held out by seed {seed}"
+    fifth = "a fifth of each class" if everything.labels is not None else "a fifth"
+    note = f"{data} has no split of its own: {len(held)} sentences, {fifth}, were held out by seed {seed}"
     return everything.subset(rest), everything.subset(held), "held-out", [note]

@@ -17,6 +17,8 @@ Level = Literal["good", "note", "warning", "error"]
 _ROWS = 1024  # of a batch that are looked at
 _QUERIES = 256  # of each horizon that are looked at
 _FEWEST = 8  # rows, of which the rank tells collapse from a small batch
+_ONE_POINT = 2.0  # a rank below it is that of embeddings that are all but one
+_NEAR = 1.5  # times the rank of a collapse, up to which it is not well either
 
 
 @dataclass(frozen=True)
@@ -93,39 +95,25 @@ def twins_found(z1: Tensor, z2: Tensor) -> float:
 
 def judge(found: dict[str, float | list[float]], step: int, total: int) -> list[Verdict]:
     """What the measures say, in plain words, with what to do."""
-
-    def value(name: str) -> float | None:
-        x = found.get(name)
-        return x if isinstance(x, float) else None
-
-    said = []
-    rank, dimensions, limit = value("effective_rank"), value("dimensions"), value("rank_limit")
-    if (
-        rank is not None
-        and dimensions is not None
-        and limit is not None
-        and limit >= _FEWEST
-        and rank < max(2.0, 0.05 * limit)
-    ):
-        said.append(
-            Verdict(
-                "error" if step > total // 4 else "warning",
-                "collapse",
-                f"effective rank {rank:.0f} of {dimensions:.0f}: collapse; lower the learning rate, raise the "
-                "temperature, strengthen the views, or choose a method with negatives",
-            )
-        )
-    loss, ceiling, bound = value("loss"), value("ceiling"), value("bound")
+    rank, limit = _value(found, "effective_rank"), _value(found, "rank_limit")
+    loss, ceiling, bound = _value(found, "loss"), _value(found, "ceiling"), _value(found, "bound")
     early = step <= max(1, total // 10)
-    if loss is not None and ceiling is not None and abs(loss - ceiling) < 0.02 * ceiling:
+    at_chance = loss is not None and ceiling is not None and abs(loss - ceiling) < 0.02 * ceiling
+    of_rank, said = _of_rank(found, late=step > total // 4), []
+    # One point has the loss log N, too. Any other low rank at that loss is of an encoder that has not learned yet: it
+    # needs a higher rate, where a collapse needs a lower one.
+    one_point = rank is not None and rank < _ONE_POINT and not early
+    if at_chance and not (of_rank is not None and one_point):
         said.append(
             Verdict(
                 "note" if early else "warning",
                 "nothing_learned",
-                f"loss {loss:.2f} is log({math.exp(ceiling):.0f}): nothing learned yet"
+                f"loss {loss:.2f} is log({math.exp(ceiling or 0.0):.0f}): nothing learned yet"
                 + ("" if early else "; raise the learning rate, or look for identical or shuffled views"),
             )
         )
+    elif of_rank is not None:
+        said.append(of_rank)
     if bound is not None and ceiling is not None and bound > 0.98 * ceiling:
         said.append(
             Verdict(
@@ -135,7 +123,7 @@ def judge(found: dict[str, float | list[float]], step: int, total: int) -> list[
                 "batch or queue, or stronger views, would teach more",
             )
         )
-    similar = value("positive_similarity")
+    similar = _value(found, "positive_similarity")
     if similar is not None and rank is not None and limit is not None and similar > 0.995 and rank > 0.1 * limit:
         said.append(
             Verdict(
@@ -144,7 +132,7 @@ def judge(found: dict[str, float | list[float]], step: int, total: int) -> list[
                 f"positives identical to the eye (similarity {similar:.3f}): views too weak; use a stronger preset",
             )
         )
-    fill = value("queue_fill")
+    fill = _value(found, "queue_fill")
     if fill is not None and fill < 1:
         said.append(
             Verdict("note", "queue", f"the queue is {fill:.0%} full: the loss rises until it is, and that is no fault")
@@ -152,17 +140,41 @@ def judge(found: dict[str, float | list[float]], step: int, total: int) -> list[
     return said
 
 
+def _of_rank(found: dict[str, float | list[float]], *, late: bool) -> Verdict | None:
+    """A rank that is a collapse, or so near to one that it is not well either."""
+    rank, limit, dimensions = (_value(found, name) for name in ("effective_rank", "rank_limit", "dimensions"))
+    if rank is None or limit is None or dimensions is None or limit < _FEWEST or rank >= _NEAR * _collapsed(limit):
+        return None
+    way_out = "lower the learning rate, raise the temperature, strengthen the views, or choose a method with negatives"
+    if rank >= _collapsed(limit):
+        words = f"effective rank {rank:.3g} of at most {limit:.0f} is low, little above a collapse"
+        return Verdict("warning", "low_rank", f"{words}; if it stays so, {way_out}")
+    words = f"effective rank {rank:.0f} of {dimensions:.0f}: collapse"
+    return Verdict("error" if late else "warning", "collapse", f"{words}; {way_out}")
+
+
+def _collapsed(limit: float) -> float:
+    """The rank below which embeddings have collapsed."""
+    return max(_ONE_POINT, 0.05 * limit)
+
+
 def well(found: dict[str, float | list[float]]) -> Verdict:
-    """What is said when nothing is wrong."""
-
-    def value(name: str) -> float:
-        x = found.get(name)
-        return x if isinstance(x, float) else math.nan
-
-    words = f"no collapse, effective rank {value('effective_rank'):.3g} of at most {value('rank_limit'):.0f}"
+    """What is said when nothing is wrong: that all is well only where there is enough to tell it by."""
+    rank, limit = _value(found, "effective_rank") or math.nan, _value(found, "rank_limit") or math.nan
+    words = f"effective rank {rank:.3g} of at most {limit:.0f}"
+    if limit < _FEWEST:
+        return Verdict("note", "well", f"{words}: too few rows or dimensions to tell a collapse by")
     if "bound" in found:
-        words += f"; the bound is {value('bound'):.2f} of at most log N = {value('ceiling'):.2f}"
-    return Verdict("good", "well", words)
+        bound, ceiling = _value(found, "bound") or 0.0, _value(found, "ceiling") or 0.0
+        words += f"; the bound is {bound:.2f} of at most log N = {ceiling:.2f}"
+    if rank < _NEAR * _collapsed(limit):
+        return Verdict("note", "well", words)
+    return Verdict("good", "well", f"no collapse, {words}")
+
+
+def _value(found: dict[str, float | list[float]], name: str) -> float | None:
+    x = found.get(name)
+    return x if isinstance(x, float) else None
 
 
 def not_finite(step: int, checkpoint: str) -> str:

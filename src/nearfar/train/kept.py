@@ -1,6 +1,8 @@
 """The folder of an evaluation: what is measured is written at once, and nothing that was there is lost."""
 
+import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,6 +11,8 @@ from nearfar.evaluate.results import file_name
 from nearfar.export.model import CARD
 from nearfar.report import write_report
 from nearfar.report.figures import FIGURES, draw_curves
+from nearfar.report.run import read_run
+from nearfar.report.words import overall
 
 RESULTS = "evaluation.json"
 
@@ -43,6 +47,23 @@ def keep(results: Results, folder: Path, tell: Callable[[str], None]) -> None:
     """Write the numbers after what the folder holds, and the arrays that were last added."""
     results.after(earlier(folder, tell)).save(folder / RESULTS)
     replace(results, curves=dict(list(results.curves.items())[-1:])).save_curves(folder / FIGURES)
+
+
+# What a run writes before its first step.
+_BEGUN = {"lock", "config.yaml", "environment.json", "views.png", "views.txt", "tokenizer.json", "verdicts.json"}
+_BEGUN |= {"skipped.txt", "clipped.txt"}
+
+
+def discard(folder: Path) -> None:
+    """Remove the folder of a run that came to nothing, unless something else is in it."""
+    if {entry.name for entry in folder.iterdir()} <= _BEGUN:
+        with suppress(OSError):  # an open file, where the system does not remove such
+            shutil.rmtree(folder)
+
+
+def verdict_of(folder: Path) -> str | None:
+    """The first sentence of a run's report, after an evaluation; None where there is no report."""
+    return overall(read_run(folder))[1] if (folder / CARD).exists() else None
 
 
 def show(results: Results, folder: Path) -> None:

@@ -4,12 +4,13 @@ import importlib.util
 import inspect
 import json
 import logging
+import math
 import platform
 import shlex
 import signal
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ import nearfar
 from nearfar.config import TrainConfig, completed, nearest
 from nearfar.data import Dataset, Loader, fingerprint, has_splits
 from nearfar.data.cache import replacing
-from nearfar.data.dataset import how_many
+from nearfar.data.dataset import counted, how_many
 from nearfar.data.groups import held_out
 from nearfar.data.sources import own_parts
 from nearfar.evaluate import Results, calibrated, evaluate
@@ -39,7 +40,9 @@ from nearfar.report.figures import FIGURES, draw_curves
 from nearfar.scale.processes import check_ring
 from nearfar.train import checkpoint
 from nearfar.train.advice import advise, labels_hint
+from nearfar.train.given import check_given
 from nearfar.train.health import Verdict
+from nearfar.train.kept import discard
 from nearfar.train.looked import look, two_views
 from nearfar.train.module import NotFiniteError, Pretraining, Steps
 from nearfar.train.processes import (
@@ -74,6 +77,8 @@ class Run:
 
     def __init__(self, config: TrainConfig, folder: Path, *, resume: bool, console: Console) -> None:
         self.first = is_first()  # of several processes: it alone writes and speaks
+        self.fresh = not folder.exists()
+        check_given(config)
         config = as_launched(settled(config))
         self.config, self.folder, self.console = config, folder, console if self.first else Console(quiet=True)
         self.device = find_device(config.device)
@@ -82,6 +87,7 @@ class Run:
         self.modality = modality_of(config)
         build_method(config, samples=_VALIDATION)  # what cannot be built is told before the data are read
         self.train, self.validation, self.test = self._open()
+        self._check_samples()
         config = self.config = self._with_batches(config)
         parts = getattr(self.train, "parts", None)
         self.loader = Loader(
@@ -145,6 +151,16 @@ class Run:
             return everything, None, test
         return everything.subset((~out).nonzero()[:, 0]), everything.subset(out.nonzero()[:, 0]), test
 
+    def _check_samples(self) -> None:
+        if len(self.train) < 2:
+            raise ValueError(
+                f"{self.config.data} has {counted(len(self.train), 'sample')} to learn from, expected at least 2, and "
+                "some hundreds to learn anything: give more data"
+            )
+        if self.config.method in SUPERVISED and self.train.labels is None:
+            hint = labels_hint(self.config) or "give labelled data, or another --method, such as simclr"
+            raise ValueError(f"{self.config.method} learns from labels, and {self.config.data} has none; {hint}")
+
     def _readout(self) -> Readout | None:
         if self.validation is None:
             return None
@@ -193,8 +209,11 @@ class Run:
         self._tell(self.modality.show(self.train, self.folder))
         try:
             finished = self._fit()
-        except (Exception, SystemExit):  # a loss that is not finite, SIGTERM, a disk: every run has its page
-            self._report()
+        except (Exception, SystemExit) as error:  # a loss that is not finite, SIGTERM, a disk: every run has its page
+            if self._in_vain(error):
+                discard(self.folder)
+            else:
+                self._report()
             raise
         self._list_skipped()  # streamed files show only when they are read that they cannot be
         if not finished:
@@ -212,6 +231,12 @@ class Run:
             return self._evaluate()
         finally:
             self._report()
+
+    def _in_vain(self, error: BaseException) -> bool:
+        """Whether a setting or one's own code failed at the first step of a new run: there is nothing to go on with."""
+        alone = self.config.processes * self.config.nodes == 1
+        mendable = isinstance(error, Exception) and not isinstance(error, OSError | NotFiniteError)
+        return self.fresh and alone and mendable and not (self.folder / "metrics.jsonl").exists()
 
     def _report(self) -> None:
         """Write the page; where it cannot be written, as on a full disk, that costs nothing else."""
@@ -238,7 +263,10 @@ class Run:
             watch.resume(self.state, module)
             self.state = None  # whole weights, which no one needs any longer
         else:
-            for verdict in advise(self.config, self.method, samples=len(self.train), total=self.total, ids=module.ids):
+            samples, groups = len(self.train), self.train.groups
+            for verdict in advise(
+                self.config, self.method, samples=samples, total=self.total, ids=module.ids, groups=groups
+            ):
                 watch.say(verdict, 0)
         if self.config.channels_last and not shares_weights(self.config):  # which are cut in the order of their rows
             self.method.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # copies of the encoder, too
@@ -272,7 +300,8 @@ class Run:
                 raise SystemExit(1) from error  # the first process says it
             raise
         except Exception as error:  # of loading, of the disk, of the device: the command says which in its last line
-            self._tell(f"ended at step {module.done} of {self.total}; the last good checkpoint is {self._newest()}")
+            if module.done:
+                self._tell(f"ended at step {module.done} of {self.total}; the last good checkpoint is {self._newest()}")
             if self.config.processes * self.config.nodes > 1 and is_lost(error):
                 raise (lost(self.folder) if self.first else SystemExit(1)) from error  # the first process says it
             raise
@@ -410,6 +439,7 @@ def build_method(config: TrainConfig, samples: int, *, untrained: bool = False) 
     for option in config.options:
         if option not in known:
             raise ValueError(f"{config.method} has no option {option!r}{nearest(option, known)}")
+    check_options(make, config.options)
     torch.manual_seed(config.seed)
     modality = modality_of(config)
     encoder = modality.encoder(untrained=untrained)
@@ -419,6 +449,18 @@ def build_method(config: TrainConfig, samples: int, *, untrained: bool = False) 
         return make(encoder, features=features, samples=samples, **options)
     except TypeError as error:
         raise ValueError(f"{config.method} does not take these options: {error}") from None
+
+
+def check_options(make: Callable[..., Method], options: Mapping[str, Any]) -> None:
+    """Refuse now what a method would stumble over at its first step: a text for a number, no temperature above 0."""
+    usual = inspect.signature(make).parameters
+    for name, value in options.items():
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        default = usual[name].default
+        if isinstance(default, int | float) and not isinstance(default, bool) and not number:
+            raise ValueError(f"--options.{name} is {value!r}, expected a number, such as {default:g}")
+        if name == "temperature" and number and not 0 < value < math.inf:
+            raise ValueError(f"--options.{name} is {value:g}, expected above 0: it divides the similarities")
 
 
 def untrained_encoder(config: TrainConfig) -> nn.Module:

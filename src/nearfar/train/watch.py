@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from datetime import timedelta
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -26,6 +27,7 @@ from nearfar.train.processes import is_first
 from nearfar.train.readout import Readout
 
 _MARK = {"good": "[green]✓[/]", "note": "[cyan]·[/]", "warning": "[yellow]![/]", "error": "[red]✗[/]"}
+_SIGN = 30.0  # seconds between signs of life where the bar cannot be seen
 _SAME = 1.0  # seconds in which a second SIGTERM is the first once more
 
 
@@ -55,6 +57,7 @@ class Watch(lightning.Callback):
             console=console,
         )
         self._since = (0, time.perf_counter())
+        self._signed = self._since[1]
         self._scaler: dict[str, Any] = {}
 
     # Lightning's hooks
@@ -67,6 +70,7 @@ class Watch(lightning.Callback):
             self._bar.start()
         self._task = self._bar.add_task("", total=module.total, completed=module.done, state="")
         self._since = (module.done, time.perf_counter())
+        self._signed = time.perf_counter()
 
     def on_train_batch_end(
         self, trainer: lightning.Trainer, module: lightning.LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -87,6 +91,7 @@ class Watch(lightning.Callback):
         if self.first:
             state = f"loss {float(module.last.loss):.3f}  lr {module.rate:.2g}  {self._speed(module):.0f}/s"
             self._bar.update(self._task, completed=done, state=state)
+            self._give_sign(module)
         epoch_ends = done % self.steps_per_epoch == 0
         if done % module.config.health_every == 0 or last or done == 1:
             self._look(module, knn=epoch_ends or last)
@@ -187,6 +192,17 @@ class Watch(lightning.Callback):
             self.best = score
             state = {"step": module.done, "method": weights, "score": score}
             checkpoint.save(state, self.folder / "checkpoints" / "best.pt")
+
+    def _give_sign(self, module: Pretraining) -> None:
+        """A line now and then where the output is no terminal, so that a log is not silent until the end."""
+        now, (begun, start) = time.perf_counter(), self._since
+        if self.console.is_terminal or self.console.is_jupyter or now < self._signed + _SIGN:
+            return
+        self._signed = now
+        assert module.last is not None
+        left = timedelta(seconds=round((module.total - module.done) * (now - start) / max(module.done - begun, 1)))
+        line = f"step {module.done:,} of {module.total:,}: loss {float(module.last.loss):.3f}, ETA {left}"
+        self.console.print(line, highlight=False, soft_wrap=True)
 
     def _speed(self, module: Pretraining) -> float:
         step, start = self._since

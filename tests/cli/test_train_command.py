@@ -1,0 +1,122 @@
+"""`nearfar train`, and the flags that `nearfar plan` shares: what is asked for, and what is told where it fails."""
+
+import sys
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from nearfar.cli import main
+from nearfar.config import TrainConfig
+from nearfar.evaluate import Results
+from nearfar.methods import SimCLR
+
+
+@pytest.fixture
+def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[TrainConfig]:
+    """In an empty folder, the configurations that would be trained or planned; none is."""
+    found: list[TrainConfig] = []
+
+    def run(config: TrainConfig, folder: Path, *, console: object) -> Results:
+        found.append(config)
+        return Results()
+
+    def plan(config: TrainConfig, budget: int) -> None:
+        found.append(config)
+        raise ValueError("that is all")
+
+    import nearfar.train.plan
+
+    monkeypatch.setattr(sys.modules["nearfar.train"], "run", run)
+    monkeypatch.setattr(nearfar.train.plan, "plan", plan)
+    monkeypatch.chdir(tmp_path)
+    return found
+
+
+@pytest.mark.parametrize("command", [["train"], ["plan", "--memory", "1GB"]])
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--epochs 1 --options.dim 64 --config run.yaml",
+        "--config run.yaml --epochs 1 --options.dim 64",
+        "--epochs 1 --config=run.yaml --options.dim=64",
+        "--epochs=1 --config base.yaml --options.dim 64 --config run.yaml",
+    ],
+)
+def test_flags_override_the_file_wherever_they_stand(command: list[str], words: str, asked: list[TrainConfig]) -> None:
+    Path("run.yaml").write_text("data: glyphs:50\nepochs: 3\nseed: 5\noptions: {dim: 32, temperature: 0.3}\n")
+    Path("base.yaml").write_text("epochs: 9\nseed: 4\n")
+    main([*command, *words.split()])
+    (config,) = asked
+    assert (config.data, config.epochs, config.seed) == ("glyphs:50", 1, 5)
+    assert config.options["dim"] == 64 and config.options["temperature"] == 0.3
+
+
+def test_the_data_stay_before_a_recipe(asked: list[TrainConfig]) -> None:
+    main(["train", "--data", "labelled", "--config", "cifar10-simclr"])
+    assert asked[0].data == "labelled" and asked[0].options == {"temperature": 0.5}
+
+
+def data_of_all_kinds() -> None:
+    """Folders of images, of one image, of sounds (by name) and of sentences."""
+    for folder, names in (("photos", [f"{i}.png" for i in range(20)]), ("single", ["0.png"])):
+        Path(folder).mkdir()
+        for number, name in enumerate(names):
+            Image.new("RGB", (12, 12), (10 * number, 90, 60)).save(Path(folder) / name)
+    Path("recordings").mkdir()
+    Path("recordings/a.wav").touch()
+    Path("stsb").mkdir()
+    for part in ("dev", "test", "train"):
+        Path(f"stsb/{part}.csv").write_text("text\none\ntwo\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            "--config cifar10-simclr --data photos",
+            "is not there; leave that out with --sources.labels false --sources.test null, or give other data",
+        ),
+        ("--config cifar10-simclr", "the recipe cifar10-simclr needs a folder cifar10/ here, with cifar10/train"),
+        ("--data stsb --method simcse", "give one of them, such as --data stsb/train.csv, in Python split='train'"),
+        ("--data photos --method cpc", "cpc takes sounds or series, and photos holds images; give other data"),
+        ("--data photos --method simcse", "simcse takes sentences, and photos holds images"),
+        ("--data recordings --method clip", "clip takes images with captions, and recordings holds sounds"),
+        ("--data single", "single has 1 sample to learn from, expected at least 2"),
+        ("--data photos --method supcon", "supcon learns from labels, and photos has none; give labelled data"),
+        ("--data photos --options.temperature -1", "--options.temperature is -1, expected above 0"),
+        ("--data photos --options.temperature abc", "--options.temperature is 'abc', expected a number, such as 0.5"),
+        ("--epochs two", "nearfar train: --epochs is 'two', expected a whole number"),
+        ("--micro-batch x", "nearfar train: --micro-batch is 'x', expected a whole number or null"),
+        ("--precision 8", "nearfar train: --precision is '8', expected '32' or 'bf16' or 'fp16'"),
+        ("--series.mean [a]", "nearfar train: --series.mean is \"['a']\", expected"),
+    ],
+)
+def test_a_mistake_is_told_with_the_flag_and_leaves_no_folder(
+    words: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    data_of_all_kinds()
+    assert main(["train", *words.split()]) in (1, 2)
+    heard = capsys.readouterr()
+    (line,) = [line for line in heard.err.splitlines() if not line.startswith("packing at")]
+    assert said in line and "\n" not in line
+    assert not Path("runs").exists()
+
+
+def test_a_run_that_fails_at_its_first_step_leaves_no_folder_but_what_was_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(self: SimCLR, encoded: object) -> object:
+        raise ValueError("nothing fits")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(SimCLR, "contrast", fail)
+    words = ["train", "--data", "glyphs:64", "--backbone", "micro", "--epochs", "1", "--batch-size", "16"]
+    Path("mine").mkdir()
+    for out, stays in (([], False), (["--out", "mine"], True)):
+        assert main([*words, *out]) == 1
+        heard = capsys.readouterr()
+        assert "nothing fits" in heard.err and ("report:" in heard.out) is stays
+    assert not list(Path("runs").glob("*")) and Path("mine/report.html").exists()
+    assert main([*words, "--out", "runs/new"]) == 1 and not Path("runs/new").exists()
