@@ -91,7 +91,7 @@ def _best(generator: torch.Generator, quick: bool, tell: Tell) -> Part:
         Claim("Gaussians: bound above I, in standard errors, largest", "≤", 0.0, worst, _ERRORS),
         Claim("Gaussians: bound of any batch above log N, largest", "≤", 0.0, above_ceiling, 1e-9, "identity"),
         Claim("Gaussians: fall from one N to the next, in standard errors, largest", "≤", 0.0, falls, _ERRORS),
-        Claim(f"Gaussians: gain from N = 2 to {sizes[-1]}, least", "≥", 0.1, gain, kind="ours"),
+        Claim(f"Gaussians: gain from N = 2 to {sizes[-1]}, least", "≥", 0.2, gain, kind="ours"),
     ]
     for truth, n in found:
         if _is_tight(truth, n):
