@@ -5,9 +5,9 @@
 `--data` holds NAME_TRAIN.tsv and NAME_TEST.tsv. `recipes/ucr-METHOD.yaml` is trained on the training series of each
 set without their labels, with the same settings and the same number of steps for all sets. Then each test series takes
 the label of its nearest training series: by cosine of the embeddings, trained and untrained, by exact DTW without a
-band and by Euclid, both over the series as the archive gives them. Views, temperature and
-pooling were chosen by a few leave-one-out trials on training series (ECG200, MedicalImages, SwedishLeaf,
-SyntheticControl), the rest by no trial; test series serve for nothing but the numbers shown.
+band and by Euclid, both over the series as the archive gives them. SimCLR's views, temperature and pooling were chosen
+by a few leave-one-out trials on training series (ECG200, MedicalImages, SwedishLeaf, SyntheticControl), the rest, and
+all of CPC, by no trial; test series serve for nothing but the numbers shown.
 """
 
 import argparse
@@ -94,7 +94,8 @@ def written(found: dict[str, dict[str, float]], options: argparse.Namespace) -> 
         lines.append(f"| {name} ({shape}) | {' | '.join(cells)} | {row['seconds']:.0f} | {row['dtw_seconds']:.0f} |")
     means = [f"**{sum(row[column] for row in found.values()) / len(found):.1%}**" for column in COLUMNS]
     call = f"--data {options.data.name} --method {options.method} --steps {options.steps} --seeds {options.seeds}"
-    return f"""# Series: nearest neighbours on {len(found)} sets of the UCR archive
+    title = f"Series: nearest neighbours on {len(found)} sets of the UCR archive"
+    return f"""# {title}{"" if options.method == "simclr" else f", by {options.method.upper()}"}
 
 {describe()}.
 `python benchmarks/series.py {call}`:
@@ -118,8 +119,10 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=150)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--known", type=Path, help="JSON of an earlier run, whose numbers of DTW and Euclid are taken")
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "series.md")
+    parser.add_argument("--out", type=Path, help="(default: series.md, or series-cpc.md, in results/)")
     options = parser.parse_args()
+    page = "series.md" if options.method == "simclr" else f"series-{options.method}.md"
+    options.out = options.out or Path(__file__).parent / "results" / page
 
     config = TrainConfig.from_yaml(ROOT / "recipes" / f"ucr-{options.method}.yaml")
     files = sorted(options.data.glob("*_TRAIN.tsv"), key=lambda file: file.stat().st_size)
