@@ -114,10 +114,9 @@ def _factors(generator: torch.Generator, quick: bool, tell: Tell) -> Part:
         shares[name] = (explained[0] / variance, explained[1] / variance)
         rows.append((name, truth, best, bound, *shares[name], half / variance, *read))
         told[name] = (read[0], read[1])
-        claims += [
-            Claim(f"{name}: bound, at most that of the best critic", "≤", best, bound, 4 * error + 1e-6),
-            Claim(f"{name}: bound, has learned", "≥", 0.97 * best - 0.05, bound, kind="ours"),
-        ]
+        claims.append(Claim(f"{name}: bound, at most that of the best critic", "≤", best, bound, 4 * error + 1e-6))
+        if any(keeps):
+            claims.append(Claim(f"{name}: bound, has learned", "≥", 0.97 * best - 0.05, bound, kind="ours"))
         for factor, kept, share, nats in zip(("shape", "colour"), keeps, shares[name], read, strict=True):
             if not kept:
                 of = f"{name}: share of variance explained by the {factor}, at most half the alignment's"
