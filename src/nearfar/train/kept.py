@@ -1,4 +1,4 @@
-"""The folder of an evaluation: what is measured is written at once, and nothing that was there is lost."""
+"""What a folder keeps: of an evaluation all that was there and each new number at once, of a run that failed nothing."""
 
 import shutil
 from collections.abc import Callable

@@ -36,9 +36,7 @@ def _fault(protocol: str, encoders: Sequence[object], train: object, test: objec
     if measure.labelled and (_unlabelled(train) or _unlabelled(test)):
         table = Path(path_and_rows(data)[0]).suffix.lower() in READERS
         wanted = "a column of labels (--sources.label_column)" if table else "a folder for each class"
-        other = (
-            "" if hasattr(test, "source") else ", or --protocol geometry"
-        )  # which looks at views, and texts have none
+        other = "" if hasattr(test, "source") else ", or --protocol geometry"  # of views, which texts have none of
         return f"{data} has no labels; give --data with {wanted}{other}"
     return None
 
