@@ -1,4 +1,4 @@
-"""What a folder keeps: of an evaluation all that was there and each new number at once, of a run that failed nothing."""
+"""What a folder keeps: of an evaluation all that was there and each new number, of a run that failed nothing."""
 
 import shutil
 from collections.abc import Callable
