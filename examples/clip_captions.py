@@ -45,6 +45,8 @@ def main(arguments: list[str] | None = None) -> None:
     recall = {who: results.value(who, "captions", "recall@5, image to text") for who in ("untrained", "trained")}
     told = ", ".join(f"{who} {value:.1%}" for who, value in recall.items() if value is not None)
     print(f"\nthe caption of a new picture is among the first five: {told}")
+    if options.data.startswith("glyphs"):
+        print("colours are learned in a minute, letters in some: nearfar train --config glyphs-clip")
     print(f"more, with intervals: nearfar evaluate {options.out} --protocol captions zero_shot")
 
 

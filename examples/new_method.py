@@ -79,7 +79,7 @@ def main(arguments: list[str] | None = None) -> None:
         options={"beta": 0.5},
     )
     results = Results.load(options.out / "evaluation.json")
-    print({who: results.value(who, "knn") for who in ("trained", "untrained", "raw")})
+    print({who: results.value(who, "knn") for who in ("trained", "untrained", "prepared", "raw")})
 
 
 if __name__ == "__main__":

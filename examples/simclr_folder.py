@@ -23,7 +23,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--data", type=Path, help="a folder of pictures (default: letters are drawn into one)")
     parser.add_argument("--letters", type=int, default=1500, help="to draw, without --data (default: 1500)")
     parser.add_argument("--out", type=Path, default=Path("runs/simclr-folder"), help="the run folder")
-    parser.add_argument("--epochs", type=int, default=8)
+    parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--backbone", default="strokes", help="made for letters; tiny, resnet18, ... for photographs")
     parser.add_argument("--image-size", type=int, default=32)
     options = parser.parse_args(arguments)

@@ -471,6 +471,19 @@ def test_what_is_no_better_than_untrained_is_not_well(tmp_path: Path) -> None:
     assert any(attrs.get("class") == "verdict warning" for _, attrs in page.tags)
 
 
+def test_a_good_shape_alone_is_not_called_healthy(tmp_path: Path) -> None:
+    fill(tmp_path)
+    shape = [
+        Row(who, "geometry", "effective rank", 20.0, None, None, "test", "a", 9) for who in ("trained", "untrained")
+    ]
+    for rows, told in (
+        (shape, "under Health; it was tried on no task"),
+        ([*shape, row("trained", 0.41), row("untrained", 0.4)], "Look closer: it learns; but"),
+    ):
+        Results(rows).save(tmp_path / "evaluation.json")
+        assert told in Page(write_report(tmp_path).read_text()).text
+
+
 def test_the_interval_of_a_difference_is_newcombes() -> None:
     """His first example: 56/70 and 48/80, method 10: 0.0524 to 0.3339."""
 

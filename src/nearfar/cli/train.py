@@ -42,6 +42,7 @@ def main(arguments: list[str]) -> int:
     from rich.console import Console
 
     from nearfar.train import free_folder, resumed, run
+    from nearfar.train.kept import verdict_of
     from nearfar.train.processes import is_first
 
     console = Console()
@@ -62,6 +63,8 @@ def main(arguments: list[str]) -> int:
         folder = free_folder(config) if options.get("out") is None else Path(options.out)
         results = run(config, folder, console=console)
     if is_first():
+        if results is not None and (verdict := verdict_of(folder)) is not None:
+            console.print(verdict, soft_wrap=True, markup=False, highlight=False)
         console.print(f"run: {folder}", soft_wrap=True, markup=False, highlight=False)
     return 0 if results is not None else 130
 

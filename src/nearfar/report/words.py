@@ -97,7 +97,8 @@ def overall(run: Run) -> tuple[str, str]:
         return "note", f"Not finished: {found} so far" if level == "good" else "Not finished, so not judged"
     if level == "note":
         return level, sentence
-    rows = list(run.results.rows) if run.results is not None else []
+    measured = list(run.results.rows) if run.results is not None else []
+    rows = [row for row in measured if row.protocol != "geometry"]  # a shape, and no task that it is good for
     beaten = [
         _clearly_better(row, other)
         for row in rows
@@ -106,7 +107,9 @@ def overall(run: Run) -> tuple[str, str]:
     ]
     if beaten and not any(beaten):
         return "warning", f"Look closer: {found}; but it is not clearly better than the untrained encoder"
-    lacking = "no untrained encoder is beside it" if rows else "it was not evaluated"
+    lacking = (
+        "no untrained encoder is beside it" if rows else f"it was {'tried on no task' if measured else 'not evaluated'}"
+    )
     if not beaten and any(verdict.step == 0 for verdict in warned):
         return "note", f"Not judged: {lacking}, and it began with a warning, under Health; in training {found}"
     return level, sentence if rows else f"Healthy in training: {sentence.removeprefix('Healthy: ')}; {lacking}"

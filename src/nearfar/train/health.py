@@ -145,7 +145,7 @@ def _of_rank(found: dict[str, float | list[float]], *, late: bool) -> Verdict | 
     rank, limit, dimensions = (_value(found, name) for name in ("effective_rank", "rank_limit", "dimensions"))
     if rank is None or limit is None or dimensions is None or limit < _FEWEST or rank >= _NEAR * _collapsed(limit):
         return None
-    way_out = "lower the learning rate, raise the temperature, strengthen the views, or choose a method with negatives"
+    way_out = "lower the learning rate, raise the temperature, strengthen the views, or try negatives if there are none"
     if rank >= _collapsed(limit):
         words = f"effective rank {rank:.3g} of at most {limit:.0f} is low, little above a collapse"
         return Verdict("warning", "low_rank", f"{words}; if it stays so, {way_out}")

@@ -62,7 +62,7 @@ def discard(folder: Path) -> None:
 
 
 def verdict_of(folder: Path) -> str | None:
-    """The first sentence of a run's report, after an evaluation; None where there is no report."""
+    """The first sentence of a run's report; None where there is no report."""
     return overall(read_run(folder))[1] if (folder / CARD).exists() else None
 
 

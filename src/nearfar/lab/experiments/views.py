@@ -100,7 +100,7 @@ def _factors(generator: torch.Generator, quick: bool, tell: Tell) -> Part:
             v1, v2, _ = two_views(_BATCH, keeps)
             return info_nce(encoder(v1), encoder(v2), temperature=_TAU)
 
-        minimise(loss, list(encoder.parameters()), steps=250 if quick else 500, lr=1e-2)
+        minimise(loss, list(encoder.parameters()), steps=400 if quick else 500, lr=1e-2)
         with torch.no_grad():
             losses = torch.stack([loss() for _ in range(50)]).double()
             v1, v2, factors = two_views(_ROWS, keeps)
