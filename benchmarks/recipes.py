@@ -118,14 +118,15 @@ def as_trained(configs: dict[str, TrainConfig], runs: dict[str, Path], options: 
         name = f"[{method}](../../recipes/cifar10-{method}.yaml)"
         settings = f"{configs[method].epochs} | {configs[method].batch_size}"
         lines.append(f"| {name} | {' | '.join(cells)} | {settings} |")
-    config = next(iter(configs.values()))
+    config, missing = next(iter(configs.values())), [method for method in OTHERS if method not in runs]
     return f"""# Other methods on CIFAR-10, as their runs ended
 
 {describe()}.
 `python benchmarks/recipes.py --data {options.data.name} --as-trained`: `nearfar train` with each recipe, once, on
 15,000 pictures, and its own evaluation on 5,000 others (see [recipes](recipes.md)); backbone `{config.backbone}`,
-{config.image_size} px. The recipes were set by the papers and the size of the encoder; none was changed after these
-numbers.
+{config.image_size} px. A run holds a tenth of its pictures out, so that neighbours and probe have 13,500 to learn from,
+where [recipes](recipes.md) has 15,000. The recipes were set by the papers and the size of the encoder; none was changed
+after these numbers.
 
 | encoder | k-NN | k-NN, untrained | k-NN, raw | linear probe | probe, untrained | probe, raw | epochs | batch |
 |---|---|---|---|---|---|---|---|---|
@@ -133,7 +134,7 @@ numbers.
 
 SupCon learns from the labels of the training pictures, the others from none. All runs are short, and the encoder is
 small: papers train for hundreds of epochs. The table is for choosing where to start and for `nearfar recipes NAME
---rerun`, not for ranking methods.
+--rerun`, not for ranking methods.{f" Not measured: {', '.join(missing)}." if missing else ""}
 """
 
 
