@@ -10,6 +10,8 @@ What may surprise in pytorch-metric-learning, and is the same here:
 - Where `ref_labels` is the very tensor `labels`, or is left out, row i of `ref_emb` is taken for row i of `embeddings`
   itself, and is no positive of it. For two views of the same samples give `labels.clone()`.
 - The mean of `SupConLoss` and `TripletMarginLoss` is over what costs more than 0, so it may rise as more is learned.
+  A row of `SupConLoss` that costs less than 1e-14 may be counted there and not here, or here and not there: rounding
+  decides, and the mean differs by that row.
 - Without a negative, without a positive, or with no more than one of each, the loss is 0.
 
 What is another:
