@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from machine import describe
-from nearfar.views.logmel import LogMel
+from nearfar.modalities.sound.logmel import LogMel
 
 BATCH = 64
 TURN = 0.25  # seconds

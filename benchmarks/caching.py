@@ -20,9 +20,9 @@ from torch import Tensor, nn
 
 from machine import describe, extra_memory
 from nearfar.config import TrainConfig, build, completed
-from nearfar.train.module import Pretraining
-from nearfar.train.plan import resident
-from nearfar.train.run import Run
+from nearfar.training.lightning_module import Pretraining
+from nearfar.training.memory_plan import resident
+from nearfar.training.run import Run
 
 BATCHES, MICRO = (256, 512, 1024, 2048), 128
 PARTS = (128, 64, 32, 16)

@@ -22,10 +22,9 @@ from rich.console import Console
 import nearfar
 from machine import describe
 from nearfar.config import DetectionConfig, ProtocolConfig
-from nearfar.data import find_boxes
-from nearfar.evaluate import Estimate
-from nearfar.evaluate.metrics import over_seeds
-from nearfar.train.assess import assess
+from nearfar.evaluation.evaluate_run import assess
+from nearfar.evaluation.metrics import Estimate, over_seeds
+from nearfar.modalities.image.data.boxes import find_boxes
 
 MOMENTUM, QUEUE, BATCH = 0.99, 128, 64
 

@@ -22,11 +22,13 @@ from PIL import Image
 
 from machine import describe
 from nearfar.config import TrainConfig
-from nearfar.data import ArrayDataset, Dataset, StreamDataset, open_data
-from nearfar.embeddings import embed
-from nearfar.export import Encoder, load, save_model
-from nearfar.nn.backbones import backbone
-from nearfar.views import Preparation
+from nearfar.data.dataset import ArrayDataset, Dataset
+from nearfar.modalities.image.backbones import backbone
+from nearfar.modalities.image.data.opening import open_data
+from nearfar.modalities.image.data.stream import StreamDataset
+from nearfar.modalities.image.views.prepare import Preparation
+from nearfar.model.encoder import Encoder, load, save_model
+from nearfar.search.embed import embed
 
 BATCH = 256
 TARGET = 1.10  # times the bare forward pass

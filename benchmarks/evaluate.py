@@ -44,14 +44,14 @@ def data(train: int, test: int, features: int):
 
 
 def nearfar_weighted(train: int, test: int, features: int):
-    from nearfar.evaluate import knn_predict
+    from nearfar.evaluation.knn import knn_predict
 
     x, labels, y, _ = data(train, test, features)
     return lambda: knn_predict(x, labels, y, k=K, temperature=TEMPERATURE, classes=CLASSES).argmax(1)
 
 
 def nearfar_equal(train: int, test: int, features: int):
-    from nearfar.evaluate import knn_predict
+    from nearfar.evaluation.knn import knn_predict
 
     x, labels, y, _ = data(train, test, features)
     return lambda: knn_predict(x, labels, y, k=K, temperature=None, classes=CLASSES).argmax(1)

@@ -13,9 +13,9 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from nearfar.distributed import fsdp
 from nearfar.methods import METHODS
-from nearfar.nn import backbone
-from nearfar.scale import fsdp
+from nearfar.modalities.image.backbones import backbone
 
 CASES = [("simclr", "resnet50"), ("byol", "resnet50"), ("moco_v3", "vit_base_patch16_224")]
 

@@ -43,7 +43,7 @@ TARGET = 0.2
 def one(settings: dict[str, Any], measured: int | None) -> None:
     """Predict, in this process; measure, in another, unless that was done."""
     from nearfar.config import TrainConfig, build, completed
-    from nearfar.train.plan import costs_of, measure
+    from nearfar.training.memory_plan import costs_of, measure
 
     config: TrainConfig = build(TrainConfig, completed(settings), "plan")
     start = time.process_time()

@@ -29,11 +29,11 @@ from rich.console import Console
 
 from machine import describe
 from nearfar.config import FinetuneConfig, ProtocolConfig, TrainConfig
-from nearfar.evaluate import evaluate
-from nearfar.evaluate.parts import open_parts
-from nearfar.evaluate.results import Results, Row
-from nearfar.train.assess import assess
-from nearfar.train.encoders import untrained
+from nearfar.evaluation.evaluate_run import assess
+from nearfar.evaluation.results import Results, Row
+from nearfar.evaluation.runner import evaluate
+from nearfar.evaluation.splits import open_parts
+from nearfar.model.open import untrained
 
 ROOT = Path(__file__).parent.parent
 METHODS = ("simclr", "moco", "byol", "instdisc")

@@ -20,9 +20,9 @@ import torch.distributed as dist
 from torch import nn
 
 from machine import describe, extra_memory
+from nearfar.distributed.processes import contrast_share, encode_share, in_processes
 from nearfar.methods import Batch, SimCLR
-from nearfar.nn.share import Share
-from nearfar.scale import contrast_share, encode_share, in_processes
+from nearfar.nn.shard import Share
 
 FEATURES, DIM, STEPS = 256, 128, 3
 

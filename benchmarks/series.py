@@ -25,11 +25,11 @@ from torch import Tensor
 
 from machine import describe
 from nearfar.config import TrainConfig
-from nearfar.data import SeriesDataset, open_series
-from nearfar.evaluate.dtw import nearest_by_dtw
-from nearfar.evaluate.embeddings import embed
+from nearfar.evaluation.dtw import nearest_by_dtw
+from nearfar.evaluation.embedding import embed
 from nearfar.losses.arguments import unit
-from nearfar.train.run import Run, build_method
+from nearfar.modalities.series.data import SeriesDataset, open_series
+from nearfar.training.run import Run, build_method
 
 ROOT = Path(__file__).parent.parent
 COLUMNS = {"trained": "encoder", "untrained": "untrained", "dtw": "DTW", "euclid": "Euclid"}

@@ -27,9 +27,9 @@ from PIL import Image
 
 from machine import describe
 from nearfar.config import TrainConfig
-from nearfar.export import save_model
-from nearfar.nn.backbones import backbone
-from nearfar.views import Preparation
+from nearfar.modalities.image.backbones import backbone
+from nearfar.modalities.image.views.prepare import Preparation
+from nearfar.model.encoder import save_model
 
 CLASSES = 26
 BACKBONE = "tiny"

@@ -1,6 +1,6 @@
 """Streamed shards beside WebDataset's own loader: the same files, the same decoding, the same batches, one core.
 
-Both shuffle shards and samples, decode with `nearfar.data.decode.decode`, and give batches (B, 3, S, S) uint8. Rates
+Both shuffle shards and samples, decode with the same function, and give batches (B, 3, S, S) uint8. Rates
 are by processor time, of all threads, so that others at work on the machine do not count; rounds are interleaved.
 
     python benchmarks/shards.py [--images 4096] [--rounds 5] [--out benchmarks/results/shards.md]
@@ -22,11 +22,12 @@ import webdataset
 from PIL import Image
 
 from machine import describe, extra_memory
-from nearfar.data import Loader, open_data
-from nearfar.data.decode import decode
-from nearfar.data.shard_writer import write_shards
-from nearfar.data.shards import shard_files
+from nearfar.data.loader import Loader
 from nearfar.data.sources import Source
+from nearfar.modalities.image.data.decode import decode
+from nearfar.modalities.image.data.opening import open_data
+from nearfar.modalities.image.data.shard_writer import write_shards
+from nearfar.modalities.image.data.shards import shard_files
 
 BATCH, SHARD = 256, 512
 CASES = ((64, 32, 1), (256, 128, 4), (512, 224, 16))  # side of the JPEG, side of the result, so many times fewer images

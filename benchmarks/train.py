@@ -27,11 +27,12 @@ from torch import nn
 
 from machine import describe
 from nearfar import _torchvision  # noqa: F401
-from nearfar.data import open_data
-from nearfar.evaluate import embed, knn_accuracy
-from nearfar.nn.backbones import backbone
+from nearfar.evaluation.embedding import embed
+from nearfar.evaluation.knn import knn_accuracy
+from nearfar.modalities.image.backbones import backbone
+from nearfar.modalities.image.data.opening import open_data
+from nearfar.modalities.image.views.prepare import resize_eval
 from nearfar.nn.heads import projector
-from nearfar.views import resize_eval
 
 SIZE, BATCH, TEMPERATURE, DIM = 32, 256, 0.5, 128
 RATE, DECAY, MOMENTUM, WARMUP = 0.06, 5e-4, 0.9, 0.05

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from nearfar import _torchvision  # noqa: F401
-from nearfar.views import make_views, simclr
+from nearfar.modalities.image.views.presets import make_views, simclr
 
 import kornia.augmentation as K  # isort: skip
 from lightly.transforms import SimCLRTransform  # isort: skip

@@ -25,7 +25,7 @@ from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = "benchmarks/results/"
-ROOMS = ("losses", "methods", "views", "nn", "data", "evaluate", "embeddings", "export", "scale", "lab")
+ROOMS = ("losses", "methods", "modalities", "nn", "data", "evaluation", "search", "model", "distributed", "lab")
 LANGUAGES = {".yaml": "yaml", ".yml": "yaml", ".py": "python", ".toml": "toml", ".txt": "text", "": "make"}
 _CODE = re.compile(r"^(?P<fence>`{3,}).*?^(?P=fence)`*$|`[^`\n]+`", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"(?P<before>\]\(|\]: +|(?:src|href)=\")(?P<target>[^)\s\"#]+)(?=[)#\s\"])")

@@ -13,8 +13,8 @@ import torch
 import torch.nn.functional as F
 
 import nearfar
-from nearfar.data import open_data
-from nearfar.evaluate import Results
+from nearfar.evaluation.results import Results
+from nearfar.modalities.image.data.opening import open_data
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -15,10 +15,11 @@ import torch
 from torch import nn
 
 import nearfar
-from nearfar.evaluate import Results
+from nearfar.evaluation.results import Results
 from nearfar.losses import hard_negative
 from nearfar.methods import Batch, Encoded, Method, Step
-from nearfar.nn import copy_of, move_towards, projector
+from nearfar.nn.ema import copy_of, move_towards
+from nearfar.nn.heads import projector
 
 
 class HardTwins(Method):

@@ -14,11 +14,12 @@ from pathlib import Path
 
 import nearfar
 from nearfar.cli import main as nearfar_command
-from nearfar.data import open_data
-from nearfar.embeddings import Embeddings, search
-from nearfar.embeddings.query import embed_image, embed_text
-from nearfar.evaluate import Results
-from nearfar.export import Encoder
+from nearfar.evaluation.results import Results
+from nearfar.modalities.image.data.opening import open_data
+from nearfar.model.encoder import Encoder
+from nearfar.search.files import Embeddings
+from nearfar.search.query import embed_image, embed_text
+from nearfar.search.search import search
 
 QUESTIONS = ["a red letter K on white", "a teal letter A on orange"]  # in a minute it learns colours, not yet letters
 

@@ -10,12 +10,13 @@ from pathlib import Path
 from PIL import Image
 
 import nearfar
-from nearfar.data import glyphs
-from nearfar.embeddings import Embeddings, search
-from nearfar.embeddings.pictures import thumbnails
-from nearfar.embeddings.sheet import contact_sheet
+from nearfar.modalities.image.data.glyphs import glyphs
 from nearfar.report.run import read_run
-from nearfar.report.words import comparisons, overall
+from nearfar.report.verdict import comparisons, overall
+from nearfar.search.contact_sheet import contact_sheet
+from nearfar.search.files import Embeddings
+from nearfar.search.search import search
+from nearfar.search.thumbnails import thumbnails
 
 
 def main(arguments: list[str] | None = None) -> None:

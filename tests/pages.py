@@ -42,8 +42,9 @@ from torch import Tensor
 
 from nearfar.cli import COMMANDS, main
 from nearfar.config import ProtocolConfig, TrainConfig, build
-from nearfar.evaluate import Results, evaluate
-from nearfar.evaluate.protocols import PROTOCOLS
+from nearfar.evaluation.protocols import PROTOCOLS
+from nearfar.evaluation.results import Results
+from nearfar.evaluation.runner import evaluate
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(
@@ -130,10 +131,10 @@ class Reader:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, everything: bool) -> None:
         self.monkeypatch, self.everything = monkeypatch, everything
         self.namespace: dict[str, Any] = {"__name__": "__main__"}
-        monkeypatch.setattr("nearfar.train.build", small)
+        monkeypatch.setattr("nearfar.training.build", small)
         monkeypatch.setattr("nearfar.cli.train.build", small)
         monkeypatch.setattr("nearfar.cli.evaluate.build", small)
-        monkeypatch.setattr(import_module("nearfar.train.run"), "evaluate", quickly)  # at the end of a run
+        monkeypatch.setattr(import_module("nearfar.training.run"), "evaluate", quickly)  # at the end of a run
         monkeypatch.setattr("nearfar.explore.serve.serve", lambda *_, **__: None)  # which would never end
 
     def follow(self, page: Path) -> None:
@@ -241,9 +242,9 @@ class Reader:
         """Every flag and value by the command's own parser, and no further."""
         assert words and words[0] in COMMANDS, f"there is no command {words[:1]}"
         with self.monkeypatch.context() as patch:
-            for place in ("nearfar.train.run", "nearfar.train.resumed", "nearfar.train.plan.plan"):
+            for place in ("nearfar.training.run", "nearfar.training.resumed", "nearfar.training.memory_plan.plan"):
                 patch.setattr(place, _stop)
-            patch.setattr("nearfar.train.assess.assess", _stop)
+            patch.setattr("nearfar.evaluation.evaluate_run.assess", _stop)
             if words[0] not in ("train", "plan", "evaluate"):
                 patch.setattr(argparse.ArgumentParser, "parse_args", _stopping(argparse.ArgumentParser.parse_args))
             status, said = typed(words)
@@ -309,8 +310,8 @@ def check_names(config: TrainConfig) -> None:
     """Method, its options and backbone are there; what is not known is else told only when the run is made."""
     from nearfar import _torchvision  # noqa: F401  before timm
     from nearfar.methods import METHODS
-    from nearfar.nn.audio import AUDIO
-    from nearfar.nn.backbones import OWN
+    from nearfar.modalities.image.backbones import OWN
+    from nearfar.modalities.sound.backbones import AUDIO
     from nearfar.nn.sequence import PRESETS as SEQUENCES
     from nearfar.nn.text import PRESETS as TEXTS
 

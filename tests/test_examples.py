@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from nearfar.cli import main as nearfar
-from nearfar.train import Run
+from nearfar.training.run import Run
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 

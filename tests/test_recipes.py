@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 import yaml
 
-import nearfar.train  # noqa: F401  is looked up below
+import nearfar.training.train  # noqa: F401  is looked up below
 from nearfar.cli import main
 from nearfar.cli.recipes import in_full, lines, rerun
 from nearfar.cli.train import with_recipes
 from nearfar.config import TrainConfig, build, completed
-from nearfar.evaluate import Results, Row
+from nearfar.evaluation.results import Results, Row
 from nearfar.recipes import REACHED, again, folder, names, recipe, recipes
 
 ROOT = Path(__file__).parents[1]
@@ -200,7 +200,7 @@ def test_a_rerun_says_whether_it_reaches_as_much(
             ]
         )
 
-    monkeypatch.setattr(sys.modules["nearfar.train"], "run", run)
+    monkeypatch.setattr(sys.modules["nearfar.training.train"], "run", run)
     assert main(["recipes", "glyphs-simclr", "--rerun", "--out", str(tmp_path / "run")]) == status
     heard = capsys.readouterr()
     assert trained == [build(TrainConfig, completed({}), "train")] and said in heard.out + heard.err

@@ -3,22 +3,19 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:  # what a type checker is to know of `__getattr__`
-    from nearfar.embeddings import embed as embed
-    from nearfar.export import load as load
+if TYPE_CHECKING:  # for type checkers and editors; imported when first used
+    from nearfar.model.encoder import load as load
+    from nearfar.search.embed import embed as embed
+    from nearfar.training.train import train as train
 
 __version__ = "0.1.0"
+__all__ = ["embed", "load", "train"]
 
-_ROOMS = {"load": "export", "embed": "embeddings"}  # where a function of the top is written
+_MODULES = {"embed": "search.embed", "load": "model.encoder", "train": "training.train"}
 
 
 def __getattr__(name: str) -> Any:
-    """`nearfar.train(...)`, `nearfar.load(run)` and `nearfar.embed(...)`, imported when they are asked for.
-
-    The losses need torch alone.
-    """
-    if name == "train":
-        return import_module("nearfar.train")  # the room itself can be called
-    if name in _ROOMS:
-        return getattr(import_module(f"nearfar.{_ROOMS[name]}"), name)
+    """Import `nearfar.train`, `nearfar.load`, ... when they are first used: the losses need torch alone."""
+    if name in _MODULES:
+        return getattr(import_module(f"nearfar.{_MODULES[name]}"), name)
     raise AttributeError(f"module 'nearfar' has no attribute {name!r}")

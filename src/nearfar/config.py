@@ -333,7 +333,7 @@ class CTCConfig:
 
 @dataclass(frozen=True)
 class ProtocolConfig:
-    """How the protocols measure; see `nearfar.evaluate.PROTOCOLS`."""
+    """How the protocols measure; see `nearfar.evaluation.PROTOCOLS`."""
 
     band: float = 1.0  # of dynamic time warping: how far from the diagonal, as a part of the longer series
     cells: float = 5e9  # of dynamic time warping at most, about a minute's work; what needs more is not measured
@@ -463,7 +463,7 @@ def _are_sounds(data: str) -> bool:
     """Whether the data are files of sounds; only where there are files to look at."""
     if not Path(data).expanduser().exists():
         return False
-    from nearfar.data.sounds import are_sounds
+    from nearfar.modalities.sound.data import are_sounds
 
     return are_sounds(data)
 

@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from nearfar.scale import in_processes
+from nearfar.distributed.processes import in_processes
 from tests.adapters.shared import LIGHTLY, MODES, ROWS, SIGLIP, WORLD, everyone, measured
 
 

@@ -15,13 +15,15 @@ from torch import nn
 
 from nearfar.cli import main
 from nearfar.config import TrainConfig
-from nearfar.evaluate import PROTOCOLS, Measure, Outcome, Results, Row, Task
-from nearfar.evaluate.parts import open_parts
-from nearfar.export.model import load, save_model
-from nearfar.nn.backbones import backbone
-from nearfar.train.assess import _names
-from nearfar.train.encoders import OnnxEncoder, open_encoder, untrained
-from nearfar.views import Preparation
+from nearfar.evaluation.evaluate_run import _names
+from nearfar.evaluation.protocols import PROTOCOLS
+from nearfar.evaluation.results import Results, Row
+from nearfar.evaluation.splits import open_parts
+from nearfar.evaluation.task import Measure, Outcome, Task
+from nearfar.modalities.image.backbones import backbone
+from nearfar.modalities.image.views.prepare import Preparation
+from nearfar.model.encoder import load, save_model
+from nearfar.model.open import OnnxEncoder, open_encoder, untrained
 
 
 @pytest.fixture
@@ -117,7 +119,7 @@ def test_a_mistake_is_one_line(
     before = (Path("trained") / "evaluation.json").read_text()
     words = ["trained" if a == "RUN" else a for a in arguments]
     monkeypatch.setattr(
-        "nearfar.train.encoders.backbone", lambda name, **how: backbone(name, **how | {"pretrained": False})
+        "nearfar.model.open.backbone", lambda name, **how: backbone(name, **how | {"pretrained": False})
     )
     assert main(["evaluate", *words]) in (1, 2)
     said = capsys.readouterr()
@@ -139,7 +141,7 @@ def test_a_broken_file_is_moved_aside_before_the_work(run: Path, capsys: pytest.
 def test_a_file_for_the_folder_is_refused_before_the_work(
     run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("nearfar.train.assess.evaluate", None)
+    monkeypatch.setattr("nearfar.evaluation.evaluate_run.evaluate", None)
     out = run / "config.yaml"
     assert main(["evaluate", str(run), "--data", "glyphs:60", "--out", str(out)]) == 1
     assert f"{out} is a file, expected a folder" in capsys.readouterr().err

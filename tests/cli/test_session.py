@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.embeddings.pictures import folder_of, run_folder
+from tests.search.pictures import folder_of, run_folder
 
 
 def nearfar(place: Path, *words: str) -> str:

@@ -8,7 +8,7 @@ from PIL import Image
 
 from nearfar.cli import main
 from nearfar.config import TrainConfig
-from nearfar.evaluate import Results
+from nearfar.evaluation.results import Results
 from nearfar.methods import SimCLR
 
 
@@ -25,10 +25,10 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[TrainConfig]:
         found.append(config)
         raise ValueError("that is all")
 
-    import nearfar.train.plan
+    import nearfar.training.memory_plan
 
-    monkeypatch.setattr(sys.modules["nearfar.train"], "run", run)
-    monkeypatch.setattr(nearfar.train.plan, "plan", plan)
+    monkeypatch.setattr(sys.modules["nearfar.training.train"], "run", run)
+    monkeypatch.setattr(nearfar.training.memory_plan, "plan", plan)
     monkeypatch.chdir(tmp_path)
     return found
 

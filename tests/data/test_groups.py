@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from nearfar.data import ArrayDataset, caption_ids, merged_ids, with_groups
-from nearfar.data.groups import connected, held_out
+from nearfar.data.dataset import ArrayDataset
+from nearfar.data.groups import caption_ids, connected, held_out, merged_ids, with_groups
 
 
 def numbered(n: int, groups: list[int] | None = None) -> ArrayDataset:

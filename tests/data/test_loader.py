@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from nearfar.data import ArrayDataset, Loader
+from nearfar.data.dataset import ArrayDataset
+from nearfar.data.loader import Loader
 
 
 def numbered(n: int) -> ArrayDataset:

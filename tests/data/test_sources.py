@@ -11,9 +11,9 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
-from nearfar.data import open_data, open_source
 from nearfar.data.columns import group_column, label_column
-from nearfar.data.sources import walk
+from nearfar.data.sources import open_source, walk
+from nearfar.modalities.image.data.opening import open_data
 
 
 def paint(path: Path, value: int = 0, side: int = 4) -> Path:

@@ -13,9 +13,10 @@ import pytest
 from PIL import Image, ImageEnhance
 
 from nearfar.cli import main
-from nearfar.data import find_source, open_data
-from nearfar.doctor import examine, summary
-from tests.embeddings.pictures import folder_of, scene
+from nearfar.doctor import examine
+from nearfar.doctor.summary import summary
+from nearfar.modalities.image.data.opening import find_source, open_data
+from tests.search.pictures import folder_of, scene
 
 
 def rows(file: Path) -> list[dict[str, str]]:

@@ -1,4 +1,4 @@
-"""The faults of `tests/train/test_faults.py` as they happen to real commands, in their long form: `make drills`."""
+"""The faults of `tests/training/test_faults.py` as they happen to real commands, in their long form: `make drills`."""
 
 import os
 import random
@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from nearfar.train import checkpoint
-from tests.train.kills import flat, killed_again_and_again
-from tests.train.test_interrupt import PATIENCE, newest, start
+from nearfar.training import checkpoint
+from tests.training.kills import flat, killed_again_and_again
+from tests.training.test_interrupt import PATIENCE, newest, start
 
 pytestmark = [
     pytest.mark.drill,

@@ -9,7 +9,7 @@ import torch
 
 import nearfar
 from nearfar.config import kind_of
-from nearfar.evaluate import Results
+from nearfar.evaluation.results import Results
 from nearfar.methods import METHODS, SimCLR, Step
 from nearfar.methods.method import Encoded
 from tests.end_to_end.textures import write

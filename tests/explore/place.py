@@ -10,10 +10,11 @@ import numpy as np
 from PIL import Image
 from starlette.types import ASGIApp
 
-from nearfar.embeddings import Embeddings, embed
 from nearfar.explore.serve import bound, server
 from nearfar.explore.space import Run, Space
-from tests.embeddings.test_text_query import COLOURS, colour_towers
+from nearfar.search.embed import embed
+from nearfar.search.files import Embeddings
+from tests.search.test_text_query import COLOURS, colour_towers
 
 
 def squares(folder: Path, count: int = 20) -> Path:

@@ -20,8 +20,8 @@ from nearfar.explore.layout import plane, principal
 from nearfar.explore.live import Log
 from nearfar.explore.serve import guarded
 from nearfar.explore.space import Run, Space
-from tests.embeddings.test_text_query import colour_towers
 from tests.explore.place import colours, log, log_line, space_of
+from tests.search.test_text_query import colour_towers
 
 JSON = {"Content-Type": "application/json"}
 

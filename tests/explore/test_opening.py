@@ -18,9 +18,9 @@ from nearfar.cli import main
 from nearfar.cli.encoder import encoder_of
 from nearfar.data.cache import locked
 from nearfar.explore.live import state_of
-from nearfar.explore.opening import EMBEDDINGS, open_run
-from tests.embeddings.pictures import folder_of, run_folder
+from nearfar.explore.open_run import EMBEDDINGS, open_run
 from tests.explore.place import log
+from tests.search.pictures import folder_of, run_folder
 
 
 @pytest.fixture(scope="module")

@@ -20,15 +20,15 @@ from PIL import Image
 from pyarrow import parquet
 from starlette.testclient import TestClient
 
-from nearfar.embeddings import Embeddings
+from nearfar.explore.batching import Batcher, BusyError, Lane
 from nearfar.explore.guard import COOKIE
-from nearfar.explore.lanes import Batcher, BusyError, Lane
 from nearfar.explore.limits import Limits
-from nearfar.explore.samples import Samples
+from nearfar.explore.sample_files import Samples
 from nearfar.explore.serve import guarded
 from nearfar.explore.space import Run, Space
-from tests.embeddings.test_text_query import colour_towers
+from nearfar.search.files import Embeddings
 from tests.explore.place import colours
+from tests.search.test_text_query import colour_towers
 
 PNG = {"Content-Type": "image/png"}
 HERE = "http://127.0.0.1:8642"

@@ -11,12 +11,12 @@ from PIL import Image
 from starlette.testclient import TestClient
 
 from nearfar.config import SoundConfig, TrainConfig
-from nearfar.data.sound_files import decode_sound
 from nearfar.explore.limits import Limits
-from nearfar.explore.opening import open_run
+from nearfar.explore.open_run import open_run
 from nearfar.explore.serve import guarded
-from nearfar.export import SeriesModel, SoundModel, load, save_model
 from nearfar.modalities import modality_of
+from nearfar.modalities.sound.files import decode_sound
+from nearfar.model.encoder import SeriesModel, SoundModel, load, save_model
 from tests.sounds import RATE, recordings, tone
 
 soundfile = pytest.importorskip("soundfile")

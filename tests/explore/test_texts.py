@@ -12,13 +12,12 @@ from starlette.testclient import TestClient
 
 from nearfar.cli import main
 from nearfar.config import TrainConfig, build, completed
-from nearfar.embeddings import Embeddings
-from nearfar.explore.opening import open_run
+from nearfar.explore.open_run import open_run
 from nearfar.explore.serve import guarded
 from nearfar.explore.space import Run
-from nearfar.export import TextModel, load, save_model
-from nearfar.export.model import CARD, MODEL
 from nearfar.modalities import modality_of
+from nearfar.model.encoder import CARD, MODEL, TextModel, load, save_model
+from nearfar.search.files import Embeddings
 from tests.explore.place import log, serving
 
 SAID = [f"{word} {thing}" for thing in ("rain tomorrow", "a loan") for word in ("is there", "tell me of", "I want")]

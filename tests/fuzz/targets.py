@@ -23,16 +23,17 @@ from PIL import Image
 from pyarrow import parquet
 
 from nearfar.config import TrainConfig
-from nearfar.data import annotations, decode, sound_files
-from nearfar.data.arrays import array_source, channels_last
-from nearfar.data.caption_json import read_captions
-from nearfar.data.members import Members
 from nearfar.data.rows import Wanted
-from nearfar.data.series_files import read_series
-from nearfar.data.shards import shard_source
 from nearfar.data.tables import read
-from nearfar.data.texts import open_texts
-from nearfar.train import checkpoint
+from nearfar.data.tar_reader import Members
+from nearfar.modalities.image.data import annotations, decode
+from nearfar.modalities.image.data.arrays import array_source, channels_last
+from nearfar.modalities.image.data.caption_json import read_captions
+from nearfar.modalities.image.data.shards import shard_source
+from nearfar.modalities.series.files import read_series
+from nearfar.modalities.sound import files as sound_files
+from nearfar.modalities.text.data import open_texts
+from nearfar.training import checkpoint
 
 REFUSED = (ValueError, OSError)  # what a user can mend, in a line
 SECONDS = 30  # after which something hangs; much, since the machine may be busy

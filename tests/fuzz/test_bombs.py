@@ -20,13 +20,16 @@ if sys.platform == "win32":
 
 from nearfar.cli import main
 from nearfar.config import TrainConfig
-from nearfar.data import annotations, arrays, open_data, open_source, open_texts, shards
 from nearfar.data.columns import label_column
-from nearfar.data.decode import decode, why
-from nearfar.data.series_files import read_series
-from nearfar.data.shards import shard_files
-from nearfar.data.sound_files import decode_sound
-from nearfar.nn.backbones import backbone
+from nearfar.data.sources import open_source
+from nearfar.modalities.image.backbones import backbone
+from nearfar.modalities.image.data import annotations, arrays, shards
+from nearfar.modalities.image.data.decode import decode, why
+from nearfar.modalities.image.data.opening import open_data
+from nearfar.modalities.image.data.shards import shard_files
+from nearfar.modalities.series.files import read_series
+from nearfar.modalities.sound.files import decode_sound
+from nearfar.modalities.text.data import open_texts
 from tests.fuzz.targets import bounded, deflated, picture
 from tests.fuzz.targets import wave as sound
 

@@ -8,7 +8,7 @@ import torch
 from scipy import special
 from torch import Tensor
 
-from nearfar.evaluate import alignment, uniformity
+from nearfar.evaluation.geometry import alignment, uniformity
 from nearfar.lab.gradient import (
     autograd_in_similarities,
     effective_negatives,

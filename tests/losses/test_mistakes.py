@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from nearfar import losses
 from nearfar.losses import info_nce, nt_xent, similarity_logsumexp_two_way, tile_size, top_k_info_nce
-from nearfar.nn import LogitScale, LogTemperature
+from nearfar.nn.temperature import LogitScale, LogTemperature
 from tests import references
 from tests.losses.agreement import Function, assert_near, rows
 from tests.losses.catalogue import TWO_VIEW_LOSSES

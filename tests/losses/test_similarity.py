@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from nearfar.losses import similarity_logsumexp, similarity_logsumexp_two_way
-from nearfar.losses.similarity import near_and_far, near_and_far_two_way
+from nearfar.losses.engine.similarity import near_and_far, near_and_far_two_way
 from tests import references
 from tests.losses.agreement import (
     TILE_SIDES,

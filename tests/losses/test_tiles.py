@@ -1,7 +1,7 @@
 import pytest
 
 from nearfar.losses import tile_size
-from nearfar.losses.tiles import Grid
+from nearfar.losses.engine.tiles import Grid
 from tests.losses.agreement import rows
 
 

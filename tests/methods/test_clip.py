@@ -10,10 +10,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nearfar.data import caption_ids, merged_ids
+from nearfar.data.groups import caption_ids, merged_ids
 from nearfar.methods import CLIP, Batch, lit, siglip
-from nearfar.nn import TextEncoder, TwoTowers
-from nearfar.nn.audio import audio_encoder
+from nearfar.modalities.sound.backbones import audio_encoder
+from nearfar.nn.text import TextEncoder
+from nearfar.nn.towers import TwoTowers
 from tests import references
 from tests.losses.agreement import rows
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from nearfar.losses import tile_size
 from nearfar.methods import CPC, Batch
 from nearfar.nn.sequence import CPCEncoder, DilatedEncoder
-from nearfar.train.health import measure
+from nearfar.training.health import measure
 from tests.references.cpc import cpc as reference
 
 B, L, D, C, K = 4, 7, 5, 6, 3

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from nearfar.methods import BYOL, NNCLR, Batch, InstDisc, Method, MoCo, MoCoV3, moco_v1
-from nearfar.methods import pending as pending_module
+from nearfar.methods import step_buffer as pending_module
 
 
 def encoder() -> nn.Module:

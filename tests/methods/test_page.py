@@ -11,7 +11,7 @@ import pytest
 from torch import Tensor, nn
 
 from nearfar.methods import CLIP, CPC, METHODS, Method
-from nearfar.methods.specimens import specimen, specimen_batch
+from nearfar.methods.toy_methods import specimen, specimen_batch
 
 PAGE = (Path(__file__).parents[2] / "docs" / "concepts" / "methods.md").read_text(encoding="utf-8")
 ROWS = [[cell.strip() for cell in line.strip("|").split("|")] for line in PAGE.splitlines() if line.startswith("| `")]

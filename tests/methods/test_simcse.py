@@ -7,10 +7,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nearfar.data import Tokenizer
 from nearfar.methods import Batch, SimCSE
 from nearfar.methods.simcse import row_numbers
-from nearfar.nn import TextEncoder
+from nearfar.modalities.text.tokenizer import Tokenizer
+from nearfar.nn.text import TextEncoder
 from tests.losses.agreement import rows
 from tests.references.similarity import cosine, log_sum_exp
 

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from nearfar.nn import SelfAttention, Transformer
+from nearfar.nn.attention import SelfAttention, Transformer
 
 B, L, D, H = 3, 5, 12, 4
 PADDING = torch.tensor([[False] * 5, [False, False, False, True, True], [False, True, True, True, True]])

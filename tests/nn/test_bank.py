@@ -2,7 +2,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from nearfar.nn import Bank
+from nearfar.nn.bank import Bank
 
 
 def test_rows_are_of_unit_length_and_follow_the_seed() -> None:

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from nearfar.nn import copy_of, ema_distance, move_towards, rising_momentum
+from nearfar.nn.ema import copy_of, ema_distance, move_towards, rising_momentum
 
 
 def network() -> nn.Sequential:

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from nearfar.nn import predictor, projector
+from nearfar.nn.heads import predictor, projector
 
 
 def kinds(head: nn.Sequential) -> list[str]:

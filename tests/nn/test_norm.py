@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from nearfar.nn import SplitBatchNorm1d, SplitBatchNorm2d, in_groups, split_batch_norm
+from nearfar.nn.norm import SplitBatchNorm1d, SplitBatchNorm2d, in_groups, split_batch_norm
 
 
 @pytest.mark.parametrize("rows", [12, 14])  # whole groups, and groups that differ by one

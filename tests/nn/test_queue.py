@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from nearfar.nn import Queue
+from nearfar.nn.queue import Queue
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3, 4, 5, 7, 10, 11, 23])

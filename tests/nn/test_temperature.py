@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from nearfar.losses import nt_xent
-from nearfar.nn import LogitScale, LogTemperature
+from nearfar.nn.temperature import LogitScale, LogTemperature
 
 
 @pytest.mark.parametrize("initial", [0.01, 0.07, 1.0, 100.0])

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from nearfar.nn import TextEncoder, text_encoder
-from nearfar.nn.text import PADDING, PRESETS, pooled
+from nearfar.modalities.text.encoders import text_encoder
+from nearfar.nn.text import PADDING, PRESETS, TextEncoder, pooled
 
 WORDS, LENGTH = 50, 12
 

@@ -5,7 +5,7 @@ import functools
 import torch
 from torch import Tensor
 
-from nearfar.evaluate.knn import knn_predict
+from nearfar.evaluation.knn import knn_predict
 from nearfar.losses import nt_xent
 from tests.pitfalls import world
 from tests.pitfalls.page import Numbers, as_told, code_of

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from nearfar.losses import nt_xent
-from nearfar.nn import copy_of, move_towards
+from nearfar.nn.ema import copy_of, move_towards
 from tests.pitfalls import world
 from tests.pitfalls.page import Numbers, as_told, code_of
 

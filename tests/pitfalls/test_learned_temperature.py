@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from nearfar.losses import info_nce
-from nearfar.nn import LogTemperature
+from nearfar.nn.temperature import LogTemperature
 from tests.pitfalls import world
 from tests.pitfalls.page import Numbers, as_told, code_of
 

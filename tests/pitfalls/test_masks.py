@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from nearfar.losses import info_nce
-from nearfar.nn import LogTemperature
+from nearfar.nn.temperature import LogTemperature
 from tests.losses.agreement import rows
 from tests.pitfalls.page import Numbers, as_told, code_of
 

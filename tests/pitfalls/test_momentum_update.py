@@ -5,7 +5,7 @@ import functools
 import pytest
 import torch
 
-from nearfar.methods import Batch, MoCo, pending
+from nearfar.methods import Batch, MoCo, step_buffer
 from tests.pitfalls import world
 from tests.pitfalls.page import Numbers, as_told, code_of
 
@@ -48,7 +48,7 @@ def test_keys_of_a_random_network_teach_less() -> None:
 
 
 def test_a_method_whose_after_step_is_forgotten_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pending, "MOST", 3)
+    monkeypatch.setattr(step_buffer, "MOST", 3)
     method = MoCo(world.network(), features=world.DIM, dim=8, queue_size=64)
     index = torch.arange(8)
     with pytest.raises(RuntimeError, match="after_step was never called"):

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from nearfar.losses import info_nce
-from nearfar.nn import Queue
+from nearfar.nn.queue import Queue
 from tests.pitfalls.page import Numbers, as_told, code_of
 
 K, D = 4096, 128

@@ -4,7 +4,7 @@ import functools
 
 import torch
 
-from nearfar.nn import Queue
+from nearfar.nn.queue import Queue
 from tests.pitfalls.page import Numbers, as_told, code_of
 
 SIZE, BATCH, BATCHES = 128, 48, 100

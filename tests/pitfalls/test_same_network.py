@@ -6,12 +6,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from nearfar.methods.specimens import Pictures, specimen_batch
-from nearfar.nn import copy_of, ema_distance, move_towards
-from nearfar.scale.certify import Subject, same_object
+from nearfar.distributed.certificate import Subject, same_object
+from nearfar.methods.toy_methods import Pictures, specimen_batch
+from nearfar.nn.ema import copy_of, ema_distance, move_towards
+from tests.distributed.work import SameObject
 from tests.pitfalls import world
 from tests.pitfalls.page import Numbers, as_told, code_of
-from tests.scale.work import SameObject
 
 
 def trained_by(method: torch.nn.Module) -> list[float]:

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor, nn
 
-from nearfar.evaluate import knn_accuracy
+from nearfar.evaluation.knn import knn_accuracy
 from nearfar.losses.arguments import unit
-from nearfar.losses.top_k import top_k_similarity
+from nearfar.losses.engine.top_k import top_k_similarity
 
 CLASSES, MEANING, NOISE = 8, 8, 24
 FEATURES, DIM = MEANING + NOISE, 16

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nearfar.evaluate import Results
-from nearfar.report import write_comparison, write_report
+from nearfar.evaluation.results import Results
+from nearfar.report.compare import write_comparison
+from nearfar.report.page import write_report
 from tests.browser import found_by_axe, kept
 from tests.report.test_report import HOSTILE, fill, row, seen
 

@@ -16,15 +16,18 @@ import pytest
 from PIL import Image
 
 from nearfar.cli import main
-from nearfar.evaluate import Neighbours, Results, Row, wilson
-from nearfar.evaluate.samples import SAMPLES, Samples
-from nearfar.evaluate.sheet import make_sheet
-from nearfar.report import write_comparison, write_report
+from nearfar.evaluation.metrics import wilson
+from nearfar.evaluation.neighbors import Neighbours
+from nearfar.evaluation.results import Results, Row
+from nearfar.report.compare import write_comparison
 from nearfar.report.curves import curves, overlaid
 from nearfar.report.draw import line_chart
 from nearfar.report.figures import draw_curves
+from nearfar.report.page import write_report
 from nearfar.report.run import Verdict, read_run
-from nearfar.report.words import comparisons, difference, health, overall
+from nearfar.report.samples import SAMPLES, Samples
+from nearfar.report.thumbnail_sheet import make_sheet
+from nearfar.report.verdict import comparisons, difference, health, overall
 
 VOID = {"meta", "img", "link", "br", "hr", "input"}
 HOSTILE = "<script>alert('&\"x\"')</script>"

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from nearfar.adapters.processes import refuse
 from nearfar.losses.arguments import unit
-from nearfar.losses.similarity import count_negatives
+from nearfar.losses.engine.similarity import count_negatives
 
 
 class Distance:

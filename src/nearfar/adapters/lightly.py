@@ -24,11 +24,11 @@ import torch
 from torch import Tensor, nn
 
 from nearfar.adapters.processes import among_all, refuse, several, share_and_ids
+from nearfar.distributed.gather import gather_rows
 from nearfar.losses import barlow_twins, decoupled, info_nce, nt_xent, vicreg
 from nearfar.losses.arguments import check_pair, check_positive, unit
-from nearfar.losses.similarity import paired_similarity
-from nearfar.nn.share import rows_of_all
-from nearfar.scale.gather import gather_rows
+from nearfar.losses.engine.similarity import paired_similarity
+from nearfar.nn.shard import rows_of_all
 
 __all__ = ["BarlowTwinsLoss", "DCLLoss", "DCLWLoss", "NTXentLoss", "NegativeCosineSimilarity", "VICRegLoss"]
 
@@ -191,7 +191,7 @@ class BarlowTwinsLoss(nn.Module):
             refuse(
                 "gather_distributed",
                 True,
-                "False where there are several processes; nearfar.scale.gather_rows and nearfar.losses.barlow_twins "
+                "False with several processes; nearfar.distributed.gather_rows and nearfar.losses.barlow_twins "
                 "give the loss of all rows",
             )
         return barlow_twins(z_a, z_b, redundancy_weight=self.lambda_param)

@@ -18,16 +18,16 @@ import torch
 from torch import Tensor, nn
 
 from nearfar.adapters.processes import among_all, refuse, several, share_and_ids
+from nearfar.distributed.gather import gather_rows
 from nearfar.losses.arguments import as_scalar, check_finite, check_pair, softplus, sum_type
-from nearfar.losses.sigmoid import similarity_softplus_sum
-from nearfar.losses.similarity import (
+from nearfar.losses.engine.similarity import (
     near_and_far_two_way,
     paired_similarity,
     sample_ids,
     similarity_logsumexp,
 )
-from nearfar.nn.share import Share, rows_of_all
-from nearfar.scale.gather import gather_rows
+from nearfar.losses.sigmoid import similarity_softplus_sum
+from nearfar.nn.shard import Share, rows_of_all
 
 __all__ = ["ClipLoss", "SigLipLoss"]
 

@@ -7,9 +7,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from nearfar.losses.ways import sums_by
-from nearfar.nn.share import Share, share_of
-from nearfar.scale.ring import Ring
+from nearfar.distributed.ring import Ring
+from nearfar.losses.engine.backends import sums_by
+from nearfar.nn.shard import Share, share_of
 
 Loss = Callable[[Tensor], Tensor]  # of ids (B,), that are its own for each row of all processes
 

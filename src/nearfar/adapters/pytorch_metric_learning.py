@@ -42,7 +42,7 @@ from nearfar.losses.arguments import (
     softplus,
     unit,
 )
-from nearfar.losses.similarity import exact, paired_similarity
+from nearfar.losses.engine.similarity import exact, paired_similarity
 from nearfar.losses.supervised import mean_over_positives
 
 __all__ = ["NTXentLoss", "SupConLoss", "TripletMarginLoss"]

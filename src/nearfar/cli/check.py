@@ -9,7 +9,7 @@ from nearfar.cli.parser import Parser
 from nearfar.cli.stages import stage
 
 if TYPE_CHECKING:
-    from nearfar.scale.certify import Row, Subject
+    from nearfar.distributed.certificate import Row, Subject
 
 
 def main(arguments: list[str]) -> int:
@@ -40,7 +40,7 @@ def main(arguments: list[str]) -> int:
 
     console = Console()
     if options.device != "cpu":  # one that is not there says so before anything else runs
-        from nearfar.train.run import find_device
+        from nearfar.training.run import find_device
 
         options.device = find_device(options.device)
     device = torch.device(options.device)
@@ -63,7 +63,7 @@ def main(arguments: list[str]) -> int:
 
 def check_losses(console: Any, device: Any, pairs: int) -> int:
     """Every loss on this device, and a large batch; how many are wrong."""
-    from nearfar.scale.check import TOLERANCE, certify, large_batch
+    from nearfar.distributed.check import TOLERANCE, certify, large_batch
 
     with stage(console, "comparing losses and gradients"):
         found = list(certify(device))
@@ -84,7 +84,7 @@ def check_losses(console: Any, device: Any, pairs: int) -> int:
 
 def check_methods(console: Any, what: str | None, processes: int, rows: int) -> list["Row"]:
     """Training steps of every method, of a run's, or of one's own, in every variant."""
-    from nearfar.scale.certify import certify_methods
+    from nearfar.distributed.certificate import certify_methods
 
     found: list[Row] = []
     with stage(console, "reading" if what else "making every method, small") as say:
@@ -100,7 +100,7 @@ def check_methods(console: Any, what: str | None, processes: int, rows: int) -> 
 
 
 def subjects(what: str | None, rows: int) -> list["Subject"]:
-    from nearfar.methods import specimens
+    from nearfar.methods import toy_methods as specimens
 
     if what is None:
         return specimens.subjects()
@@ -108,7 +108,7 @@ def subjects(what: str | None, rows: int) -> list["Subject"]:
         return [specimens.subject_named(what)]
     if not (Path(what) / "config.yaml").is_file():
         raise FileNotFoundError(f"{what} is no run folder: it has no config.yaml; expected one, or MODULE:NAME")
-    from nearfar.train.certified import subject_of_run
+    from nearfar.training.check_run import subject_of_run
 
     return [subject_of_run(Path(what), rows)]
 

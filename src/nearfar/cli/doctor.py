@@ -24,8 +24,9 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("-o", "--out", default="doctor", help="folder for the findings (default: doctor)")
     options = parser.parse_args(arguments)
 
-    from nearfar.data import find_source
-    from nearfar.doctor import examine, summary, write_findings
+    from nearfar.doctor import examine
+    from nearfar.doctor.summary import summary, write_findings
+    from nearfar.modalities.image.data.opening import find_source
 
     labels = options.labels or None
     train = find_source(options.data, split=options.split, labels=labels)

@@ -21,10 +21,10 @@ def main(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
 
     from nearfar.data.dataset import counted
-    from nearfar.embeddings.duplicates import check_threshold, find_duplicates, write_groups
-    from nearfar.embeddings.files import of_samples
-    from nearfar.embeddings.index import lookup
-    from nearfar.embeddings.progress import bar
+    from nearfar.search.duplicates import check_threshold, find_duplicates, write_groups
+    from nearfar.search.files import of_samples
+    from nearfar.search.index import lookup
+    from nearfar.search.progress import bar
 
     check_threshold(options.threshold)
     file = of_samples(options.embeddings)

@@ -27,7 +27,7 @@ def main(arguments: list[str]) -> int:
 
     from nearfar.cli.encoder import encoder_of
     from nearfar.data.dataset import how_many
-    from nearfar.embeddings import embed
+    from nearfar.search.embed import embed
 
     if options.frames:
         return frames(options)
@@ -54,8 +54,8 @@ def main(arguments: list[str]) -> int:
 def frames(options: argparse.Namespace) -> int:
     from nearfar.cli.encoder import encoder_of
     from nearfar.data.dataset import how_many
-    from nearfar.embeddings.frames import embed_frames
-    from nearfar.export import SeriesModel, SoundModel
+    from nearfar.model.encoder import SeriesModel, SoundModel
+    from nearfar.search.frames import embed_frames
 
     model = encoder_of(options.run)
     if not isinstance(model, SeriesModel | SoundModel) or not hasattr(model.backbone, "frames"):

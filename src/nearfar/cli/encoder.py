@@ -1,14 +1,13 @@
 """The encoder that an argument names, for the commands that write and search embeddings."""
 
-from nearfar.embeddings.write import loaded
-from nearfar.export import Encoder
-from nearfar.export.model import Loaded
+from nearfar.model.encoder import Encoder, Loaded
+from nearfar.search.embed import loaded
 
 
 def encoder_of(spec: str) -> Loaded:
     """A run or an exported folder; "timm:NAME" or "torchvision:NAME", with =FILE for local weights; "hf:FOLDER"."""
     if spec.startswith(("timm:", "torchvision:")):
-        from nearfar.train.encoders import open_encoder
+        from nearfar.model.open import open_encoder
 
         found = open_encoder(spec)
         assert isinstance(found, Encoder)

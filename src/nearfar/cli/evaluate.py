@@ -55,8 +55,8 @@ def main(arguments: list[str]) -> int:
 
     from rich.console import Console
 
-    from nearfar.train.assess import assess
-    from nearfar.train.kept import verdict_of
+    from nearfar.evaluation.evaluate_run import assess
+    from nearfar.evaluation.results_io import verdict_of
 
     console = Console()
     results, folder = assess(

@@ -30,7 +30,7 @@ def main(arguments: list[str]) -> int:
 
     from nearfar.cli.encoder import encoder_of
     from nearfar.explore.live import state_of
-    from nearfar.explore.opening import open_run
+    from nearfar.explore.open_run import open_run
     from nearfar.explore.serve import bound, serve
 
     bound(options.host, options.port).close()  # what cannot be served is told before the data are embedded

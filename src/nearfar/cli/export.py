@@ -23,7 +23,7 @@ def main(arguments: list[str]) -> int:
     if options.push and options.format != "huggingface":
         parser.error(f"--push goes with --format huggingface, not {options.format}")
 
-    from nearfar.export import export
+    from nearfar.model.export.export import export
 
     done = export(options.run, options.format, options.out, licence=options.licence)
     if done.difference is not None:
@@ -32,7 +32,7 @@ def main(arguments: list[str]) -> int:
     for path in done.beside:
         print(f"beside it: {path}")
     if options.push:
-        from nearfar.export.shapes import push_to_hub
+        from nearfar.model.export.layouts import push_to_hub
 
         print(f"uploaded: {push_to_hub(done.path, options.push)}")
     return 0

@@ -47,9 +47,9 @@ def main(arguments: list[str]) -> int:
     from rich.console import Console
     from rich.table import Table
 
-    from nearfar.losses.tiles import automatic_side
-    from nearfar.train.plan import measure, plan, planned
-    from nearfar.train.run import find_device
+    from nearfar.losses.engine.tiles import automatic_side
+    from nearfar.training.memory_plan import measure, plan, planned
+    from nearfar.training.run import find_device
 
     console = Console()
     with stage(console, "opening the data, and trying a few samples"):

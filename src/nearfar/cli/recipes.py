@@ -74,7 +74,7 @@ def rerun(recipe: "Recipe", out: str | None) -> int:
 
     from nearfar.config import TrainConfig, build, completed, read_yaml
     from nearfar.recipes import again
-    from nearfar.train import free_folder, run
+    from nearfar.training.train import free_folder, run
 
     config: TrainConfig = build(TrainConfig, completed(read_yaml(recipe.path)), recipe.name)
     folder = free_folder(config) if out is None else Path(out)

@@ -18,8 +18,9 @@ def main(arguments: list[str]) -> int:
     )
     options = parser.parse_args(arguments)
 
-    from nearfar.evaluate.results import write_atomically
-    from nearfar.report import write_comparison, write_report
+    from nearfar.evaluation.results import write_atomically
+    from nearfar.report.compare import write_comparison
+    from nearfar.report.page import write_report
 
     out = None if options.out is None else Path(options.out).expanduser()
     if out is not None and out.is_dir():

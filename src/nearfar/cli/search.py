@@ -41,14 +41,14 @@ def main(arguments: list[str]) -> int:
     from rich.table import Table
 
     from nearfar.cli.encoder import encoder_of
-    from nearfar.embeddings.files import of_samples
-    from nearfar.embeddings.index import lookup
-    from nearfar.embeddings.pictures import thumbnails
-    from nearfar.embeddings.query import embed_image, embed_sound, embed_text, picture_of
-    from nearfar.embeddings.search import search
-    from nearfar.embeddings.sheet import CELL, contact_sheet
-    from nearfar.embeddings.spectra import pictured, spectra
-    from nearfar.export import SeriesModel, SoundModel, TextModel
+    from nearfar.model.encoder import SeriesModel, SoundModel, TextModel
+    from nearfar.search.contact_sheet import CELL, contact_sheet
+    from nearfar.search.files import of_samples
+    from nearfar.search.index import lookup
+    from nearfar.search.query import embed_image, embed_sound, embed_text, picture_of
+    from nearfar.search.search import search
+    from nearfar.search.spectra import pictured, spectra
+    from nearfar.search.thumbnails import thumbnails
 
     console = Console()
     encoder, file = encoder_of(options.run), of_samples(options.embeddings)

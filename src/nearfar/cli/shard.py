@@ -30,12 +30,12 @@ def main(arguments: list[str]) -> int:
         parser.error(f"--seed is {options.seed}, expected at least 0")
 
     from nearfar.config import kind_of
-    from nearfar.data import find_source
     from nearfar.data.dataset import Skipped, counted, how_many
-    from nearfar.data.shard_writer import write_shards
-    from nearfar.data.shards import is_shards
-    from nearfar.data.sounds import are_sounds
     from nearfar.data.sources import check_apart
+    from nearfar.modalities.image.data.opening import find_source
+    from nearfar.modalities.image.data.shard_writer import write_shards
+    from nearfar.modalities.image.data.shards import is_shards
+    from nearfar.modalities.sound.data import are_sounds
 
     kind = "sound" if are_sounds(options.data) else kind_of(options.data, "", None)
     if kind in ("sound", "text") or (kind == "series" and not Path(options.data).is_file()):  # a table may be of images

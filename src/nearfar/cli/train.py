@@ -41,9 +41,9 @@ def main(arguments: list[str]) -> int:
 
     from rich.console import Console
 
-    from nearfar.train import free_folder, resumed, run
-    from nearfar.train.kept import verdict_of
-    from nearfar.train.processes import is_first
+    from nearfar.evaluation.results_io import verdict_of
+    from nearfar.training.processes import is_first
+    from nearfar.training.train import free_folder, resumed, run
 
     console = Console()
     if options.get("resume") is not None:

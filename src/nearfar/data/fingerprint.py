@@ -13,7 +13,7 @@ def fingerprint(data: Dataset) -> str:
     """Another text as soon as a name, a label, a text, the size or one of 256 evenly spaced pictures is another.
 
     >>> import numpy as np
-    >>> from nearfar.data import ArrayDataset
+    >>> from nearfar.data.dataset import ArrayDataset
     >>> a, b = (ArrayDataset(np.full((3, 4, 4, 3), value, np.uint8)) for value in (0, 1))
     >>> fingerprint(a) == fingerprint(a), fingerprint(a) == fingerprint(b)
     (True, False)

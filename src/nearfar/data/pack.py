@@ -18,9 +18,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from nearfar.data.cache import cache_folder, locked
 from nearfar.data.dataset import ArrayDataset, Skipped
-from nearfar.data.decode import VERSION, why
 from nearfar.data.sources import Source
 from nearfar.data.store import TODO, Squares, Store, Waves
+from nearfar.modalities.image.data.decode import VERSION, why
 
 JOURNAL_SECONDS = 3.0  # at most this much work is lost by a kill
 CHUNK = 32  # samples a worker takes at a time

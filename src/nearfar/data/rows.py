@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from nearfar.data.captions import missing, printable, text_of
+from nearfar.data.cells import missing, printable, text_of
 from nearfar.data.columns import group_column, label_column, nearest
 from nearfar.data.dataset import Captions, Skipped
 

@@ -17,9 +17,9 @@ from torch import Tensor
 from nearfar.data import tables
 from nearfar.data.columns import label_column, nearest
 from nearfar.data.dataset import Captions, Skipped
-from nearfar.data.decode import SUFFIXES, decode, squared
 from nearfar.data.retry import retried
 from nearfar.data.rows import Samples, Wanted
+from nearfar.modalities.image.data.decode import SUFFIXES, decode, squared
 
 SPLIT_FOLDERS = {"val": ("val", "valid", "validation"), "validation": ("validation", "valid", "val")}
 TEST_FOLDERS = ("test", "val", "valid", "validation")  # beside train/
@@ -144,7 +144,7 @@ def open_source(
         index: folder to keep a list of the members of shards in.
         root: folder that the paths of a table or of captions start from; beside the file where None.
     """
-    from nearfar.data.shards import is_shards, shard_source
+    from nearfar.modalities.image.data.shards import is_shards, shard_source
 
     spec, rows = tables.path_and_rows(spec)
     path, split = Path(spec).expanduser().absolute(), rows or split
@@ -162,12 +162,12 @@ def open_source(
         folder = path.parent if root is None else root.expanduser().absolute()
         return from_samples(f"table {path}{part}", found, paths=[folder / name for name in found.names])
     if kind == ".json":
-        from nearfar.data.caption_json import read_captions
+        from nearfar.modalities.image.data.caption_json import read_captions
 
         found, paths = read_captions(path, wanted, root)
         return from_samples(f"captions {path}{part}", found, paths=paths)
     if kind in (".npz", ".npy"):
-        from nearfar.data.arrays import array_source
+        from nearfar.modalities.image.data.arrays import array_source
 
         return array_source(path, labels=labels, classes=classes, split=split)
     if kind in SUFFIXES:

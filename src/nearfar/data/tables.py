@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from nearfar.data.captions import printable
+from nearfar.data.cells import printable
 from nearfar.data.rows import Columns, Samples, Wanted, samples
 
 # Excel's "Unicode text" is UTF-16, and says so.

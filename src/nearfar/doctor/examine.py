@@ -6,13 +6,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from nearfar.data import Source
 from nearfar.data.columns import group_column
 from nearfar.data.groups import merged
-from nearfar.doctor.look import Looked, PixelVectors, look
-from nearfar.embeddings.duplicates import find_duplicates
-from nearfar.embeddings.index import Kind, lookup
-from nearfar.embeddings.progress import bar
+from nearfar.data.sources import Source
+from nearfar.doctor.scan import Looked, PixelVectors, look
+from nearfar.search.duplicates import find_duplicates
+from nearfar.search.index import Kind, lookup
+from nearfar.search.progress import bar
 
 TINY = 24  # pixels of the short side, below which a picture is called tiny
 LONG = 3.0  # times as long as wide, from which the middle square leaves much out

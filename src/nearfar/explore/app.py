@@ -13,15 +13,15 @@ from fastapi.responses import JSONResponse, StreamingResponse
 
 import nearfar
 from nearfar.explore import schema
-from nearfar.explore.lanes import BusyError
+from nearfar.explore.batching import BusyError
 from nearfar.explore.limits import Limits
 from nearfar.explore.live import events
-from nearfar.explore.samples import as_wav
+from nearfar.explore.sample_files import as_wav
 from nearfar.explore.service import THUMBNAIL, Service, described, finished, hunted
 from nearfar.explore.space import Query as Asked
 from nearfar.explore.space import Run, Space
 from nearfar.explore.uploads import Bounded
-from nearfar.export.model import SoundModel
+from nearfar.model.encoder import SoundModel
 
 PAGE = {
     "index.html": "text/html; charset=utf-8",

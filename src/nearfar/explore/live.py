@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from nearfar.data.cache import is_locked
-from nearfar.export.model import CARD, MODEL
+from nearfar.model.encoder import CARD, MODEL
 
 State = Literal["training", "stopped", "finished"]
 PIECE = 1 << 20  # bytes of the log that are read at a time

@@ -14,11 +14,11 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from nearfar.explore import schema
-from nearfar.explore.alike import Hunt, Hunts
-from nearfar.explore.lanes import Batcher, BusyError, Lane
+from nearfar.explore.batching import Batcher, BusyError, Lane
+from nearfar.explore.duplicates_job import Hunt, Hunts
 from nearfar.explore.limits import Limits
 from nearfar.explore.live import state_of
-from nearfar.explore.samples import GRAY, as_png
+from nearfar.explore.sample_files import GRAY, as_png
 from nearfar.explore.space import Answer, Query, Run, Space, answer
 
 Result = TypeVar("Result")

@@ -11,19 +11,19 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nearfar.data import decoding_size
-from nearfar.data.decode import decode
-from nearfar.data.decode import why as why_blind
-from nearfar.data.sound_files import decode_sound
-from nearfar.data.sound_files import why as why_silent
-from nearfar.embeddings import Embeddings, Hits, InMemory, search
-from nearfar.embeddings.search import Lookup
 from nearfar.explore.layout import Layout, file_key, plane
 from nearfar.explore.limits import Limits
-from nearfar.explore.samples import Samples
-from nearfar.export.model import Encoder, Loaded, SeriesModel, SoundModel, TextModel
+from nearfar.explore.sample_files import Samples
 from nearfar.losses.arguments import unit
-from nearfar.losses.top_k import top_k_similarity
+from nearfar.losses.engine.top_k import top_k_similarity
+from nearfar.modalities.image.data.decode import decode
+from nearfar.modalities.image.data.decode import why as why_blind
+from nearfar.modalities.image.data.opening import decoding_size
+from nearfar.modalities.sound.files import decode_sound
+from nearfar.modalities.sound.files import why as why_silent
+from nearfar.model.encoder import Encoder, Loaded, SeriesModel, SoundModel, TextModel
+from nearfar.search.files import Embeddings
+from nearfar.search.search import Hits, InMemory, Lookup, search
 
 MOST = 8 << 30  # bytes of vectors that are held in memory
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "TIFF", "WEBP")  # what may be uploaded

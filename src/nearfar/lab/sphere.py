@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from nearfar.lab.probability import whole
-from nearfar.losses.similarity import count_negatives, similarity_logsumexp
+from nearfar.losses.engine.similarity import count_negatives, similarity_logsumexp
 
 _NODES = 400
 _MANY = 64  # dimensions, above which the nodes are equal steps

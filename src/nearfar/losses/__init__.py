@@ -3,17 +3,17 @@
 The softmax losses, SigLIP and SupCon never hold the similarity matrix: their memory is linear in the batch.
 """
 
+from nearfar.losses.engine.similarity import similarity_logsumexp, similarity_logsumexp_two_way
+from nearfar.losses.engine.tiles import tile_size
+from nearfar.losses.engine.top_k import top_k_similarity
 from nearfar.losses.info_nce import decoupled, info_nce, nt_xent, symmetric_info_nce
 from nearfar.losses.margin import batch_triplet, triplet
 from nearfar.losses.negatives import debiased, hard_negative, top_k_info_nce
-from nearfar.losses.noise import estimate_log_normalizer, nce
+from nearfar.losses.noise_contrastive import estimate_log_normalizer, nce
 from nearfar.losses.redundancy import barlow_twins, vicreg
 from nearfar.losses.regression import cosine_regression
 from nearfar.losses.sigmoid import sigmoid_pairs, similarity_softplus_sum
-from nearfar.losses.similarity import similarity_logsumexp, similarity_logsumexp_two_way
 from nearfar.losses.supervised import sup_con
-from nearfar.losses.tiles import tile_size
-from nearfar.losses.top_k import top_k_similarity
 
 __all__ = [
     "barlow_twins",

@@ -19,7 +19,8 @@ from nearfar.losses.arguments import (
     softplus,
     unit,
 )
-from nearfar.losses.similarity import (
+from nearfar.losses.engine.backends import refuse_elsewhere
+from nearfar.losses.engine.similarity import (
     near_and_far,
     near_and_far_two_way,
     paired_similarity,
@@ -28,7 +29,6 @@ from nearfar.losses.similarity import (
     stack_views,
     twin_similarity,
 )
-from nearfar.losses.ways import refuse_elsewhere
 
 Similarity = Literal["cosine", "dot", "euclidean"]
 

@@ -18,7 +18,7 @@ from nearfar.losses.arguments import (
     reduced,
     unit,
 )
-from nearfar.losses.similarity import exact, paired_similarity
+from nearfar.losses.engine.similarity import exact, paired_similarity
 
 Distance = Literal["euclidean", "cosine"]
 Mining = Literal["hard", "semi-hard", "all"]

@@ -11,8 +11,8 @@ from nearfar.losses.arguments import (
     reduced,
     softplus,
 )
-from nearfar.losses.similarity import count_negatives, similarity_logsumexp, stack_views, twin_similarity
-from nearfar.losses.top_k import top_k_similarity
+from nearfar.losses.engine.similarity import count_negatives, similarity_logsumexp, stack_views, twin_similarity
+from nearfar.losses.engine.top_k import top_k_similarity
 
 
 def debiased(

@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from nearfar.losses.arguments import accumulable, check_at_least, check_pair
-from nearfar.losses.similarity import exact
+from nearfar.losses.engine.similarity import exact
 
 
 def barlow_twins(z1: Tensor, z2: Tensor, *, redundancy_weight: float = 0.0051) -> Tensor:

@@ -3,7 +3,7 @@
 from torch import Tensor
 
 from nearfar.losses.arguments import Reduction, check_pair, check_reduction, reduced, unit
-from nearfar.losses.similarity import paired_similarity
+from nearfar.losses.engine.similarity import paired_similarity
 
 
 def cosine_regression(prediction: Tensor, target: Tensor, *, reduction: Reduction = "mean") -> Tensor:

@@ -18,9 +18,9 @@ from nearfar.losses.arguments import (
     softplus,
     unit,
 )
-from nearfar.losses.similarity import exact, once_differentiable, paired_similarity, sample_ids
-from nearfar.losses.tiles import Grid, strips
-from nearfar.losses.ways import current_way
+from nearfar.losses.engine.backends import current_way
+from nearfar.losses.engine.similarity import exact, once_differentiable, paired_similarity, sample_ids
+from nearfar.losses.engine.tiles import Grid, strips
 
 
 def sigmoid_pairs(

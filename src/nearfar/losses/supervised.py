@@ -12,7 +12,7 @@ from nearfar.losses.arguments import (
     softplus,
     unit,
 )
-from nearfar.losses.similarity import paired_similarity, sample_ids, similarity_logsumexp
+from nearfar.losses.engine.similarity import paired_similarity, sample_ids, similarity_logsumexp
 
 
 def sup_con(z: Tensor, labels: Tensor, *, temperature: float | Tensor, reduction: Reduction = "mean") -> Tensor:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from nearfar.losses import sigmoid_pairs, symmetric_info_nce
 from nearfar.losses.arguments import check_choice
 from nearfar.methods.method import Batch, Encoded, Method, Step, all_differ
-from nearfar.nn.share import whole
+from nearfar.nn.shard import whole
 from nearfar.nn.temperature import LogitScale
 from nearfar.nn.towers import TwoTowers
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from nearfar.losses import info_nce
 from nearfar.losses.arguments import accumulable, check_at_least, check_choice
 from nearfar.methods.method import Batch, Encoded, Horizon, Method, Step
-from nearfar.views.presets import view_generator
+from nearfar.nn.seeding import seeded_generator
 
 _ROWS = 1024  # of the nearest horizon, that the health report looks at
 
@@ -96,7 +96,7 @@ class CPC(Method):
         """(B, L), the times to predict from: those of frames, or of each sequence a few, drawn for this step."""
         if not self.positions:
             return present
-        generator = view_generator(self.seed, int(self.steps), 0)
+        generator = seeded_generator(self.seed, int(self.steps), 0)
         chance = torch.rand(present.shape, generator=generator).to(present.device)
         chance = chance.masked_fill(~F.pad(present[:, 1:], (0, 1)), -1.0)  # the last frame predicts nothing
         lowest = chance.topk(min(self.positions, chance.shape[1]), dim=1).values[:, -1:]

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from nearfar.losses import estimate_log_normalizer, nce
 from nearfar.losses.arguments import accumulable
 from nearfar.methods.method import Batch, Encoded, Method, Step
-from nearfar.methods.pending import Pending
+from nearfar.methods.step_buffer import Pending
 from nearfar.nn.bank import Bank
 from nearfar.nn.heads import projector
 

@@ -8,12 +8,12 @@ from torch import Tensor, nn
 from nearfar.losses import info_nce
 from nearfar.losses.arguments import accumulable
 from nearfar.methods.method import Batch, Encoded, Method, Step, all_differ
-from nearfar.methods.pending import Pending
+from nearfar.methods.step_buffer import Pending
 from nearfar.nn.ema import copy_of, ema_distance, move_towards
 from nearfar.nn.heads import projector
 from nearfar.nn.norm import in_groups
 from nearfar.nn.queue import Queue
-from nearfar.nn.share import whole
+from nearfar.nn.shard import whole
 
 
 class MoCo(Method):

@@ -7,7 +7,7 @@ from nearfar.losses import info_nce
 from nearfar.methods.method import Batch, Encoded, Method, Step, all_differ
 from nearfar.nn.ema import copy_of, ema_distance, move_towards, rising_momentum
 from nearfar.nn.heads import predictor, projector
-from nearfar.nn.share import whole
+from nearfar.nn.shard import whole
 
 
 class MoCoV3(Method):

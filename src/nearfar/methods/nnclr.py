@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from nearfar.losses import info_nce, top_k_similarity
 from nearfar.losses.arguments import accumulable, unit
 from nearfar.methods.method import Batch, Encoded, Method, Step, all_differ
-from nearfar.methods.pending import Pending
+from nearfar.methods.step_buffer import Pending
 from nearfar.nn.heads import predictor, projector
 from nearfar.nn.queue import Queue
 

@@ -7,7 +7,7 @@ from torch import nn
 from nearfar.losses import nt_xent
 from nearfar.methods.method import Batch, Encoded, Method, Step, all_differ
 from nearfar.nn.heads import projector
-from nearfar.nn.share import whole
+from nearfar.nn.shard import whole
 
 
 class SimCLR(Method):

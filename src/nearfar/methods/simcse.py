@@ -9,9 +9,9 @@ from torch import Tensor, nn
 from nearfar.losses import info_nce
 from nearfar.losses.arguments import check_at_least
 from nearfar.methods.method import Batch, Encoded, Method, Step, all_differ
+from nearfar.nn.masking import BERT_RATE, mask_tokens
+from nearfar.nn.seeding import seeded_generator
 from nearfar.nn.text import trimmed
-from nearfar.views.presets import view_generator
-from nearfar.views.text import BERT_RATE, mask_tokens
 
 _FACTOR = 0x5851F42D4C957F2D  # odd, so that no token of a text is lost modulo 2^64
 
@@ -118,7 +118,7 @@ class SimCSE(Method):
             mask=self.mask_token,
             special=self.special_tokens,
             # a text's own, whatever chunk of the batch and whatever process it is in
-            generator=[view_generator(int(self.steps), sample, 0) for sample in batch.index.tolist()],
+            generator=[seeded_generator(int(self.steps), sample, 0) for sample in batch.index.tolist()],
             rate=self.mask_rate,
         )
         length = trimmed(tokens).shape[1]

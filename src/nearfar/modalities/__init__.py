@@ -1,35 +1,38 @@
-"""Kinds of data: one trainer and one set of methods for all of them."""
+"""Kinds of data. Each is one folder behind the contract of `nearfar.modalities.base.Modality`.
+
+Adding one: a folder here, and a line in `MODALITIES`. A modality is imported when it is first used.
+"""
 
 from collections.abc import Callable
+from importlib import import_module
 
 from torch import Tensor
 
 from nearfar.config import TrainConfig
-from nearfar.data import Dataset
-from nearfar.modalities.images import Images
-from nearfar.modalities.modality import Modality
-from nearfar.modalities.pairs import Pairs
-from nearfar.modalities.series import Series
-from nearfar.modalities.sounds import Sounds
-from nearfar.modalities.texts import Texts
-from nearfar.views.part import Part
+from nearfar.data.dataset import Dataset
+from nearfar.modalities.base import Modality
+from nearfar.nn.part import Part
 
-MODALITIES: dict[str, Callable[[TrainConfig], Modality]] = {
-    "image": Images,
-    "image-text": Pairs,
-    "series": Series,
-    "sound": Sounds,
-    "text": Texts,
+MODALITIES = {
+    "image": "nearfar.modalities.image.modality:Images",
+    "image-text": "nearfar.modalities.image_text.modality:Pairs",
+    "series": "nearfar.modalities.series.modality:Series",
+    "sound": "nearfar.modalities.sound.modality:Sounds",
+    "text": "nearfar.modalities.text.modality:Texts",
 }
 
 
 def modality_of(config: TrainConfig) -> Modality:
-    """The kind of data that a run is on."""
-    return MODALITIES[config.kind](config)
+    """The modality of a run's data."""
+    module, _, name = MODALITIES[config.kind].partition(":")
+    made: Modality = getattr(import_module(module), name)(config)
+    return made
 
 
 def settled(config: TrainConfig) -> TrainConfig:
     """The configuration with what only its data can say, so that the run folder is complete without them."""
+    from nearfar.modalities.series.modality import Series
+
     return Series.settled(config) if config.kind == "series" else config
 
 
@@ -48,21 +51,9 @@ def views_in_parts(
     Views of images, many times larger than the samples, are made when they are asked for. Those of series, sounds and
     texts are about as large as the samples, and some mix sounds of the whole batch: they are made at once.
     """
+    from nearfar.modalities.image.modality import Images
+
     if isinstance(modality, Images):
         return modality.views_in_parts(samples, source, index, seed=seed, step=step, part=part)
     whole = modality.views(samples, source, index, seed=seed, step=step, part=part)
     return lambda rows: [view[rows] for view in whole]
-
-
-__all__ = [
-    "MODALITIES",
-    "Images",
-    "Modality",
-    "Pairs",
-    "Series",
-    "Sounds",
-    "Texts",
-    "modality_of",
-    "settled",
-    "views_in_parts",
-]

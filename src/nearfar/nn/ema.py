@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from nearfar.losses.arguments import check_at_least
-from nearfar.nn.share import local, norm_of_whole
+from nearfar.nn.shard import local, norm_of_whole
 
 M = TypeVar("M", bound=nn.Module)
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from nearfar.losses.arguments import sum_type
-from nearfar.nn.share import Share, current, rows_of_all, sum_of_all
+from nearfar.nn.shard import Share, current, rows_of_all, sum_of_all
 
 # The group of each row of this process, and how many there are: of `in_groups`, where processes share a batch.
 _GROUPS: ContextVar[tuple[Tensor, int] | None] = ContextVar("nearfar_groups", default=None)

@@ -41,7 +41,8 @@ class TwoTowers(nn.Module):
     Reference: Radford et al. 2021, fig. 3, https://arxiv.org/abs/2103.00020
 
     >>> import torch
-    >>> from nearfar.nn import backbone, text_encoder
+    >>> from nearfar.modalities.image.backbones import backbone
+    >>> from nearfar.modalities.text.encoders import text_encoder
     >>> towers = TwoTowers(backbone("micro"), text_encoder("text-micro", vocabulary=300, length=16), dim=32)
     >>> z1, z2 = towers.first(torch.zeros(2, 3, 32, 32)), towers.second(torch.ones(2, 5, dtype=torch.long))
     >>> z1.shape, z2.shape, towers.num_features

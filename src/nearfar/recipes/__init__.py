@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from nearfar.config import read_yaml
 
 if TYPE_CHECKING:
-    from nearfar.evaluate.results import Row
+    from nearfar.evaluation.results import Row
 
 _HERE = Path(__file__).parent
 REACHED = "reached.json"

@@ -6,9 +6,9 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from nearfar.evaluate.results import Row, interval, shown, write_atomically
+from nearfar.evaluation.results import Row, interval, shown, write_atomically
 from nearfar.methods import METHODS
-from nearfar.report import words
+from nearfar.report import verdict as words
 from nearfar.report.curves import overlaid
 from nearfar.report.markup import Charts, data_address, details, document, scrolling, sentence, table
 from nearfar.report.page import curve_figures, verdict

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nearfar.evaluate.results import Results
+from nearfar.evaluation.results import Results
 
 Curves = dict[str, NDArray[Any]]
 _MANY = 12  # classes of which no curve of their own is drawn

@@ -7,10 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearfar.data.dataset import counted
-from nearfar.evaluate.results import percent
-from nearfar.evaluate.samples import Samples
-from nearfar.evaluate.sheet import sheet_columns, sheet_side
+from nearfar.evaluation.results import percent
 from nearfar.report.markup import Charts, data_address, sentence
+from nearfar.report.samples import Samples
+from nearfar.report.thumbnail_sheet import sheet_columns, sheet_side
 
 _TITLE = 60  # characters of a text in a caption
 _CANVAS = (

@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from nearfar.evaluate.neighbours import Neighbours
-from nearfar.evaluate.results import Results, Row, interval, percent, shown, write_atomically
-from nearfar.report import words
+from nearfar.evaluation.neighbors import Neighbours
+from nearfar.evaluation.results import Results, Row, interval, percent, shown, write_atomically
+from nearfar.report import verdict as words
 from nearfar.report.curves import Chart, curves, fixed_temperature
 from nearfar.report.draw import line_figure
 from nearfar.report.gallery import embedding_map, negatives, neighbours, sheet_style

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from nearfar.data.dataset import counted
-from nearfar.evaluate.samples import SAMPLES, Samples
+from nearfar.report.samples import SAMPLES, Samples
 
 _FEWEST = 20  # samples that have a neighbourhood worth laying out
 

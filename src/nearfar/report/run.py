@@ -11,10 +11,10 @@ import numpy as np
 import yaml
 from numpy.typing import NDArray
 
-from nearfar.evaluate.neighbours import Neighbours
-from nearfar.evaluate.results import Results, Row, curve_name
-from nearfar.evaluate.samples import SAMPLES, Samples
+from nearfar.evaluation.neighbors import Neighbours
+from nearfar.evaluation.results import Results, Row, curve_name
 from nearfar.report.figures import FIGURES
+from nearfar.report.samples import SAMPLES, Samples
 
 Content = TypeVar("Content")
 CLASSES = ("classes", "support", "precision", "recall", "f1")  # arrays with a value for each class

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearfar.data.dataset import counted
-from nearfar.evaluate.results import Row, percent
+from nearfar.evaluation.results import Row, percent
 from nearfar.report.curves import Chart, Line
 from nearfar.report.draw import heat, heat_box, line_figure
 from nearfar.report.markup import Charts, details

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from nearfar.evaluate.geometry import alignment, deviation, effective_rank, uniformity
+from nearfar.evaluation.geometry import alignment, deviation, effective_rank, uniformity
 from nearfar.lab.findings import Claim, Findings, Line, Panel, Table, Tell, mean_and_error, quiet
 from nearfar.lab.information import entropy
 from nearfar.lab.networks import mlp

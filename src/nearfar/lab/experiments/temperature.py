@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import torch
 
-from nearfar.evaluate.geometry import alignment, uniformity
+from nearfar.evaluation.geometry import alignment, uniformity
 from nearfar.lab.findings import Claim, Findings, Line, Panel, Table, Tell, mean_and_error, quiet
 from nearfar.lab.gradient import (
     autograd_in_similarities,

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from nearfar.evaluate.geometry import alignment
+from nearfar.evaluation.geometry import alignment
 from nearfar.lab.estimators import (
     best_critic,
     correlated_gaussians,

@@ -1,0 +1,1 @@
+"""A detector on an encoder, and its average precision."""

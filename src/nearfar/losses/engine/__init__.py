@@ -1,0 +1,1 @@
+"""The primitive under every contrastive loss, and its backends."""

@@ -1,0 +1,1 @@
+"""Images from folders, tables, shards, arrays and code."""

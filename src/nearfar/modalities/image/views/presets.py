@@ -1,0 +1,216 @@
+"""The views of each paper by name, `shapes` for what no paper has, and how a training step makes its views.
+
+A preset gives a tuple of views, one for each crop of an image; `dataclasses.replace(view, flip=0.0)` changes one.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from torch import Tensor
+
+from nearfar.modalities.image.views.arguments import check_images
+from nearfar.modalities.image.views.view import Drawn, ImageView, apply_views
+from nearfar.nn.part import Part, rows_of
+from nearfar.nn.seeding import seeded_generator
+
+
+def simclr(size: int, *, strength: float | None = None, blur: float | None = None) -> tuple[ImageView, ...]:
+    """SimCLR's two equal views.
+
+    Args:
+        strength: of the colour jitter; the paper's 1 for ImageNet and 0.5 for CIFAR, here up to 64 pixels.
+        blur: probability; the paper's 0.5 for ImageNet and 0 for CIFAR, here up to 32 pixels.
+
+    Reference: Chen et al. 2020, appendices A and B.9, https://arxiv.org/abs/2002.05709
+    """
+    s = (0.5 if size <= 64 else 1.0) if strength is None else strength
+    p = (0.0 if size <= 32 else 0.5) if blur is None else blur
+    view = ImageView(size=size, brightness=0.8 * s, contrast=0.8 * s, saturation=0.8 * s, hue=0.2 * s, blur=p)
+    return view, view
+
+
+def instdisc(size: int, *, count: int = 1) -> tuple[ImageView, ...]:
+    """Instance discrimination's view: no blur, colours jittered always.
+
+    Grayscale comes after the jitter, not before it as in the authors' code: equal but for values cut off at 0 and 1.
+
+    Args:
+        count: of equal views; the method needs one.
+
+    Reference: Wu et al. 2018, https://arxiv.org/abs/1805.01978
+    """
+    view = ImageView(
+        size=size, crop_scale=(0.2, 1.0), jitter=1.0, brightness=0.4, contrast=0.4, saturation=0.4, hue=0.4, blur=0.0
+    )
+    return (view,) * count
+
+
+def moco_v1(size: int) -> tuple[ImageView, ...]:
+    """MoCo's two equal views, which are those of instance discrimination.
+
+    Reference: He et al. 2020, section 3.3, https://arxiv.org/abs/1911.05722
+    """
+    return instdisc(size, count=2)
+
+
+def moco_v2(size: int) -> tuple[ImageView, ...]:
+    """MoCo v2's two equal views, SimSiam's too: SimCLR's blur, weaker colours, larger crops.
+
+    Reference: Chen et al. 2020, https://arxiv.org/abs/2003.04297
+    """
+    view = ImageView(size=size, crop_scale=(0.2, 1.0), brightness=0.4, contrast=0.4, saturation=0.4, hue=0.1)
+    return view, view
+
+
+def byol(size: int) -> tuple[ImageView, ...]:
+    """BYOL's two views, the first always blurred, the second seldom blurred and sometimes solarised.
+
+    Barlow Twins and VICReg use them too.
+
+    Reference: Grill et al. 2020, table 6, https://arxiv.org/abs/2006.07733
+    """
+    view = ImageView(size=size, brightness=0.4, contrast=0.4, saturation=0.2, hue=0.1)
+    return replace(view, blur=1.0), replace(view, blur=0.1, solarize=0.2)
+
+
+def moco_v3(size: int) -> tuple[ImageView, ...]:
+    """MoCo v3's two views for ResNet: BYOL's, with larger crops.
+
+    Reference: Chen et al. 2021, section 5, https://arxiv.org/abs/2104.02057
+    """
+    first, second = byol(size)
+    return replace(first, crop_scale=(0.2, 1.0)), replace(second, crop_scale=(0.2, 1.0))
+
+
+def clip(size: int) -> tuple[ImageView, ...]:
+    """CLIP's view of an image, whose other view is its caption: nearly all of it, and nothing else changed.
+
+    Reference: Radford et al. 2021, section 2.4, https://arxiv.org/abs/2103.00020; the crop's area is open_clip's.
+    """
+    return (ImageView(size=size, crop_scale=(0.9, 1.0), flip=0.0, jitter=0.0, grayscale=0.0, blur=0.0),)
+
+
+def clip_few(size: int) -> tuple[ImageView, ...]:
+    """As `clip` where there are few images, drawings above all: half of it at least, moved, in other shades.
+
+    No paper's. Some thousand pairs in CLIP's own view are learned by heart; what a caption says is still true of these.
+    """
+    view = ImageView(
+        size=size,
+        crop_scale=(0.5, 1.0),
+        crop_ratio=(4 / 5, 5 / 4),
+        flip=0.0,
+        brightness=0.4,
+        contrast=0.4,
+        saturation=0.4,
+        hue=0.05,
+        grayscale=0.1,
+        blur=0.3,
+        affine=0.8,
+        zoom=(0.85, 1.2),
+        shear=0.1,
+        shift=0.1,
+    )
+    return (view,)
+
+
+def dino(size: int, *, local_crops: int = 8, local_size: int | None = None) -> tuple[ImageView, ...]:
+    """DINO's multi-crop: BYOL's two views of large crops, and small views of small crops.
+
+    Crops are resized bilinearly, where the authors' code is bicubic.
+
+    Args:
+        local_crops: number of small views.
+        local_size: their side; the paper's 96 for 224, and in that proportion.
+
+    Reference: Caron et al. 2021, section 3.1, https://arxiv.org/abs/2104.14294
+    """
+    first, second = byol(size)
+    local_size = max(1, round(size * 96 / 224)) if local_size is None else local_size
+    local = replace(first, size=local_size, crop_scale=(0.05, 0.4), blur=0.5)
+    return (
+        replace(first, crop_scale=(0.4, 1.0)),
+        replace(second, crop_scale=(0.4, 1.0)),
+        *[local] * local_crops,
+    )
+
+
+def shapes(size: int) -> tuple[ImageView, ...]:
+    """Two equal views for pictures whose shapes matter and whose colours do not, such as letters and signs.
+
+    No paper's. A letter is still itself in another colour, bright on dark or dark on bright, a little turned, slanted,
+    larger or elsewhere, but not when it is mirrored or half cut off. So images are gray and standardised, always, and
+    evaluated so; half of the views are negatives; and an affine map takes the place of crop and flip.
+    """
+    view = ImageView(
+        size=size,
+        crop_scale=(1.0, 1.0),
+        crop_ratio=(1.0, 1.0),
+        flip=0.0,
+        affine=1.0,
+        jitter=0.0,
+        grayscale=1.0,
+        blur=0.0,
+        solarize=0.5,
+        solarize_threshold=0.0,
+        standardize=True,
+    )
+    return view, view
+
+
+PRESETS: dict[str, Callable[..., tuple[ImageView, ...]]] = {
+    "byol": byol,
+    "clip": clip,
+    "clip_few": clip_few,
+    "dino": dino,
+    "instdisc": instdisc,
+    "moco_v1": moco_v1,
+    "moco_v2": moco_v2,
+    "moco_v3": moco_v3,
+    "shapes": shapes,
+    "simclr": simclr,
+}
+
+
+def make_views(
+    images: Tensor,
+    views: Sequence[ImageView],
+    *,
+    seed: int,
+    step: int,
+    out: Sequence[Tensor] | None = None,
+    part: Part | None = None,
+) -> list[Tensor]:
+    """The views of one training step: the same seed and step always give the same, on every device.
+
+    Each view has a generator of its own, so a view does not change when another is added.
+
+    Args:
+        images: (B, 3, H, W), uint8 or floating point in [0, 1].
+        views: the recipes.
+        seed: of the run.
+        step: of the training.
+        out: where to write, such as the views of an earlier step that are no longer needed: large memory fresh from
+            the system is a good part of the cost.
+        part: of a batch that several processes share: the views are those that one process would make of all.
+
+    Returns:
+        For each recipe (B, 3, size, size), float32, normalised, on the images' device.
+    """
+    check_images(images)
+    if out is not None and len(out) != len(views):
+        raise ValueError(f"out has {len(out)} tensors for {len(views)} views, expected one for each")
+    drawn = draw_views(images, views, seed=seed, step=step, part=part)
+    made = [view.room(images, None if out is None else out[i]) for i, view in enumerate(views)]
+    apply_views(images, views, drawn, made)
+    return made
+
+
+def draw_views(
+    images: Tensor, views: Sequence[ImageView], *, seed: int, step: int, part: Part | None = None
+) -> list[Drawn]:
+    """All that is chance in `make_views`, for those who apply it to a few rows at a time."""
+    height, width = images.shape[2:]
+    count = rows_of(part, len(images))
+    drawn = [v.draw(count, height, width, seeded_generator(seed, step, i)) for i, v in enumerate(views)]
+    return drawn if part is None else [d.rows(part.first, part.first + part.count) for d in drawn]

@@ -1,0 +1,218 @@
+"""Series by number, each of one or more channels over time; what is missing in them is filled (`series_files`)."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from nearfar.data.columns import group_column as numbered_groups
+from nearfar.data.columns import label_column as numbered_labels
+from nearfar.data.columns import nearest
+from nearfar.data.dataset import Skipped
+from nearfar.data.tables import READERS
+from nearfar.modalities.series.files import MISSING, Values, number_in, read_series
+
+SUFFIXES = (".ts", ".npz", *READERS)
+_PART = re.compile(r"(.*)_(train|test)$", re.IGNORECASE)
+
+
+class SeriesDataset:
+    """N series of C channels, in one array as long as the longest.
+
+    Args:
+        values: (N, C, T), NaN behind the end of a shorter series and nowhere else.
+        labels, classes, groups: as in `Dataset`.
+        names: N texts; their numbers where None.
+        skipped: what was left out, for the record.
+
+    >>> data = SeriesDataset(torch.zeros(3, 2, 9), labels=torch.tensor([0, 1, 0]), classes=["up", "down"])
+    >>> data.channels, data.fetch(torch.tensor([2])).shape, data.subset(torch.tensor([1])).labels.tolist()
+    (2, torch.Size([1, 2, 9]), [1])
+    """
+
+    captions = None
+
+    def __init__(
+        self,
+        values: Tensor,
+        *,
+        labels: Tensor | None = None,
+        classes: list[str] | None = None,
+        groups: Tensor | None = None,
+        names: Sequence[str] | None = None,
+        skipped: Sequence[Skipped] = (),
+    ) -> None:
+        if values.ndim != 3 or not values.is_floating_point() or not values.numel():
+            raise ValueError(f"series are {values.dtype} of shape {tuple(values.shape)}, expected numbers (N, C, T)")
+        self.values, self.labels, self.classes, self.groups = values.float(), labels, classes, groups
+        self.names: Sequence[str] = [str(i) for i in range(len(values))] if names is None else names
+        self.skipped = list(skipped)
+        self.channels, self.size = int(values.shape[1]), int(values.shape[2])
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __repr__(self) -> str:
+        labels = "no labels" if self.classes is None else f"{len(self.classes)} classes"
+        return f"SeriesDataset({len(self)} series of {self.channels} × {self.size}, {labels})"
+
+    def fetch(self, indices: Tensor) -> Tensor:
+        """(B,) int64 to (B, C, T) float32."""
+        return self.values[indices.cpu()]
+
+    def subset(self, indices: Tensor) -> "SeriesDataset":
+        return SeriesDataset(
+            self.values[indices],
+            labels=None if self.labels is None else self.labels[indices],
+            classes=self.classes,
+            groups=None if self.groups is None else self.groups[indices],
+            names=[self.names[i] for i in indices.tolist()],
+            skipped=self.skipped,
+        )
+
+
+def open_series(
+    spec: str | Path,
+    *,
+    split: str | None = None,
+    label_column: str | None = None,
+    group_column: str | None = None,
+    classes: Sequence[str] | None = None,
+    strict: bool = False,
+    seed: int = 0,
+) -> SeriesDataset:
+    """The series of a file; rows that cannot be used are left out and listed.
+
+    Args:
+        spec: "waves" or "waves:N"; `.npz` with `x` (N, T) or (N, C, T), NaN where a value is missing, and labels `y`;
+            `.ts` of the UEA archive; `.tsv` of the UCR archive, and any `.csv` or `.tsv` without a header: the label,
+            then the values. A table with a header (`.csv`, `.tsv`, `.jsonl`, `.parquet`) has a row for each series,
+            every column a step but those of labels and groups; or, with a column "series", a row for each step, the
+            other columns being channels, in the order of a column "time" where there is one. Or a folder, or a file
+            NAME_TRAIN beside NAME_TEST.
+        split: "train" or "test", of a folder with NAME_TRAIN and NAME_TEST, of such a file, or of waves.
+        label_column, group_column: of a table; None looks for the usual names.
+        classes: names of the labels in the order to number them, such as those of the training data.
+        strict: a row that cannot be used is an error.
+        seed: of waves.
+    """
+    if (made := waves_of(spec)) is not None:
+        from nearfar.modalities.series.waves import waves
+
+        if split not in (None, "train", "test"):
+            raise ValueError(f"waves have the splits 'train' and 'test', not {split!r}")
+        return waves(max(made // 5, 1) if split == "test" else made, seed=seed, split=split or "train")  # type: ignore[arg-type]
+    path = series_file(Path(spec).expanduser(), split)
+    rows = read_series(path, label=label_column, group=group_column).alike()
+    if rows.skipped and (strict or not rows.values):
+        raise ValueError(f"{rows.skipped[0].path} of {path} cannot be used: {rows.skipped[0].reason}")
+    if not rows.values:
+        raise ValueError(f"{path} has no series, expected one for each row")
+    labels, names = _numbered(rows.labels, classes)
+    grouped = any(group is not None for group in rows.groups)
+    return SeriesDataset(
+        _together(rows.values),
+        labels=labels,
+        classes=names,
+        groups=numbered_groups(rows.groups) if grouped else None,
+        names=rows.names,
+        skipped=rows.skipped,
+    )
+
+
+def waves_of(spec: str | Path) -> int | None:
+    """How many built-in waves are meant, or None where something else is.
+
+    >>> waves_of("waves"), waves_of("waves:500"), waves_of("waves.csv")
+    (4000, 500, None)
+    """
+    made = re.fullmatch(r"waves(?::(\d+))?", str(spec))
+    return None if made is None or Path(spec).exists() else int(made[1] or 4_000)
+
+
+def has_series_splits(spec: str | Path) -> bool:
+    """Whether there is a training and a test part: waves, NAME_TRAIN beside NAME_TEST, or a folder of such two."""
+    if waves_of(spec) is not None:
+        return True
+    path = Path(spec).expanduser()
+    if path.is_dir():
+        return all(len(_parts_in(path, part)) == 1 for part in ("train", "test"))
+    named = _PART.match(path.stem)
+    return named is not None and named[2].lower() == "train" and _sibling(path, "test") is not None
+
+
+def series_file(path: Path, split: str | None) -> Path:
+    """The file of a split: in a folder, or beside the one that is named."""
+    if path.is_dir():
+        found = _parts_in(path, split or "train")
+        if len(found) != 1:
+            what = f"{len(found)} files NAME_{(split or 'train').upper()}"
+            raise ValueError(f"{path} has {what}, expected one, with {' or '.join(SUFFIXES)}; name the file itself")
+        return found[0]
+    if not path.is_file():
+        close = nearest(str(path), ["waves"])
+        raise FileNotFoundError(f"there is no file or folder {str(path)!r}, nor built-in series of that name{close}")
+    if path.suffix.lower() not in SUFFIXES:
+        raise ValueError(f"{path} is no file of series, expected one of {', '.join(SUFFIXES)}")
+    named = _PART.match(path.stem)
+    if split is None or (named is not None and named[2].lower() == split):
+        return path
+    other = _sibling(path, split)
+    if other is None:
+        raise ValueError(f"{path} has no split {split!r}, expected a file NAME_{split.upper()} beside it")
+    return other
+
+
+def _together(values: Sequence[Values]) -> Tensor:
+    """(N, C, T), NaN behind the end of the shorter ones."""
+    longest = max(each.shape[1] for each in values)
+    whole = np.full((len(values), len(values[0]), longest), np.nan, np.float32)
+    for row, each in enumerate(values):
+        whole[row, :, : each.shape[1]] = each
+    return torch.from_numpy(whole)
+
+
+def _numbered(values: Sequence[object], classes: Sequence[str] | None) -> tuple[Tensor | None, list[str] | None]:
+    """(N,) labels and their names, numbers in their order: UCR's go from -1, from 0 or from 1."""
+    texts = [None if _absent(value) else _name(value) for value in values]
+    known = sorted({text for text in texts if text is not None}, key=_order)
+    if not known:
+        return None, None
+    return numbered_labels(texts, list(classes) if classes is not None else known)
+
+
+def _absent(value: object) -> bool:
+    return value is None or str(value).strip().lower() in MISSING
+
+
+def _name(value: object) -> str:
+    """
+    >>> _name("1.0000000e+00"), _name("-1"), _name("walk")
+    ('1', '-1', 'walk')
+    """
+    text = str(value).strip()
+    number = number_in(text)
+    return str(int(number)) if number is not None and number.is_integer() else text
+
+
+def _order(name: str) -> tuple[bool, float, str]:
+    number = number_in(name)
+    return number is None, number or 0.0, name
+
+
+def _parts_in(folder: Path, part: str) -> list[Path]:
+    files = (file for file in folder.iterdir() if file.suffix.lower() in SUFFIXES)
+    return [file for file in sorted(files) if (named := _PART.match(file.stem)) and named[2].lower() == part]
+
+
+def _sibling(path: Path, part: str) -> Path | None:
+    """The file of the other part beside one, written as that is."""
+    named = _PART.match(path.stem)
+    if named is None:
+        return None
+    other = part.upper() if named[2].isupper() else part.capitalize() if named[2][0].isupper() else part
+    file = path.with_name(f"{named[1]}_{other}{path.suffix}")
+    return file if file.is_file() else None

@@ -1,0 +1,121 @@
+"""Encoders of log-mel spectrograms by name: BYOL-A's, and any image backbone on the spectrogram as a picture."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+
+from nearfar.modalities.image.backbones import backbone
+
+# Channels of the convolutions, each of which halves bands and frames; features of a frame.
+AUDIO = {
+    "audio-micro": ((8, 16, 16), 64),  # for tests
+    "audio-tiny": ((16, 32, 64), 256),  # for a CPU
+    "audio-512": ((64, 64, 64), 512),
+    "audio-1024": ((64, 64, 64), 1024),
+    "audio-2048": ((64, 64, 64), 2048),  # the paper's
+}
+DROPOUT = 0.3
+
+
+class AudioEncoder(nn.Module):
+    """BYOL-A's encoder: three convolutions that halve, two layers on what is at one time, mean + maximum over time.
+
+    A spectrogram ends where only NaN follows, and what is behind the end of one changes nothing of it.
+
+    Args:
+        mels: bands of the input.
+        channels: of the convolutions; the paper's three have 64.
+        features: of a frame, and of h.
+
+    Reference: Niizumi et al. 2021, table II, https://arxiv.org/abs/2103.06695
+    """
+
+    def __init__(self, mels: int = 64, *, channels: Sequence[int] = (64, 64, 64), features: int = 2048) -> None:
+        super().__init__()
+        self.hop = 2 ** len(channels)  # frames of the spectrogram to one of the encoder's
+        if mels < self.hop:
+            raise ValueError(f"mels is {mels}, expected at least {self.hop}: the encoder has one band for so many")
+        self.blocks = (
+            nn.ModuleList(  # the maximum before the ReLU: the same values, and a quarter of them to go through
+                nn.Sequential(nn.Conv2d(i, o, 3, padding=1), nn.BatchNorm2d(o), nn.MaxPool2d(2), nn.ReLU())
+                for i, o in pairwise((1, *channels))
+            )
+        )
+        self.layers = nn.Sequential(
+            nn.Linear(channels[-1] * (mels // self.hop), features),
+            nn.ReLU(),
+            nn.Dropout(DROPOUT),
+            nn.Linear(features, features),
+            nn.ReLU(),
+        )
+        self.num_features = features
+
+    def frames(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """(B, 1, mels, T) to frames (B, T // 8, features), and (B, T // 8) booleans: False behind the end."""
+        if x.ndim != 4 or x.shape[1] != 1 or x.shape[3] < self.hop:
+            raise ValueError(f"x has shape {tuple(x.shape)}, expected (B, 1, mels, T) with T of at least {self.hop}")
+        ends = _ends(x)
+        x = x if ends is None else torch.nan_to_num(x, nan=0.0)
+        for block in self.blocks:
+            x = block(x)
+            if ends is not None:
+                ends = (ends // 2).clamp(min=1)
+                x = x * _present(x, ends)[:, None, None]
+        h: Tensor = self.layers(x.permute(0, 3, 1, 2).flatten(2))  # (B, L, features)
+        return h, _present(x, ends)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, 1, mels, T) to (B, features)."""
+        h, present = self.frames(x)
+        there = present[..., None]
+        mean = (h * there).sum(1) / there.sum(1)
+        return mean + h.masked_fill(~there, -torch.inf).amax(1)
+
+
+class Pictured(nn.Module):
+    """An image backbone that sees a spectrogram (B, 1, mels, T) as a picture of three equal channels."""
+
+    def __init__(self, backbone: nn.Module) -> None:
+        super().__init__()
+        self.backbone = backbone
+        self.num_features: int = backbone.num_features  # type: ignore[assignment]
+
+    def forward(self, x: Tensor) -> Tensor:
+        h: Tensor = self.backbone(x.expand(-1, 3, -1, -1))
+        return h
+
+
+def audio_encoder(name: str, *, mels: int = 64, pretrained: bool = False, weights: str | None = None) -> nn.Module:
+    """An encoder of log-mels x (B, 1, mels, T) to h (B, F), with F in its `num_features`.
+
+    Args:
+        name: of `AUDIO`, whose encoders also have `frames`; or an image backbone.
+        pretrained, weights: of an image backbone.
+
+    >>> audio_encoder("audio-tiny")(torch.zeros(2, 1, 64, 96)).shape
+    torch.Size([2, 256])
+    """
+    if name not in AUDIO:
+        return Pictured(backbone(name, size=mels, pretrained=pretrained, weights=weights))
+    if pretrained or weights is not None:
+        raise ValueError(f"there are no weights to begin {name!r} with; leave pretrained and weights out")
+    channels, features = AUDIO[name]
+    return AudioEncoder(mels, channels=channels, features=features)
+
+
+def _ends(x: Tensor) -> Tensor | None:
+    """(B,) the frames of each spectrogram; None where all are whole."""
+    missing = x.isnan()
+    if not bool(missing.any()):
+        return None
+    steps = torch.arange(1, x.shape[-1] + 1, device=x.device)
+    return (steps * ~missing.all(2).all(1)).amax(1)
+
+
+def _present(x: Tensor, ends: Tensor | None) -> Tensor:
+    """(B, L), of (B, C, M, L)."""
+    if ends is None:
+        return x.new_ones(len(x), x.shape[-1], dtype=torch.bool)
+    return torch.arange(x.shape[-1], device=x.device) < ends[:, None]

@@ -1,0 +1,317 @@
+"""Sounds by number, from anywhere: `open_sounds` is the one door."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from itertools import islice
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from nearfar.data import tables
+from nearfar.data.cache import cache_folder
+from nearfar.data.columns import nearest
+from nearfar.data.dataset import Skipped
+from nearfar.data.pack import filled
+from nearfar.data.rows import PATHS, Columns, Samples, Wanted, find_column, samples
+from nearfar.data.sources import Source, folder_source, from_samples, walk
+from nearfar.data.store import Wave, Waves
+from nearfar.modalities.image.data.decode import SUFFIXES as PICTURES
+from nearfar.modalities.sound.files import SUFFIXES, VERSION, decode_sound, reader, why
+
+OVER = -32_768  # no value of a sound: it says that the sound is over
+BUILT_IN = {"melodies": 4000, "spoken": 2000}  # and how many, where it is not said
+LOOKED_AT = 1000  # files of a folder, to see what it is a folder of
+
+
+class SoundDataset:
+    """Sounds of any length, one after the other in one array, in memory or mapped from a file.
+
+    Args:
+        values: int16, all sounds.
+        starts, lengths: (N,) of each sound.
+        rate: values a second.
+        longest: values of a sound that `fetch` gives, at most: the first of them.
+        labels, groups: (N,) integers.
+        clipped: names of sounds that are cut off at the top.
+        names, classes, skipped: as in `Dataset`.
+
+    >>> sounds = SoundDataset(np.arange(5, dtype=np.int16), np.array([0, 2]), np.array([2, 3]), rate=8000)
+    >>> sounds.fetch(torch.tensor([0, 1])).tolist()
+    [[0, 1, -32768], [2, 3, 4]]
+    """
+
+    captions = None
+
+    def __init__(
+        self,
+        values: NDArray[np.int16],
+        starts: NDArray[np.int64],
+        lengths: NDArray[np.int64],
+        *,
+        rate: int,
+        longest: int | None = None,
+        labels: Tensor | None = None,
+        classes: Sequence[str] | None = None,
+        groups: Tensor | None = None,
+        names: Sequence[str] | None = None,
+        skipped: Sequence[Skipped] = (),
+        clipped: Sequence[str] = (),
+    ) -> None:
+        self.values, self.starts, self.lengths = values, starts, lengths
+        self.rate, self.longest = rate, longest
+        self.labels, self.groups = labels, groups
+        self.classes = None if classes is None else list(classes)
+        self.names: Sequence[str] = list(map(str, range(len(starts)))) if names is None else names
+        self.skipped, self.clipped = list(skipped), list(clipped)
+
+    @property
+    def size(self) -> int:
+        """The rate: what else there is one of for all sounds."""
+        return self.rate
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def __repr__(self) -> str:
+        labels = "no labels" if self.classes is None else f"{len(self.classes)} classes"
+        return f"SoundDataset({len(self)} sounds, {self.lengths.sum() / self.rate:.0f} s at {self.rate} Hz, {labels})"
+
+    def fetch(self, indices: Tensor) -> Tensor:
+        """(B,) int64 to (B, L) int16, L the longest of them; after the end of a sound -32768."""
+        rows = indices.cpu().numpy()
+        lengths = np.minimum(self.lengths[rows], self.longest or self.lengths[rows])
+        batch = np.full((len(rows), int(lengths.max(initial=0))), OVER, np.int16)
+        for place, (start, length) in enumerate(zip(self.starts[rows], lengths, strict=True)):
+            batch[place, :length] = self.values[start : start + length]
+        return torch.from_numpy(batch)
+
+    def subset(self, indices: Tensor) -> "SoundDataset":
+        """The samples (K,) `indices` as a data set of their own, on the same stored values."""
+        rows = indices.cpu().numpy()
+        names = [self.names[row] for row in rows.tolist()]
+        cut_off = set(self.clipped)
+        return SoundDataset(
+            self.values,
+            self.starts[rows],
+            self.lengths[rows],
+            rate=self.rate,
+            longest=self.longest,
+            labels=None if self.labels is None else self.labels[indices],
+            classes=self.classes,
+            groups=None if self.groups is None else self.groups[indices],
+            names=names,
+            skipped=self.skipped,
+            clipped=[name for name in names if name in cut_off],
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class SoundSource(Source):
+    """Sound files, before any of them is decoded."""
+
+    def read(self, index: int, size: int) -> Wave:  # type: ignore[override]  # a rate, and a sound
+        assert self.paths is not None
+        return decode_sound(self.paths[index], size)
+
+    @classmethod
+    def of(cls, source: Source) -> "SoundSource":
+        return cls(**{field.name: getattr(source, field.name) for field in fields(source)})
+
+
+def open_sounds(
+    spec: str | Path,
+    *,
+    rate: int = 16_000,
+    longest: float | None = None,
+    split: str | None = None,
+    labels: bool | None = None,
+    classes: Sequence[str] | None = None,
+    pattern: str | None = None,
+    path_column: str | None = None,
+    label_column: str | None = None,
+    group_column: str | None = None,
+    seed: int = 0,
+    cache: Path | None = None,
+    strict: bool = False,
+    workers: int | None = None,
+    progress: bool = True,
+) -> SoundDataset:
+    """The sounds that `spec` names: one channel, one rate, decoded once into the cache.
+
+    A file that is empty, silent, cut off, no sound or has values that are not finite is left out and listed in
+    `skipped`. One that was recorded too loud, so that it is cut off at the top, stays, and is named in `clipped`: it
+    may still be heard.
+
+    Args:
+        spec: "melodies" or "melodies:4000", or "spoken" (words by eSpeak NG, extra `spoken`, GPL-3); a
+            folder of .wav, .flac, .ogg or .mp3; or a table with a column of paths, whose name may end in
+            ":column=value" or ":column!=value", which means those rows alone.
+        rate: values a second of the result.
+        longest: seconds of a sound at most; of a longer one the first.
+        split: a sub-folder; of a table or a pattern as in `open_source` ("speaker!=theo,george"); None takes all.
+        labels: whether sub-folders are labels.
+        classes: names of the labels in the order to number them, such as those of the training data.
+        pattern: of file names, such as "{label}_{speaker}_{take}.wav"; with a / in it, of paths below the folder. What
+            stands in braces is as a column of a table.
+        path_column, label_column, group_column: of a table or a pattern; None looks for the usual names.
+        seed: of sounds made by code.
+        cache, strict, workers, progress: as in `pack`.
+    """
+    most = None if longest is None else max(1, round(longest * rate))
+    if (made := made_by_code(spec)) is not None:
+        drawn = _made(*made, rate, most, split, seed, cache_folder(cache))
+        if labels is False:
+            drawn.labels, drawn.classes = None, None
+        return drawn
+    spec, rows = tables.path_and_rows(spec)
+    split = rows or split
+    wanted = Wanted(path_column, label_column, group_column, None, split, labels, False, classes)
+    source = SoundSource.of(_source(Path(spec).expanduser().absolute(), str(spec), wanted, pattern))
+    reader()  # what is missing is said once, and not of each file
+    done = filled(
+        source,
+        Waves,
+        size=rate,
+        what="sounds",
+        version=f"sounds {VERSION}",
+        why=why,
+        cache=cache,
+        strict=strict,
+        workers=workers,
+        progress=progress,
+    )
+    told, kept = done.rows, done.kept
+    return SoundDataset(
+        np.memmap(done.folder / "sounds.i16", "<i2", "r"),
+        told["at"][kept],
+        told["length"][kept],
+        rate=rate,
+        longest=most,
+        labels=None if source.labels is None else source.labels[kept],
+        classes=source.classes,
+        groups=None if source.groups is None else source.groups[kept],
+        names=[source.names[row] for row in kept],
+        skipped=done.skipped,
+        clipped=[source.names[row] for row in kept if told["clipped"][row]],
+    )
+
+
+def _made(
+    name: str, count: int, rate: int, most: int | None, split: str | None, seed: int, cache: Path
+) -> SoundDataset:
+    """Built-in sounds; a fifth as many in the test split."""
+    from nearfar.modalities.sound.melodies import RATE, melodies
+    from nearfar.modalities.sound.spoken import spoken
+
+    if split not in (None, "train", "test"):
+        raise ValueError(f"{name} have the splits 'train' and 'test', not {split!r}")
+    if split == "test":
+        count = max(count // 5, 1)
+    part: Literal["train", "test"] = "test" if split == "test" else "train"
+    if name == "spoken":
+        return spoken(count, rate=rate, seed=seed, split=part, longest=most, cache=cache)
+    if rate != RATE:
+        raise ValueError(f"the rate is {rate}, but melodies are made at {RATE}: set --sound.rate {RATE}")
+    return melodies(count, seed=seed, split=part, longest=most, cache=cache)
+
+
+def _source(path: Path, spec: str, wanted: Wanted, pattern: str | None) -> Source:
+    part = f" ({wanted.split})" if wanted.split else ""
+    if path.is_dir() and pattern is not None:
+        found = _by_pattern(path, pattern, wanted)
+        return from_samples(f"folder {path} by {pattern}{part}", found, paths=[path / name for name in found.names])
+    if path.is_dir():
+        return folder_source(
+            path,
+            labels=bool(wanted.labels),
+            classes=wanted.classes,
+            split=wanted.split,
+            what="sound",
+            suffixes=SUFFIXES,
+        )
+    if not path.exists():
+        close = nearest(spec, list(BUILT_IN)) or "; expected 'melodies', 'spoken', a folder or a table"
+        raise FileNotFoundError(f"{spec!r} is neither a file or folder nor the name of built-in sounds{close}")
+    if path.suffix.lower() in SUFFIXES:
+        raise ValueError(f"{spec!r} is one sound, expected a folder of sounds: give its folder")
+    if path.suffix.lower() not in tables.READERS:
+        raise ValueError(f"{spec!r} is no data of sounds, expected a folder or one of {', '.join(tables.READERS)}")
+    found = tables.read(path, wanted)
+    return from_samples(f"table {path}{part}", found, paths=[path.parent / name for name in found.names])
+
+
+def _by_pattern(folder: Path, pattern: str, wanted: Wanted) -> Samples:
+    """What file names say, as the rows of a table."""
+    asked = compiled(pattern)
+    others: list[Skipped] = []
+    paths = sorted(path.relative_to(folder) for path in walk(folder, SUFFIXES, others))
+    if not paths:
+        raise ValueError(f"there is no sound in {folder}, expected {', '.join(sorted(SUFFIXES))} at any depth")
+    columns: Columns = {"path": [], **{name: [] for name in asked.groupindex}}
+    for path in paths:
+        whole = path.as_posix() if "/" in pattern else path.name
+        match = asked.fullmatch(whole)
+        if match is None:
+            others.append(Skipped(path.as_posix(), f"its name does not fit the pattern {pattern}"))
+            continue
+        columns["path"].append(path.as_posix())
+        for name, value in match.groupdict().items():
+            columns[name].append(value)
+    if not columns["path"]:
+        raise ValueError(f"none of {len(paths)} names in {folder} fits the pattern {pattern}; the first is {paths[0]}")
+    found = samples(columns, wanted, f"{folder} by the pattern {pattern}")
+    found.skipped[:0] = others
+    return found
+
+
+def compiled(pattern: str) -> re.Pattern[str]:
+    """A pattern of names as a regular expression; one without a suffix fits any.
+
+    >>> compiled("{label}_{speaker}_{take}").fullmatch("7_theo_12.wav").groupdict()
+    {'label': '7', 'speaker': 'theo', 'take': '12'}
+    """
+    pieces = re.split(r"\{(\w+)\}", pattern)
+    names = pieces[1::2]
+    if not names or len(set(names)) < len(names) or any(not name.isidentifier() for name in names) or "path" in names:
+        raise ValueError(
+            f"the pattern is {pattern!r}, expected different names in braces, such as '{{label}}_{{speaker}}_{{take}}'"
+        )
+    text = "".join(f"(?P<{p}>[^/]+?)" if i % 2 else re.escape(p) for i, p in enumerate(pieces))
+    suffix = "" if Path(pattern).suffix.lower() in SUFFIXES else r"\.\w+"
+    return re.compile(text + suffix)
+
+
+def made_by_code(spec: str | Path) -> tuple[str, int] | None:
+    """Which built-in sounds are meant, and how many, or None where something else is; a folder of that name wins.
+
+    >>> made_by_code("melodies"), made_by_code("spoken:200"), made_by_code("recordings/")
+    (('melodies', 4000), ('spoken', 200), None)
+    """
+    made = re.fullmatch(r"(melodies|spoken)(?::(\d+))?", str(spec))
+    return None if made is None or Path(spec).exists() else (made[1], int(made[2] or BUILT_IN[made[1]]))
+
+
+def are_sounds(spec: str | Path) -> bool:
+    """Whether a name or path looks like sounds: built in, a folder with more sounds than anything else, or a table.
+
+    >>> are_sounds("melodies:200"), are_sounds("glyphs")
+    (True, False)
+    """
+    path = Path(tables.path_and_rows(spec)[0]).expanduser()
+    if made_by_code(spec) is not None:
+        return True
+    if path.is_dir():
+        found = [file.suffix.lower() in SUFFIXES for file in islice(walk(path, SUFFIXES | PICTURES), LOOKED_AT)]
+        return sum(found) > len(found) / 2
+    if path.suffix.lower() in tables.READERS and path.is_file():
+        try:
+            column = find_column(tables.read_columns(path), "path", None, PATHS, str(path)) or []
+        except ValueError:
+            return False
+        return any(Path(str(cell)).suffix.lower() in SUFFIXES for cell in column[:LOOKED_AT])
+    return False

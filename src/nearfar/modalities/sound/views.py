@@ -1,0 +1,339 @@
+"""A random view of a batch of sounds, as a wave or as a log-mel spectrogram; presets by paper; and without chance."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from nearfar.modalities.sound.logmel import LogMel
+from nearfar.modalities.sound.spectrogram import draw_boxes, log_mixup_exp, mask, resize_crop
+from nearfar.modalities.sound.wave import add_noise, change_gain, cut, floats_of, leveled
+from nearfar.nn.arguments import check_probability, check_range
+from nearfar.nn.part import Part, rows_of
+from nearfar.nn.seeding import seeded_generator
+
+LEAST_DEVIATION = 1e-5
+Drawn = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class SoundView:
+    """What a view does, in this order; the defaults change nothing but the length.
+
+    Attributes:
+        values: of the crop. A shorter sound is put anywhere into so many, with silence around it.
+        ends: a shorter sound begins with the view and ends in NaN instead; of waves.
+        level: waves are brought to power 1.
+        mel: makes the spectrogram; None: the view is the wave.
+        mean, std: of the log-mels of the data, by which they are normalised.
+        speed: from and to; faster is higher.
+        gain: dB, from and to.
+        noise: dB that the sound is above white noise, from and to; in `noisy` of the views.
+        mixup: most of another sound of the batch in the background.
+        resize: heights and lengths of the box that is resized to the whole, from and to; None: no box.
+        heights: of the box, where they are others than its lengths.
+        bands, frames: most of them that are masked, by one stripe each.
+        renormalize: all views of the batch together to mean 0 and deviation 1.
+    """
+
+    values: int
+    mel: LogMel | None = None
+    mean: float = 0.0
+    std: float = 1.0
+    ends: bool = False
+    level: bool = False
+    speed: tuple[float, float] = (1.0, 1.0)
+    gain: tuple[float, float] = (0.0, 0.0)
+    noise: tuple[float, float] = (10.0, 40.0)
+    noisy: float = 0.0
+    mixup: float = 0.0
+    resize: tuple[float, float] | None = None
+    heights: tuple[float, float] | None = None
+    bands: int = 0
+    frames: int = 0
+    renormalize: bool = False
+
+    def __post_init__(self) -> None:
+        if self.values < 1:
+            raise ValueError(f"values is {self.values}, expected at least 1")
+        check_range("speed", self.speed)
+        check_probability("noisy", self.noisy)
+        if not 0 <= self.mixup < 1:
+            raise ValueError(f"mixup is {self.mixup}, expected from 0 to below 1")
+        for name in ("resize", "heights"):
+            if getattr(self, name) is not None:
+                check_range(name, getattr(self, name))
+        if self.heights is not None and self.resize is None:
+            raise ValueError("heights are of the box of resize, but resize is None")
+        for name in ("gain", "noise"):
+            low, high = getattr(self, name)
+            if low > high:
+                raise ValueError(f"{name} is {(low, high)}, expected (low, high)")
+        if self.mel is None and (self.mixup or self.resize or self.bands or self.frames or self.renormalize):
+            raise ValueError("mixup, resize, bands, frames and renormalize are of spectrograms, but mel is None")
+        if self.mel is not None and (self.ends or self.level):
+            raise ValueError("ends and level are of waves, but mel is not None")
+
+    def draw(self, count: int, generator: torch.Generator) -> Drawn:
+        """All that is chance in B views, whatever the sounds; always in the same order, used or not."""
+        u = torch.rand(9, count, generator=generator, dtype=torch.float64)
+        drawn: Drawn = {
+            "place": u[0],
+            "speed": self.speed[0] + (self.speed[1] - self.speed[0]) * u[1],
+            "gain": self.gain[0] + (self.gain[1] - self.gain[0]) * u[2],
+            "noise": self.noise[0] + (self.noise[1] - self.noise[0]) * u[3],
+            "noisy": u[4] < self.noisy,
+            "ratio": self.mixup * u[5],
+            "other": (torch.arange(count) + 1 + (u[6] * (count - 1)).long()) % max(count, 1),  # never the sound itself
+            "stripes": u[7:],
+            "stripe places": torch.rand(2, count, generator=generator, dtype=torch.float64),
+        }
+        if self.noisy:
+            drawn["white"] = torch.randn(count, self.values, generator=generator)
+        if self.mel is not None and self.resize is not None:
+            frames = self.mel.frames(self.values)
+            drawn["boxes"] = draw_boxes(
+                count, self.mel.mels, frames, generator, lengths=self.resize, heights=self.heights
+            )
+        return drawn
+
+    @torch.no_grad()
+    def apply(self, waves: Tensor, drawn: Drawn, part: Part | None = None) -> Tensor:
+        """(B, L) int16 to (B, 1, mels, frames), or to (B, 1, values) where the view is the wave.
+
+        Where the waves are part of a batch, what was drawn is that of the part; the sounds in the background and the
+        mean of all views are then those of the whole batch.
+        """
+        x, lengths = floats_of(waves)
+        moved = self.speed != (1.0, 1.0)
+        speed = drawn["speed"].to(x.device) if moved else None
+        heard = lengths.double() / speed if speed is not None else lengths.double()
+        free = (heard - self.values).to(torch.float64)  # below 0 where the sound is shorter
+        start = (drawn["place"].to(x.device) * (free.abs() + 1)).long() * free.sign().long()
+        if self.ends:
+            start.clamp_(min=0)
+        if speed is not None:
+            start = (start * speed).long()
+        x = cut(x, start, self.values, speed)
+        if self.gain != (0.0, 0.0):
+            x = change_gain(x, drawn["gain"])
+        if self.noisy:
+            x = torch.where(drawn["noisy"].to(x.device)[:, None], add_noise(x, drawn["white"], drawn["noise"]), x)
+        ends = heard.ceil().clamp(max=self.values)
+        if self.level:
+            x = leveled(x, ends)
+        if self.ends:
+            x = _over(x, ends)
+        if self.mel is None:
+            return x[:, None]
+        return self._of_spectrogram((self.mel(x) - self.mean) / self.std, drawn, part)[:, None]
+
+    def _of_spectrogram(self, x: Tensor, drawn: Drawn, part: Part | None) -> Tensor:
+        if self.mixup:
+            every = x if part is None else part.gather(x)
+            x = log_mixup_exp(x, every[drawn["other"].to(x.device)], drawn["ratio"])
+        if self.resize is not None:
+            x = resize_crop(x, drawn["boxes"])
+        for number, (dim, most) in enumerate(((1, self.bands), (2, self.frames))):
+            if most:
+                extent = (drawn["stripes"][number] * (most + 1)).long().clamp(max=x.shape[dim])
+                begin = (drawn["stripe places"][number] * (x.shape[dim] - extent + 1)).long()
+                x = mask(x, begin, extent, dim=dim)
+        if self.renormalize:
+            mean, deviation = (x.mean(), x.std()) if part is None else _of_all(x, part)
+            x = (x - mean) / (deviation + LEAST_DEVIATION)
+        return x
+
+
+def _of_all(x: Tensor, part: Part) -> tuple[Tensor, Tensor]:
+    """Mean and deviation over the rows of all processes; rows are equally long."""
+    mean = x.flatten(1).mean(1)
+    squares = (x.flatten(1) - mean[:, None]).square().mean(1)
+    means, variances = part.gather(torch.stack([mean, squares], 1)).double().unbind(1)  # (total,), (total,)
+    count = part.total * x.shape[1:].numel()
+    whole = means.mean()
+    variance = (variances + (means - whole).square()).mean() * count / (count - 1)
+    return whole.to(x.dtype), variance.sqrt().to(x.dtype)
+
+
+def _own(drawn: Drawn, part: Part) -> Drawn:
+    """What was drawn for the rows of one process."""
+    return {name: part.own(x, 1 if name.startswith("stripe") else 0) for name, x in drawn.items()}
+
+
+def byol_a(values: int, mel: LogMel, *, mean: float = 0.0, std: float = 1.0) -> tuple[SoundView, ...]:
+    """BYOL-A's two equal views: another sound in the background, and a box of the spectrogram resized.
+
+    Deviation: the other sound is one of the same batch, where the authors keep the last 2,048 inputs; so a view depends
+    on (seed, step) and on nothing before, and a run can be resumed.
+
+    Reference: Niizumi et al. 2021, https://arxiv.org/abs/2103.06695
+    """
+    view = SoundView(values, mel, mean, std, mixup=0.4, resize=(0.6, 1.5), renormalize=True)
+    return view, view
+
+
+def simclr(values: int, mel: LogMel, *, mean: float = 0.0, std: float = 1.0) -> tuple[SoundView, ...]:
+    """Two equal views for methods with negatives: crop, speed, gain, noise, a box resized, stripes masked.
+
+    In the spirit of SimCLR's strong views; the choice is that of CLAR, with SpecAugment's stripes and BYOL-A's box.
+
+    References: Al-Tahan and Mohsenzadeh 2021 (CLAR), https://arxiv.org/abs/2010.09542; Park et al. 2019,
+    https://arxiv.org/abs/1904.08779
+    """
+    view = SoundView(
+        values,
+        mel,
+        mean,
+        std,
+        speed=(0.9, 1.1),
+        gain=(-6.0, 6.0),
+        noise=(10.0, 40.0),
+        noisy=0.5,
+        resize=(0.6, 1.5),
+        bands=mel.mels // 8,
+        frames=mel.frames(values) // 8,
+    )
+    return view, view
+
+
+def speech(values: int, mel: LogMel, *, mean: float = 0.0, std: float = 1.0) -> tuple[SoundView, ...]:
+    """Two equal views of words: stretched or pressed in time, hardly in frequency, noisy, with stripes masked.
+
+    A box that leaves out much of the spectrum, as BYOL-A's does, makes other vowels of vowels; what is left here of
+    its height is what voices differ by. Stripes as in Park et al. 2019, https://arxiv.org/abs/1904.08779
+    """
+    view = SoundView(
+        values,
+        mel,
+        mean,
+        std,
+        gain=(-6.0, 6.0),
+        noise=(10.0, 40.0),
+        noisy=0.5,
+        resize=(0.7, 1.3),
+        heights=(0.9, 1.0),
+        bands=mel.mels // 5,
+        frames=mel.frames(values) // 5,
+    )
+    return view, view
+
+
+def cola(values: int, mel: LogMel, *, mean: float = 0.0, std: float = 1.0) -> tuple[SoundView, ...]:
+    """Two crops of the sound, and nothing else: for recordings that are much longer than the crop.
+
+    Reference: Saeed et al. 2021 (COLA), https://arxiv.org/abs/2010.10915
+    """
+    view = SoundView(values, mel, mean, std)
+    return view, view
+
+
+def cpc(values: int, mel: LogMel | None = None, *, mean: float = 0.0, std: float = 1.0) -> tuple[SoundView, ...]:
+    """One crop of the wave: CPC's other view is what comes next, and of a sound that is over nothing comes.
+
+    Reference: van den Oord et al. 2018, section 3.1, https://arxiv.org/abs/1807.03748
+    """
+    return (SoundView(values, ends=True),)
+
+
+def of_waves(view: SoundView, *, level: bool = False) -> SoundView:
+    """What of a view is left where the encoder hears the wave itself."""
+    off = {"mixup": 0.0, "resize": None, "heights": None, "bands": 0, "frames": 0, "renormalize": False}
+    return replace(view, mel=None, level=level, **off)  # type: ignore[arg-type]
+
+
+SOUND_PRESETS: dict[str, Callable[..., tuple[SoundView, ...]]] = {
+    "byol_a": byol_a,
+    "cola": cola,
+    "cpc": cpc,
+    "simclr": simclr,
+    "speech": speech,
+}
+
+
+def make_sound_views(
+    waves: Tensor, views: Sequence[SoundView], *, seed: int, step: int, part: Part | None = None
+) -> list[Tensor]:
+    """The views of one training step: the same seed and step always give the same, on every device.
+
+    Args:
+        waves: (B, L) int16, -32768 behind the end of a sound.
+        part: of a batch that several processes share: the views are those that one process would make of all.
+    """
+    made = []
+    for index, view in enumerate(views):
+        drawn = view.draw(rows_of(part, len(waves)), seeded_generator(seed, step, index))
+        made.append(view.apply(waves, drawn if part is None else _own(drawn, part), part))
+    return made
+
+
+@dataclass(frozen=True)
+class SoundPreparation:
+    """What an encoder's sounds go through outside of training, where nothing is left to chance.
+
+    A sound shorter than a view is in the middle of silence; a longer one stays whole, with NaN behind its end, or is
+    cut to the middle for encoders that take one length alone.
+
+    Attributes:
+        values: of a view.
+        mel, mean, std: as in `SoundView`.
+        level: as there.
+        whole: longer sounds stay whole.
+    """
+
+    values: int
+    mel: LogMel | None = None
+    mean: float = 0.0
+    std: float = 1.0
+    level: bool = False
+    whole: bool = True
+
+    @torch.no_grad()
+    def __call__(self, waves: Tensor) -> Tensor:
+        """(B, L) int16 to (B, 1, mels, frames) or (B, 1, values), NaN behind the end."""
+        x, lengths = floats_of(waves)
+        free = lengths - self.values
+        ends = lengths.clamp(min=self.values) if self.whole else lengths.new_full(lengths.shape, self.values)
+        start = torch.where(free < 0, free, torch.zeros_like(free) if self.whole else free).div(
+            2, rounding_mode="floor"
+        )
+        x = cut(x, start, int(ends.max()))
+        if self.mel is None:
+            return _over(leveled(x, torch.minimum(lengths, ends)) if self.level else x, ends)[:, None]
+        frames = 1 + (ends - self.mel.window % 2) // self.mel.hop
+        return _over((self.mel(x) - self.mean) / self.std, frames)[:, None]
+
+    def words(self) -> str:
+        """For who writes it in another language."""
+        if self.mel is None:
+            level = ", divided by the root of their mean square" if self.level else ""
+            return f"one channel in [-1, 1]{level}; sounds of fewer than {self.values} values in the middle of zeros"
+        mel = self.mel
+        normalised = (
+            "each band minus its mean over the frames that are not silent, all divided by their deviation, silence 0"
+            if mel.centred
+            else "minus mean, divided by std"
+        )
+        return (
+            f"one channel at {mel.rate} Hz in [-1, 1]; sounds of fewer than {self.values} values in the middle of "
+            f"zeros; log(librosa.feature.melspectrogram(n_fft={mel.window}, hop_length={mel.hop}, n_mels={mel.mels}, "
+            f"fmin={mel.low:g}, fmax={mel.high:g}) + {mel.floor:g}); {normalised}"
+        )
+
+
+def _over(x: Tensor, ends: Tensor) -> Tensor:
+    """(B, ..., T) with NaN from each one's end on."""
+    behind = torch.arange(x.shape[-1], device=x.device) >= ends[:, None]  # (B, T)
+    return x.masked_fill_(behind.view(len(x), *[1] * (x.ndim - 2), -1), torch.nan) if bool(behind.any()) else x
+
+
+@torch.no_grad()
+def jittered(waves: Tensor, generator: torch.Generator, *, lead: int = 800, decibels: float = 6.0) -> Tensor:
+    """(B, L) int16 to (B, L + lead) int16: a little later, a little louder or softer, for training on labels."""
+    later = torch.randint(lead + 1, (len(waves),), generator=generator)
+    gain = decibels * (2 * torch.rand(len(waves), generator=generator, dtype=torch.float64) - 1)
+    x, lengths = floats_of(waves)
+    x = change_gain(cut(x, -later, waves.shape[1] + lead), gain).clamp_(-1, 1)
+    behind = torch.arange(x.shape[1], device=x.device) >= (lengths + later.to(x.device))[:, None]
+    return (x * 32_767).round_().to(torch.int16).masked_fill_(behind, -32_768)

@@ -1,0 +1,246 @@
+"""Sentences by number: alone, with labels, in pairs with a score, or as triples."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from nearfar.data.cells import missing, text_of
+from nearfar.data.columns import group_column, label_column, nearest
+from nearfar.data.dataset import Skipped
+from nearfar.data.rows import GROUPS, LABELS, Columns, Wanted, find_column, listed, named_by, rows_of_split, sound
+from nearfar.data.tables import READERS, path_and_rows, read_columns, read_text
+
+TEXTS = ("text", "texts", "sentence", "sentences", "caption", "title", "utterance", "query")
+FIRST = ("text_a", "anchor", "sentence1", "sentence_a", "sent0", "s1", "premise")
+SECOND = ("positive", "text_b", "sentence2", "sentence_b", "sent1", "s2", "hypothesis")
+THIRD = ("negative", "hard_neg")
+SCORES = ("score", "similarity", "similarity_score")
+LONGEST = 20_000  # characters: a tokenizer cuts what its encoder cannot read, this is where a text is no text
+
+
+@dataclass(frozen=True, eq=False)
+class TextDataset:
+    """N texts, and what is known of each.
+
+    Attributes:
+        texts: N, with single spaces: a pair's first, a triple's anchor.
+        names: N, the line or row that each came from.
+        partners: N texts that belong to them (a pair's second, a triple's positive), or None.
+        negatives: N texts that do not (a triple's negative), or None.
+        scores: (N,) float32, how alike the two of a pair are, or None.
+        labels, classes, groups: as in `Dataset`.
+        skipped: lines that could not be used.
+
+    >>> data = TextDataset(["a cat", "a dog"], ["1", "2"], labels=torch.tensor([0, 1]), classes=["cat", "dog"])
+    >>> data.subset(torch.tensor([1])).texts, len(data)
+    (['a dog'], 2)
+    """
+
+    texts: list[str]
+    names: list[str]
+    partners: list[str] | None = None
+    negatives: list[str] | None = None
+    scores: Tensor | None = None
+    labels: Tensor | None = None
+    classes: list[str] | None = None
+    groups: Tensor | None = None
+    skipped: list[Skipped] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    @property
+    def paired(self) -> bool:
+        """Whether partners are known to belong to their texts: not where a score or a label says how far they do."""
+        judged = self.scores is not None or self.labels is not None
+        return self.partners is not None and (self.negatives is not None or not judged)
+
+    def sentences(self) -> "TextDataset":
+        """Every text of every pair as a sample of its own; the two of a pair are one group.
+
+        >>> pairs = TextDataset(["a", "b"], ["1", "2"], partners=["c", "d"], scores=torch.tensor([0.5, 4.0]))
+        >>> pairs.sentences().texts, pairs.sentences().groups.tolist()
+        (['a', 'b', 'c', 'd'], [0, 1, 0, 1])
+        """
+        if self.partners is None:
+            return self
+        groups = torch.arange(len(self)) if self.groups is None else self.groups
+        return replace(
+            self,
+            texts=[*self.texts, *self.partners],
+            names=[*self.names, *(f"{name}, partner" for name in self.names)],
+            partners=None,
+            negatives=None,
+            scores=None,
+            labels=None if self.labels is None else self.labels.repeat(2),
+            groups=groups.repeat(2),
+        )
+
+    def subset(self, indices: Tensor) -> "TextDataset":
+        """The texts (K,) `indices` as a data set of their own."""
+        chosen = indices.tolist()
+        return replace(
+            self,
+            texts=[self.texts[i] for i in chosen],
+            names=[self.names[i] for i in chosen],
+            partners=None if self.partners is None else [self.partners[i] for i in chosen],
+            negatives=None if self.negatives is None else [self.negatives[i] for i in chosen],
+            scores=None if self.scores is None else self.scores[indices],
+            labels=None if self.labels is None else self.labels[indices],
+            groups=None if self.groups is None else self.groups[indices],
+        )
+
+
+def open_texts(
+    spec: str | Path,
+    *,
+    split: str | None = None,
+    text_column: str | None = None,
+    partner_column: str | None = None,
+    negative_column: str | None = None,
+    label_column: str | None = None,
+    group_column: str | None = None,
+    labels: bool | None = None,
+    classes: Sequence[str] | None = None,
+    longest: int = LONGEST,
+    strict: bool = False,
+) -> TextDataset:
+    """The sentences of a file; what is empty, too long or not UTF-8 is left out and listed.
+
+    Args:
+        spec: .txt with a sentence a line (empty lines are nothing); or a .csv, .tsv, .jsonl or .parquet table with a
+            column of texts, two of a pair (text_a and text_b, sentence1 and sentence2, …, and a score), or three of a
+            triple (anchor, positive, negative; or text, positive, negative); or a folder with such a file for each
+            split. A table's path may end in ":column=value" or ":column!=value", as in `open_source`.
+        split: file of that name in a folder; of a table as in `open_source`; None takes all of a file.
+        text_column, label_column, group_column: of a table; None looks for the usual names. With a `text_column` alone
+            other texts of the table are left alone.
+        partner_column, negative_column: the second text of a pair, and the third of a triple.
+        labels: whether to read labels; None reads them where there are some.
+        classes: names of the labels in the order to number them, such as those of the training data.
+        longest: characters of a text.
+        strict: a text that cannot be used is an error.
+    """
+    spec, rows = path_and_rows(spec)
+    split = rows or split
+    wanted = Wanted(label=label_column, group=group_column, split=split, labels=labels, classes=classes)
+    path = _file(Path(spec).expanduser(), split)
+    lines = path.suffix.lower() == ".txt"
+    columns, keep = _lines(path, split) if lines else _table(path, split)
+    used = _text_columns(path, columns, text_column, partner_column, negative_column)
+    scored = find_column(columns, "score", None, SCORES, str(path)) if len(used) == 2 else None
+    kept: dict[int, list[str]] = {}  # by row, its texts
+    skipped: list[Skipped] = []
+    for row in keep:
+        found = [text_of(column[row], longest) for column in used]
+        fault = next((f"the text {fault}" for _, fault in found if fault), "")
+        if scored is not None and _number(scored[row]) is None:
+            fault = f"the score is {scored[row]!r}, expected a number"
+        if fault:
+            skipped.append(Skipped(f"{'line' if lines else 'row'} {row + 1}", fault))
+        else:
+            kept[row] = [text for text, _ in found]
+    if skipped and (strict or not kept):
+        raise ValueError(f"{skipped[0].path} of {path} cannot be used: {skipped[0].reason}")
+    if not kept:
+        raise ValueError(f"{path} has no texts, expected one for each {'line' if lines else 'row'}")
+    return _dataset(path, columns, wanted, kept, scored, skipped)
+
+
+def _dataset(
+    path: Path,
+    columns: Columns,
+    wanted: Wanted,
+    kept: dict[int, list[str]],
+    scored: list[object] | None,
+    skipped: list[Skipped],
+) -> TextDataset:
+    rows, texts = list(kept), list(zip(*kept.values(), strict=True))
+    named = None if wanted.labels is False else find_column(columns, "label", wanted.label, LABELS, str(path))
+    if wanted.labels and named is None:
+        raise ValueError(f"{path} has no column of labels among {listed(columns)}; {named_by('label')}")
+    grouped = find_column(columns, "group", wanted.group, GROUPS, str(path))
+    # Numbered over the whole table, so that every split of it numbers them alike.
+    labels, classes = (None, None) if named is None else label_column(list(map(sound, named)), wanted.classes)
+    return TextDataset(
+        texts=list(texts[0]),
+        names=[str(row + 1) for row in rows],
+        partners=list(texts[1]) if len(texts) > 1 else None,
+        negatives=list(texts[2]) if len(texts) > 2 else None,
+        scores=None if scored is None else torch.tensor([_number(scored[row]) for row in rows]),
+        labels=None if labels is None else labels[rows],
+        classes=classes,
+        groups=None if grouped is None else group_column(grouped)[rows],
+        skipped=skipped,
+    )
+
+
+def _file(path: Path, split: str | None) -> Path:
+    """The file itself, or the one of a split in a folder."""
+    if path.is_dir():
+        files = sorted(file for file in path.iterdir() if file.suffix.lower() in (".txt", *READERS))
+        names = [file.stem for file in files]
+        if split not in names:
+            there = ", ".join(map(repr, names[:12])) or "none"
+            way_out = f"name one of them as the split{nearest(split or '', names)}"
+            if split is None and files:
+                usual = files[names.index("train") if "train" in names else 0]
+                way_out = f"give one of them, such as --data {usual}, in Python split={usual.stem!r}"
+            raise ValueError(f"{path} has the files {there}; {way_out}")
+        return files[names.index(split)]
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file or folder {str(path)!r}")
+    if path.suffix.lower() not in (".txt", *READERS):
+        raise ValueError(f"{str(path)!r} is no file of texts, expected one of .txt, {', '.join(READERS)}")
+    return path
+
+
+def _lines(path: Path, split: str | None) -> tuple[Columns, list[int]]:
+    if split not in (None, path.stem):
+        raise ValueError(f"{path} has no splits, expected a table with a column 'split', or a file for each")
+    lines: list[object] = list(read_text(path).split("\n"))
+    return {"text": lines}, [row for row, line in enumerate(lines) if not missing(line)]
+
+
+def _table(path: Path, split: str | None) -> tuple[Columns, list[int]]:
+    """A file named after the split may do without a column of it."""
+    columns = read_columns(path)
+    return columns, rows_of_split(columns, None if split == path.stem else split, str(path))
+
+
+def _text_columns(
+    path: Path, columns: Columns, name: str | None, partner: str | None, negative: str | None
+) -> list[list[object]]:
+    """One, two or three columns: texts, pairs or triples."""
+    where = str(path)
+    second = None
+    if partner is not None or negative is not None or name is None:
+        second = find_column(columns, "partner", partner, SECOND, where)
+    if negative is not None and second is None:
+        raise ValueError(f"{path} has no column of partners beside {negative!r}; name it with partner_column")
+    if second is not None:
+        sure = partner is not None or find_column(columns, "partner", None, ("positive",), where) is second
+        first = find_column(columns, "text", name, (*FIRST, *TEXTS) if sure else FIRST, where)
+        if first is not None:
+            third = find_column(columns, "negative", negative, THIRD, where)
+            return [first, second] if third is None else [first, second, third]
+    texts = find_column(columns, "text", name, TEXTS, where)
+    if texts is None:
+        raise ValueError(f"{path} has no column of texts among {listed(columns)}; name it with text_column")
+    return [texts]
+
+
+def _number(value: object) -> float | None:
+    """
+    >>> _number("4.75"), _number("high"), _number(float("nan"))
+    (4.75, None, None)
+    """
+    try:
+        number = float(value) if isinstance(value, str | int | float) else float("nan")
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None

@@ -1,0 +1,1 @@
+"""The trained encoder: one class, its card, loading, saving and export."""

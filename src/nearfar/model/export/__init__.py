@@ -1,0 +1,1 @@
+"""The encoder in the formats that other programs read."""

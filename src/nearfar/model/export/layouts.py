@@ -1,0 +1,184 @@
+"""The weights in the shape that timm, torchvision and the Hugging Face hub read."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from nearfar.data.cache import replacing
+from nearfar.modalities.image.backbones import TINY
+from nearfar.model.card import Card
+from nearfar.model.encoder import Encoder, Model, ReadingEncoder, TextModel, write_model, write_weights
+from nearfar.model.export.parity import Exportable, check_parity, exportables
+
+
+def to_timm(model: Model, path: Path) -> float:
+    """A safetensors `state_dict` of the plain timm model, checked by loading it into one."""
+    encoder = _of_images_alone(model, "timm")
+    name = encoder.card["backbone"]
+    if name in TINY or name.startswith("torchvision:"):
+        raise ValueError(f"the backbone is {name!r}, which timm does not have; use the format {_other(name)}")
+    plain = _plain_timm(name, encoder.card["image_size"])
+    return _write(encoder, plain, path, f"timm.create_model({name!r}, num_classes=0)")
+
+
+def to_torchvision(model: Model, path: Path) -> float:
+    """A safetensors `state_dict` of the plain torchvision model without its classifier."""
+    encoder = _of_images_alone(model, "torchvision")
+    name = encoder.card["backbone"]
+    if not name.startswith("torchvision:"):
+        raise ValueError(f"the backbone is {name!r}, expected one of torchvision; use the format {_other(name)}")
+    from nearfar.modalities.image.backbones import backbone
+
+    plain = backbone(name, size=224)  # at its published size it is torchvision's own, with an identity for the head
+    return _write(encoder, plain, path, f"torchvision's {name.removeprefix('torchvision:')}")
+
+
+def _of_images_alone(model: Model, library: str) -> Encoder:
+    if isinstance(model, TextModel | ReadingEncoder):
+        what = "texts" if isinstance(model, TextModel) else "texts, too"
+        raise ValueError(
+            f"the encoder reads {what}, and {library} has networks of images alone; use the format nearfar, "
+            "huggingface, onnx, torch-export or torchscript"
+        )
+    assert isinstance(model, Encoder)
+    return model
+
+
+def to_huggingface(encoder: Model, card: Card, folder: Path) -> None:
+    """A folder as on the hub: weights, card, README and config.json; timm opens it where the network is timm's.
+
+    Where it is one of `transformers`, its folder `transformers` is opened by AutoModel.
+    """
+    from nearfar.modalities.text.pretrained import PretrainedText
+
+    if isinstance(encoder.backbone, PretrainedText):
+        plain: Any = encoder.backbone.model
+        plain.save_pretrained(folder / "transformers")
+    write_model(encoder.backbone.state_dict(), card, folder)
+    for name, text in (("config.json", json.dumps(_config(encoder, card), indent=1)), ("README.md", readme(card))):
+        with replacing(folder / name) as fresh:
+            fresh.write_text(text, encoding="utf-8")
+
+
+def push_to_hub(folder: Path, repository: str, *, private: bool = True) -> str:
+    """Upload a folder that `to_huggingface` wrote; returns the address. Needs a network and a login."""
+    from huggingface_hub import HfApi
+
+    if re.fullmatch(r"[\w-][\w.-]*/[\w-][\w.-]*", repository, re.ASCII) is None or ".." in repository:
+        raise ValueError(f"the repository is {repository!r}, expected user/name of letters, digits, '-', '_' and '.'")
+    try:
+        api = HfApi()
+        address = str(api.create_repo(repository, private=private, exist_ok=True))
+        api.upload_folder(repo_id=repository, folder_path=folder, commit_message="Encoder trained with nearfar")
+    except Exception as error:  # no network, no login, no permission: each in its own way
+        reason = " ".join(str(error).split())[:160] or type(error).__name__
+        raise RuntimeError(
+            f"{repository} could not be uploaded ({reason}); the folder {folder} is whole: log in with `hf auth login` "
+            f"and upload it with `hf upload {repository} {folder}`"
+        ) from None
+    return address
+
+
+def readme(card: Card) -> str:
+    """The hub's page of a model, with what the hub reads in its head."""
+    texts = card.get("modality") == "text"
+    task = "sentence-similarity" if texts else "image-feature-extraction"
+    head = ["---", "library_name: nearfar", "tags:", "- contrastive-learning", f"- {task}"]
+    if card.get("licence"):
+        head.append(f"license: {json.dumps(str(card['licence']).lower())}")
+    rows = [
+        f"| {m['protocol']} | {m['metric']} | {_shown(m)} | {m['data']} {m['split']} | {m['n']} |"
+        for m in card.get("metrics", [])
+        if isinstance(m.get("value"), int | float)
+    ]
+    table = ["| protocol | metric | value | data | n |", "|---|---|---|---|---|", *rows] if rows else ["Not evaluated."]
+    preparation = card.get("preprocessing", "")
+    fed = f"sentences; {preparation}" if texts else f"{card['image_size']} × {card['image_size']}; {preparation}"
+    use = "embed_texts(sentences)  # B of them" if texts else "embed(images)  # (B, 3, H, W) uint8"
+    temperature = "" if card.get("temperature") is None else f", temperature {card['temperature']:g}"
+    return "\n".join(
+        [
+            *head,
+            "---",
+            "",
+            f"# {card['backbone']}, pretrained with {card.get('method', 'a contrastive method')}",
+            "",
+            f"{'A text' if texts else 'An image'} encoder trained with nearfar{temperature}. Input: {fed}.",
+            "",
+            "```python",
+            "import nearfar",
+            "",
+            'encoder = nearfar.load("this/folder")',
+            f"features = encoder.{use} to (B, F)",
+            "```",
+            "",
+            *table,
+            "",
+        ]
+    )
+
+
+def _shown(metric: dict[str, Any]) -> str:
+    """The value as the terminal shows it: shares in percent, the rest as it is."""
+    from nearfar.evaluation.results import PLAIN, percent
+
+    decimals = PLAIN.get(str(metric["metric"]).partition(",")[0])
+    return percent(metric["value"]) if decimals is None else f"{metric['value']:.{decimals}f}"
+
+
+def _config(encoder: Model, card: Card) -> dict[str, Any]:
+    """What timm reads of a folder on the hub; where the network is not timm's, it says so by the name alone."""
+    if isinstance(encoder, TextModel):
+        (part,) = exportables(encoder)
+        return {"architecture": card["backbone"], "num_features": encoder.num_features, **part.facts}
+    side = card["image_size"]
+    return {
+        "architecture": card["backbone"],
+        "num_classes": 0,
+        "num_features": encoder.num_features,
+        "pretrained_cfg": {
+            "input_size": [3, side, side],
+            "mean": card["mean"],
+            "std": card["std"],
+            "interpolation": "bilinear",
+            "crop_pct": 1.0,
+            "num_classes": 0,
+        },
+    }
+
+
+def _write(encoder: Encoder, plain: nn.Module, path: Path, what: str) -> float:
+    own, theirs = encoder.backbone.state_dict(), plain.state_dict()
+    wrong = sorted(k for k in own.keys() | theirs.keys() if k not in own or k not in theirs)
+    wrong += sorted(k for k in own.keys() & theirs.keys() if own[k].shape != theirs[k].shape)
+    if wrong:
+        raise ValueError(
+            f"{what} has another {wrong[0]}: up to 64 pixels a ResNet is trained with a stem for small images, which "
+            "the plain model has not; use the format nearfar or onnx"
+        )
+    plain.load_state_dict(own)
+    part: Exportable = exportables(encoder)[0]
+    difference = check_parity(part, plain.eval(), what)
+    write_weights(own, path)
+    return difference
+
+
+def _plain_timm(name: str, size: int) -> nn.Module:
+    from nearfar import _torchvision  # noqa: F401, before timm
+
+    import timm  # isort: skip
+
+    try:
+        network: nn.Module = timm.create_model(name, num_classes=0, img_size=size)
+    except TypeError:  # only networks with position embeddings ask for the size
+        network = timm.create_model(name, num_classes=0)
+    return network
+
+
+def _other(name: str) -> str:
+    if name in TINY:
+        return "nearfar, onnx or huggingface"
+    return "torchvision" if name.startswith("torchvision:") else "timm"

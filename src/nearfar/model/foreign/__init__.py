@@ -1,0 +1,1 @@
+"""Image-text models of other libraries."""

@@ -1,0 +1,142 @@
+"""Checkpoints of open_clip: their architectures, their tokenizer, weights read without unpickling."""
+
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from nearfar.modalities.image.views.prepare import Preparation
+from nearfar.model.foreign.towers import Foreign, check_finite, one_line, three
+
+CONFIG = "open_clip_config.json"
+WEIGHTS = (  # names in a folder, the first that is there is taken
+    "open_clip_model.safetensors",
+    "open_clip_pytorch_model.safetensors",
+    "model.safetensors",
+    "open_clip_pytorch_model.bin",
+)
+MEAN, STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
+
+
+def open_open_clip(what: str, *, untrained: bool = False) -> Foreign:
+    """The model that "NAME=FILE" or "FOLDER" stands for."""
+    name, equals, given = what.partition("=")
+    folder = Path(what).expanduser()
+    if folder.is_dir():
+        name, file = f"local-dir:{folder}", _weights_in(folder)
+    elif equals and given:
+        file = Path(given).expanduser()
+    else:
+        raise ValueError(
+            f"the model is 'open_clip:{what}', expected open_clip:NAME=FILE with a file of weights, or "
+            f"open_clip:FOLDER with {CONFIG}"
+        )
+    state = None if untrained else read_weights(file)
+    open_clip = _open_clip()
+    with _quiet():
+        try:
+            network = open_clip.create_model(name, load_weights=False, pretrained_image=False, pretrained_text=False)
+            tokenizer = open_clip.get_tokenizer(name)
+        except Exception as error:  # unknown names and broken settings, each in its own way
+            reason = one_line(error).partition(" Available:")[0]
+            raise ValueError(
+                f"open_clip cannot make {name!r} ({reason}); open_clip.list_models() lists the names it knows"
+            ) from None
+    if state is not None:
+        _load(network, state, file, name)
+        check_finite(network, file)
+    said = open_clip.get_model_preprocess_cfg(network)
+    size = said.get("size", 224)
+    return Foreign(
+        name=f"open_clip:{folder.resolve().name if folder.is_dir() else name}",
+        network=network.float().eval(),
+        see=lambda network, x: network.encode_image(x),
+        tokenize=lambda texts: {"text": tokenizer(texts)},
+        read=lambda network, tokens: network.encode_text(tokens["text"]),
+        logit_scale=float(network.logit_scale.detach().exp()),
+        preparation=Preparation(
+            int(size if isinstance(size, int) else size[0]),
+            three(said.get("mean"), MEAN),
+            three(said.get("std"), STD),
+        ),
+    )
+
+
+def read_weights(file: Path) -> dict[str, Tensor]:
+    """Tensors by name from safetensors or a torch file, of which nothing is run; of a training checkpoint its model."""
+    if not file.is_file():
+        raise FileNotFoundError(f"there is no file {str(file)!r}, expected weights of open_clip (.pt or .safetensors)")
+    try:
+        if file.suffix == ".safetensors":
+            from safetensors.torch import load_file
+
+            state: Any = load_file(file)
+        else:
+            state = torch.load(file, map_location="cpu", weights_only=True)
+    except Exception as error:  # each format fails in its own way
+        raise ValueError(
+            f"{file} is not a file of weights, safetensors or torch ({type(error).__name__}): nothing of it was run"
+        ) from None
+    if isinstance(state, Mapping) and isinstance(state.get("state_dict"), Mapping):
+        state = state["state_dict"]
+    if not isinstance(state, Mapping) or not state or not all(isinstance(x, Tensor) for x in state.values()):
+        raise ValueError(f"{file} is not a file of weights: expected tensors by name, saw a {type(state).__name__}")
+    return {str(name).removeprefix("module."): x for name, x in state.items()}
+
+
+def _load(network: nn.Module, state: dict[str, Tensor], file: Path, name: str) -> None:
+    from open_clip.convert import convert_state_dict
+    from open_clip.model import convert_to_custom_text_state_dict
+
+    state = convert_state_dict(network, state)
+    if "positional_embedding" in state and not hasattr(network, "positional_embedding"):
+        state = convert_to_custom_text_state_dict(state)
+    own = network.state_dict()
+    for key in ("logit_scale", "logit_bias"):  # some files hold one number as a row of one
+        if key in own and key in state and state[key].numel() == own[key].numel():
+            state[key] = state[key].reshape(own[key].shape)
+    state = {key: x for key, x in state.items() if not key.endswith("position_ids")}
+    for problem, keys in (
+        ("lacks", {key for key in own.keys() - state.keys() if not key.endswith("position_ids")}),
+        ("has too much:", state.keys() - own.keys()),
+        ("has another shape of", {k for k in own.keys() & state.keys() if own[k].shape != state[k].shape}),
+    ):
+        if keys:
+            first, more = min(keys)[:80], f" and {len(keys) - 1} more" if len(keys) > 1 else ""
+            raise ValueError(f"{file} does not fit {name!r}: it {problem} {first!r}{more}; is it another architecture?")
+    network.load_state_dict(state, strict=False)
+
+
+def _weights_in(folder: Path) -> Path:
+    if not (folder / CONFIG).is_file():
+        raise FileNotFoundError(f"{folder} holds no {CONFIG}, expected a folder as open_clip writes for the hub")
+    for name in WEIGHTS:
+        if (folder / name).is_file():
+            return folder / name
+    return folder / WEIGHTS[0]
+
+
+def _open_clip() -> Any:
+    from nearfar import _torchvision  # noqa: F401, before open_clip
+
+    try:
+        import open_clip  # isort: skip
+    except ImportError:
+        raise ImportError("open_clip:… needs open_clip_torch: pip install 'nearfar[clip]'") from None
+    return open_clip
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """open_clip warns of random weights, which are about to be read; what is drawn for them leaves no trace."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with torch.random.fork_rng(devices=[]):
+            yield
+    finally:
+        logging.disable(before)

@@ -1,0 +1,60 @@
+"""Masking of tokens, as BERT is trained on it: whole batches, from an explicit generator."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from nearfar.nn.arguments import check_probability
+
+BERT_RATE = 0.15
+MASKED, RANDOM = 0.8, 0.1  # of the chosen tokens; the rest stay as they are
+
+
+def mask_tokens(
+    tokens: Tensor,
+    *,
+    vocabulary: int,
+    mask: int,
+    special: Sequence[int],
+    generator: torch.Generator | Sequence[torch.Generator],
+    rate: float = BERT_RATE,
+) -> tuple[Tensor, Tensor]:
+    """Choose tokens to be guessed; 80 % of them become `mask`, 10 % any other token, 10 % stay.
+
+    Args:
+        tokens: (B, L) integers.
+        vocabulary: ids are below this.
+        special: ids that are never chosen and never put in place of others: padding, start, end, mask.
+        generator: on the CPU, so that all devices get the same; or one for each text, so that what is chosen in it
+            depends on no other text of the batch.
+        rate: the chance of each token to be chosen, by itself.
+
+    Returns:
+        (B, L) tokens to read, and (B, L) booleans, True where the original is to be guessed.
+
+    Reference: Devlin et al. 2019, section 3.1, https://arxiv.org/abs/1810.04805, which fixes the number chosen per
+    text where each token here is chosen by itself.
+
+    >>> tokens = torch.tensor([[1, 7, 8, 9, 2, 0]])
+    >>> mask_tokens(tokens, vocabulary=10, mask=3, special=(0, 1, 2, 3), generator=torch.Generator(), rate=1.0)[1]
+    tensor([[False,  True,  True,  True, False, False]])
+    """
+    check_probability("rate", rate)
+    words = torch.ones(vocabulary, dtype=torch.bool)
+    words[list(special)] = False
+    choices = words.nonzero()[:, 0]  # (W,) what stands for text
+    if not len(choices):
+        raise ValueError(f"all {vocabulary} tokens of the vocabulary are special, expected some that stand for text")
+    if isinstance(generator, torch.Generator):
+        chance, fate = torch.rand(2, *tokens.shape, generator=generator)  # (B, L), (B, L)
+        which = torch.randint(len(choices), tokens.shape, generator=generator)
+    else:
+        drawn = [torch.rand(3, tokens.shape[1], generator=each, dtype=torch.float64) for each in generator]
+        chance, fate, part = torch.stack(drawn, 1) if drawn else torch.zeros(3, *tokens.shape)  # each (B, L)
+        which = (part * len(choices)).long()
+    others = choices[which]  # (B, L)
+    chance, fate, others, words = (x.to(tokens.device) for x in (chance, fate, others, words))
+    chosen = (chance < rate) & words[tokens]
+    replaced = torch.where(fate < MASKED, mask, torch.where(fate < MASKED + RANDOM, others, tokens))
+    return torch.where(chosen, replaced, tokens), chosen

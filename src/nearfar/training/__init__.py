@@ -1,0 +1,1 @@
+"""Training: the only package that imports Lightning."""

@@ -1,0 +1,194 @@
+"""Is the run fit for its data? Said before the first step, with the option to set.
+
+The defaults are the papers', for a million images and hundreds of thousands of steps. On a folder of a few hundred
+photographs some of them cannot work, and that is known before the run.
+"""
+
+import math
+import re
+from pathlib import Path
+
+from torch import Tensor
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from nearfar.config import TrainConfig
+from nearfar.data.dataset import counted
+from nearfar.data.rows import GROUPS, usual_column
+from nearfar.data.tables import READERS, path_and_rows, read_columns
+from nearfar.methods import BYOL, NNCLR, InstDisc, Method, MoCo, MoCoV3
+from nearfar.training.health import Verdict
+
+_STEPS = 200  # fewer optimiser steps teach next to nothing
+_ENOUGH = 1000  # so many are advised instead, and the rest of the advice is for them
+_LEFT = 0.05  # part of a momentum network that may still be its untrained start at the end of the run
+_EQUAL = 0.2  # part of all pairs of samples that may be no negatives
+_HEADS = 20  # heads so many times larger than the encoder are most of the time and memory
+
+
+def advise(
+    config: TrainConfig,
+    method: Method,
+    *,
+    samples: int,
+    total: int,
+    ids: Tensor | None = None,
+    groups: Tensor | None = None,
+) -> list[Verdict]:
+    """What does not fit, in plain words, with what to set.
+
+    Args:
+        samples: of the training part.
+        total: optimiser steps of the whole run.
+        ids: (N,) equal where samples are no negatives of each other.
+        groups: (N,) what the data or a table say of that, beside what equal captions and texts do.
+    """
+    short = _few_steps(config, samples, total)
+    total = total if short is None else _ENOUGH
+    said = (
+        short,
+        _momentum(method, total),
+        _queue(method, config, samples, total),
+        _bank(method, config, samples, total),
+        _heads(method),
+        _batch_norm(method, config),
+        None if ids is None else _negatives(ids, groups, config),
+    )
+    return [verdict for verdict in said if verdict is not None]
+
+
+def labels_hint(config: TrainConfig) -> str | None:
+    """How to say that sub-folders are classes, where there are some and nothing was said of them."""
+    folder = Path(config.data).expanduser()
+    if config.sources.labels is not None or config.kind not in ("image", "sound") or not folder.is_dir():
+        return None
+    if sum(inside.is_dir() for inside in folder.iterdir()) < 2:
+        return None
+    return "if the sub-folders are classes, say so: --sources.labels true"
+
+
+def _negatives(ids: Tensor, groups: Tensor | None, config: TrainConfig) -> Verdict | None:
+    equal = _equal_pairs(ids)
+    if equal <= _EQUAL:
+        return None
+    by_group = groups is not None and _equal_pairs(groups) > _EQUAL
+    why, way_out = _of_groups(config) if by_group else ("caption or text", "look for captions that fit everything")
+    return Verdict(
+        "warning",
+        "negatives",
+        f"{equal:.0%} of all pairs of samples are no negatives of each other, since their {why} is the same: little is "
+        f"left to learn from; {way_out}",
+    )
+
+
+def _equal_pairs(ids: Tensor) -> float:
+    """The part of all pairs of samples whose ids are equal."""
+    often = ids.unique(return_counts=True)[1].double()
+    return float((often * (often - 1)).sum()) / max(1, len(ids) * (len(ids) - 1))
+
+
+def _of_groups(config: TrainConfig) -> tuple[str, str]:
+    """Where groups come from, and what to do where they are too large."""
+    sources = config.sources
+    if sources.groups is not None:
+        return f"group in {sources.groups}", "leave --group out, or look for groups there that are too large"
+    column = sources.group_column or _group_column(config)
+    if column is None:
+        return "group", "look for groups that are too large"
+    way_out = '--sources.group_column "" takes none for a group, --sources.group_column NAME another column'
+    return f"group, the column {column!r} of {config.data},", f"if these are topics or classes, {way_out}"
+
+
+def _group_column(config: TrainConfig) -> str | None:
+    """The column that is taken for groups although nobody named it."""
+    if config.sources.pattern is not None:
+        return usual_column(re.findall(r"{(.+?)}", config.sources.pattern), GROUPS)
+    path = Path(path_and_rows(config.data)[0]).expanduser()
+    return usual_column(read_columns(path), GROUPS) if path.suffix.lower() in READERS and path.is_file() else None
+
+
+def _few_steps(config: TrainConfig, samples: int, total: int) -> Verdict | None:
+    if total >= _STEPS:
+        return None
+    epochs = math.ceil(config.epochs * _ENOUGH / total)
+    batch = f" or, with {samples:,} samples, --batch-size 64" if config.batch_size > 64 else ""
+    return Verdict(
+        "warning",
+        "few_steps",
+        f"{counted(config.epochs, 'epoch')} of {samples:,} samples {'are' if config.epochs > 1 else 'is'} "
+        f"{counted(total, 'step')}: too few to learn from; set --epochs {epochs}{batch}",
+    )
+
+
+def _momentum(method: Method, total: int) -> Verdict | None:
+    if isinstance(method, MoCo):
+        left = method.momentum**total
+        fit = 1 - 20 / max(total, 40)
+    elif isinstance(method, BYOL | MoCoV3):  # rises to 1 by a cosine: on average half as far from 1
+        left = math.exp(-(1 - method.momentum) * total / 2)
+        fit = 1 - 40 / max(total, 80)
+    else:
+        return None
+    if left <= _LEFT:
+        return None
+    return Verdict(
+        "warning",
+        "momentum",
+        f"at momentum {method.momentum:g}, {left:.0%} of the momentum network is still its untrained start after "
+        f"{total:,} steps; set --options.momentum {fit:.2g}, or train longer",
+    )
+
+
+def _queue(method: Method, config: TrainConfig, samples: int, total: int) -> Verdict | None:
+    if not isinstance(method, MoCo | NNCLR) or method.queue.size <= samples:
+        return None
+    size = max(config.batch_size, 2 ** int(math.log2(max(2, samples // 2))))
+    seen = total * config.accumulate * config.batch_size
+    never = " and is never full" if seen < method.queue.size else ""
+    return Verdict(
+        "warning",
+        "queue_size",
+        f"the queue of {method.queue.size:,} keys is larger than the {samples:,} samples: it holds each many times, "
+        f"from encoders long gone{never}; set --options.queue_size {size}",
+    )
+
+
+def _bank(method: Method, config: TrainConfig, samples: int, total: int) -> Verdict | None:
+    """InstDisc's normaliser is estimated on a bank that is still random."""
+    if not isinstance(method, InstDisc) or samples // config.batch_size >= 100 or method.held_after >= total:
+        return None
+    noise = f" --options.noise {max(1, samples // 2)}" if method.noise > samples else ""
+    return Verdict(
+        "warning",
+        "held_after",
+        f"{samples:,} samples are {samples // config.batch_size} batches: the normaliser that is held after "
+        f"step {method.held_after} will be far too small; set --options.held_after {total}{noise}",
+    )
+
+
+def _heads(method: Method) -> Verdict | None:
+    encoder = sum(p.numel() for p in method.encoder.parameters())
+    heads = sum(p.numel() for p in method.parameters() if p.requires_grad) - encoder
+    if heads <= _HEADS * encoder:
+        return None
+    return Verdict(
+        "note",
+        "heads",
+        f"the heads have {heads / 1e6:.0f} million parameters, the encoder {encoder / 1e6:.1f}: most of the time goes "
+        "into them; --options.dim and --options.hidden make them smaller",
+    )
+
+
+def _batch_norm(method: Method, config: TrainConfig) -> Verdict | None:
+    own = -(-config.batch_size // (config.processes * config.nodes))  # rows of a process
+    parts = -(-own // (config.micro_batch or own))
+    most = -(-config.batch_size // parts)  # rows that all processes encode together
+    if parts == 1 or not any(isinstance(part, _BatchNorm) for part in method.modules()):
+        return None
+    if isinstance(method, MoCo) and 0 < 2 * method.group <= most:  # whose batch-norm never sees more
+        return None
+    return Verdict(
+        "note",
+        "batch_norm",
+        f"batch-norm sees the {most} samples that are encoded at a time, not the {config.batch_size:,} of the batch; "
+        "loss and gradient are otherwise those of the whole batch",
+    )

@@ -1,0 +1,230 @@
+"""A method as Lightning runs it: views, rate, step counter, and what must happen after every step."""
+
+import hashlib
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import lightning
+import torch
+from torch import Tensor
+
+from nearfar import methods
+from nearfar.config import TrainConfig
+from nearfar.data.dataset import Dataset
+from nearfar.data.loader import Loader
+from nearfar.distributed import fsdp
+from nearfar.distributed.grad_cache import Later, encode_in_parts, equal_parts
+from nearfar.distributed.processes import contrast_share, encode_share
+from nearfar.losses import tile_size
+from nearfar.methods.method import Encoded, Method, Step
+from nearfar.modalities import views_in_parts
+from nearfar.modalities.base import Modality
+from nearfar.nn.part import Part
+from nearfar.nn.shard import Share, norm_of_whole, rows_of_all, share_of
+from nearfar.training.health import not_finite
+from nearfar.training.optimizers import make_optimiser, rate_factor
+from nearfar.training.processes import rank_and_world, shares_weights
+
+
+class NotFiniteError(RuntimeError):
+    """The loss or its gradient is NaN or infinite; the weights are still those of the step before."""
+
+
+class Steps:
+    """The batches of a whole run as one sequence, from any of them on: batch n is the same wherever one starts."""
+
+    def __init__(self, source: Dataset, loader: Loader, start: int, stop: int, ahead: int = 2) -> None:
+        self.source, self.loader, self.start, self.stop = source, loader, start, stop
+        self.ahead = ahead  # batches that may wait in memory
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+    def __iter__(self) -> Iterator[tuple[int, Tensor, Tensor]]:
+        """Batch number, (B,) sample numbers, the B samples as the source gives them."""
+        number = self.start
+        rank, world = rank_and_world()  # each process has its rows of every batch
+        while number < self.stop:
+            epoch, first = divmod(number, len(self.loader))
+            for batch in self.loader.fetched(self.source, epoch, first, rank=rank, world=world, ahead=self.ahead):
+                if number >= self.stop:
+                    return
+                yield number, batch.indices, batch.x
+                number += 1
+
+
+class Pretraining(lightning.LightningModule):
+    """Calls the method; everything random is drawn anew from (seed, batch number)."""
+
+    def __init__(
+        self,
+        method: Method,
+        config: TrainConfig,
+        modality: Modality,
+        source: Dataset,
+        *,
+        total: int,
+        ids: Tensor,
+        labels: Tensor | None,
+        checkpoint: Callable[[], str],
+    ) -> None:
+        """
+        Args:
+            method: what is trained.
+            modality: makes the views.
+            source: the training samples.
+            total: optimiser steps of the whole run.
+            ids: (N,) of every training sample; equal ids are never negatives of each other.
+            labels: (N,), for methods that learn from them; None otherwise.
+            checkpoint: names the last good checkpoint.
+        """
+        super().__init__()
+        self.method, self.config, self.total = method, config, total
+        self.modality, self.source = modality, source
+        self.ids, self.labels, self._checkpoint = ids, labels, checkpoint
+        self.done = 0  # optimiser steps
+        self.last: Step | None = None
+        self.gradient_norm = float("nan")
+        self.optimiser_state: dict[str, Any] | None = None  # to begin with, where the run is resumed
+        self.optimiser: torch.optim.Optimizer | None = None
+        self.is_cut = False  # whether processes hold the parts of the weights
+        # The method without its weights, for who looks at it where they are cut. In a list, so as to be no part of this
+        # module: Lightning draws anew what it finds without values in one.
+        self._hollow: list[Method] = []
+        self._later: list[Later] = []  # what is left to do after the backward pass
+
+    def configure_model(self) -> None:
+        """Lightning's place to cut the weights."""
+        if shares_weights(self.config) and not self.is_cut:
+            assert self.device_mesh is not None
+            self._hollow = [fsdp.hollow(self.method)] if self.trainer.is_global_zero else []
+            fsdp.shard(self.method, self.device_mesh["data_parallel"])
+            self.is_cut = True
+
+    def training_step(self, batch: tuple[int, Tensor, Tensor], _: int) -> Tensor:
+        number, index, samples = batch
+        rank, world = rank_and_world()
+        share = share_of(len(index), samples.device) if world > 1 else None
+        # Dropout and the like. On a CPU it is drawn for the batch of all processes, on a GPU by each for its own.
+        torch.manual_seed(mixed(self.config.seed, number, 0 if samples.device.type == "cpu" else rank))
+        most = len(index) if share is None else max(share.sizes)
+        parts = equal_parts(len(index), self.config.micro_batch or most, most)
+        encode = self._encoding(number, index, samples, share, undivided=len(parts) == 1)
+        encoded = encode_in_parts(encode, self.method, parts, later=self._later if self.is_cut else None)
+        with nullcontext() if self.config.tile is None else tile_size(self.config.tile):
+            step = contrast_share(self.method, encoded, share, by=self.config.gather)
+        if not torch.isfinite(step.loss):
+            raise NotFiniteError(not_finite(self.done, self._checkpoint()))
+        loss: Tensor = step.loss
+        self.last = replace(step, loss=loss.detach())  # not the graph, which holds the samples
+        return loss
+
+    def _encoding(
+        self, number: int, index: Tensor, samples: Tensor, share: Share | None, *, undivided: bool
+    ) -> Callable[[slice], Encoded]:
+        """Rows of the batch to what the method encodes them to, the same each time."""
+        device, kind = samples.device, samples.device.type
+        labels = None if self.labels is None else self.labels[index.cpu()].to(device)
+        ids = self.ids[index.cpu()].to(device)
+        part = None
+        if share is not None:
+            part = Part(share.first, share.count, share.total, partial(rows_of_all, share=share))
+        with torch.autocast(kind, enabled=False):
+            views = views_in_parts(
+                self.modality, samples, self.source, index, seed=self.config.seed, step=number, part=part
+            )
+
+        def encode(rows: slice) -> Encoded:
+            with torch.autocast(kind, enabled=False):
+                made = views(rows)
+            some = None if labels is None else labels[rows]
+            batch = methods.Batch(views=made, index=index[rows], ids=ids[rows], labels=some)
+            own = share if share is None or undivided else share_of(rows.stop - rows.start, device)
+            return encode_share(self.method, batch, own)
+
+        return encode
+
+    def backward(self, loss: Tensor, *args: Any, **kwargs: Any) -> None:
+        super().backward(loss, *args, **kwargs)
+        while self._later:
+            self._later.pop()()
+
+    def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
+        if self.is_cut:
+            fsdp.at_rest(self.method)
+            fsdp.average_scalars(self.method)
+        gradients = [p.grad for p in self.method.parameters() if p.grad is not None]
+        total = norm_of_whole(gradients) if self.is_cut else torch.nn.utils.get_total_norm(gradients)
+        self.gradient_norm = float(total)
+        if self.config.precision != "fp16" and not self.gradient_norm < float("inf"):
+            raise NotFiniteError(not_finite(self.done, self._checkpoint()))
+
+    def configure_gradient_clipping(
+        self,
+        optimizer: torch.optim.Optimizer,
+        gradient_clip_val: int | float | None = None,
+        gradient_clip_algorithm: str | None = None,
+    ) -> None:
+        if not self.is_cut:
+            super().configure_gradient_clipping(optimizer, gradient_clip_val, gradient_clip_algorithm)
+        elif gradient_clip_val is not None:  # torch's own function takes no list of cut and whole ones
+            for p in self.method.parameters():
+                if p.grad is not None:
+                    p.grad.mul_(min(1.0, gradient_clip_val / (self.gradient_norm + 1e-6)))
+
+    def optimizer_step(
+        self,
+        epoch: int,
+        batch_idx: int,
+        optimizer: Any,
+        optimizer_closure: Callable[[], Any] | None = None,
+    ) -> None:
+        for group in optimizer.param_groups:
+            group["lr"] = group["initial_lr"] * rate_factor(self.done, self.total, self.config.optimizer)
+        super().optimizer_step(epoch, batch_idx, optimizer, optimizer_closure)
+        self.done += 1
+        self.method.after_step(self.done / self.total)
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        batch = self.config.batch_size * self.config.accumulate
+        self.optimiser = make_optimiser(self.method, self.config.optimizer, batch)
+        for group in self.optimiser.param_groups:
+            group.setdefault("initial_lr", group["lr"])
+        if self.optimiser_state is not None:
+            weights = [p for group in self.optimiser.param_groups for p in group["params"]]
+            state = fsdp.cut_as(weights, self.optimiser_state) if self.is_cut else self.optimiser_state
+            self.optimiser.load_state_dict(state)
+            self.optimiser_state = None
+        return self.optimiser
+
+    # What a checkpoint and a look at the network need: whole weights. Every process must ask, and the first has them.
+
+    def weights(self) -> dict[str, Tensor]:
+        """The state of the method."""
+        state: dict[str, Tensor] = fsdp.whole(self.method.state_dict(), keep=self.trainer.is_global_zero)
+        return state
+
+    def memory(self) -> dict[str, Any]:
+        """The state of the optimiser."""
+        if self.optimiser is None:
+            return {}
+        state: dict[str, Any] = fsdp.whole(self.optimiser.state_dict(), keep=self.trainer.is_global_zero)
+        return state
+
+    def plain(self, weights: dict[str, Tensor]) -> Method:
+        """The method with these weights on the first process, which runs it alone; itself, where nothing is cut."""
+        return fsdp.filled(self._hollow[0], weights).to(self.device) if self._hollow else self.method
+
+    @property
+    def rate(self) -> float:
+        return float(self.optimiser.param_groups[0]["lr"]) if self.optimiser is not None else 0.0
+
+
+def mixed(seed: int, number: int, rank: int = 0) -> int:
+    """One seed from these numbers, with nothing in common between neighbours."""
+    words = f"{seed}/{number}/step" + (f"/{rank}" if rank else "")
+    digest = hashlib.blake2b(words.encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little") >> 1

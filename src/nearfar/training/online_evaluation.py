@@ -1,0 +1,102 @@
+"""A look at held-out samples while training: which checkpoint is best, with labels or without."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from nearfar.data.dataset import Dataset
+from nearfar.evaluation.embedding import embed
+from nearfar.evaluation.geometry import effective_rank
+from nearfar.evaluation.knn import knn_predict
+from nearfar.losses import nt_xent
+from nearfar.methods.method import Method
+from nearfar.modalities.base import Modality
+
+_TEMPERATURE = 0.1  # of the validation InfoNCE; any, as long as it stays
+
+
+class Readout:
+    """Validation InfoNCE and RankMe of the encoder's output and, where there are labels, k-NN accuracy.
+
+    Args:
+        validation: samples that are not trained on.
+        bank: some training samples, the neighbours of the k-NN; None without labels.
+        modality: makes views as in training, drawn with a seed of their own, the same at every look.
+        looks: how often in a run, at most.
+
+    Where two views are one and the same, as of sentences whose only view is dropout, that is left on for them, drawn by
+    a seed: without it a sentence would be compared with itself, and the InfoNCE would say nothing.
+    """
+
+    def __init__(self, validation: Dataset, bank: Dataset | None, modality: Modality, looks: int = 10) -> None:
+        self.validation, self.bank, self.modality, self.looks = validation, bank, modality, looks
+        self._last = 0
+
+    def due(self, step: int, total: int) -> bool:
+        """Whether another look is worth its time now."""
+        if step < total and step - self._last < total / self.looks:
+            return False
+        self._last = step
+        return True
+
+    @torch.no_grad()
+    def measure(self, method: Method) -> dict[str, float]:
+        encoder, device = method.encoder, next(method.parameters()).device
+        training = encoder.training
+        encoder.eval()
+        try:
+            found = {"validation_loss": self._info_nce(method, device)}
+            h = self._embed(method, self.validation, device)
+            found["validation_rank"] = float(effective_rank(h))
+            found["validation_rank_limit"] = float(min(h.shape))
+            if self.bank is not None and self.bank.labels is not None and self.validation.labels is not None:
+                classes = int(max(self.bank.labels.max(), self.validation.labels.max())) + 1
+                scores = knn_predict(self._embed(method, self.bank, device), self.bank.labels, h, k=20, classes=classes)
+                found["knn"] = float((scores.argmax(1) == self.validation.labels).float().mean())
+        finally:
+            encoder.train(training)
+        return found
+
+    @staticmethod
+    def score(found: dict[str, float | list[float]]) -> float | None:
+        """Higher is better: k-NN where there are labels; else minus the validation loss, unless the rank is gone."""
+        if isinstance(knn := found.get("knn"), float):
+            return knn
+        loss, rank, limit = (found.get(k) for k in ("validation_loss", "validation_rank", "validation_rank_limit"))
+        if isinstance(loss, float) and isinstance(rank, float) and isinstance(limit, float) and rank > 0.02 * limit:
+            return -loss
+        return None
+
+    def _embed(self, method: Method, data: Dataset, device: torch.device) -> Tensor:
+        return embed(method.encoder, data, prepare=self.modality.preparation, device=device)
+
+    def _info_nce(self, method: Method, device: torch.device) -> float:
+        total, count, ids = 0.0, 0, self.modality.ids(self.validation)
+        for number, part in enumerate(torch.arange(len(self.validation)).split(256)):
+            if len(part) < 2:
+                continue
+            samples = self.validation.fetch(part).to(device)
+            views = self.modality.two_views(samples, self.validation, part, seed=0, step=number)
+            with dropping(method.encoder, number, device) if views[0] is views[1] else nullcontext():
+                z1, z2 = method.embed_pair(views)
+            total += float(nt_xent(z1, z2, temperature=_TEMPERATURE, ids=ids[part].to(device), reduction="sum"))
+            count += 2 * len(part)
+        return total / count if count else float("nan")
+
+
+@contextmanager
+def dropping(encoder: nn.Module, seed: int, device: torch.device) -> Iterator[None]:
+    """Dropout as in training, the same for the same seed; modes and the state of chance are left as they were."""
+    modes = [(module, module.training) for module in encoder.modules()]
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.manual_seed(seed)
+        try:
+            for module, _ in modes:
+                module.training = not isinstance(module, _BatchNorm)  # whose statistics are to stay
+            yield
+        finally:
+            for module, mode in modes:
+                module.training = mode

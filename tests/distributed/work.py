@@ -1,0 +1,180 @@
+"""What the processes of the tests do, in a module that they can import."""
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from nearfar import losses
+from nearfar.distributed.certificate import Subject, Walk, _walks_of_all
+from nearfar.distributed.gather import gather_rows
+from nearfar.distributed.grad_cache import encode_in_parts, equal_parts
+from nearfar.distributed.ops import together
+from nearfar.distributed.ring import Ring, mean_of_all
+from nearfar.losses.engine.backends import sums_by
+from nearfar.methods import Batch, Method, Step
+from nearfar.methods.simclr import SimCLR
+from nearfar.nn.ema import move_towards
+from nearfar.nn.norm import counted_once
+from nearfar.nn.shard import Share, rows_of_all, share_of
+
+LOSSES: dict[str, Callable[..., Tensor]] = {
+    "info_nce": lambda a, b, t, ids: losses.info_nce(a, b, temperature=t, ids=ids),
+    "dot": lambda a, b, t, ids: losses.info_nce(a, b, temperature=t, ids=ids, similarity="dot"),
+    "nt_xent": lambda a, b, t, ids: losses.nt_xent(a, b, temperature=t, ids=ids),
+    "decoupled": lambda a, b, t, ids: losses.decoupled(a, b, temperature=t, ids=ids),
+    "symmetric": lambda a, b, t, ids: losses.symmetric_info_nce(a, b, temperature=t, ids=ids),
+    "sigmoid": lambda a, b, t, ids: losses.sigmoid_pairs(a, b, logit_scale=1 / t, logit_bias=3 * t, ids=ids),
+}
+
+
+def rows(total: int) -> tuple[Tensor, Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(total)
+    z1, z2 = torch.randn(2, total, 5, generator=generator, dtype=torch.float64)
+    ids = torch.arange(total)
+    ids[-1] = ids[0]  # shared by the first and the last process
+    return z1, z2, ids
+
+
+def ring_and_gather(sizes: list[int], say: Any) -> dict[tuple[str, str], list[Tensor]]:
+    """Of each loss by each way: value, the gradients of all rows, and that of the temperature, as DDP averages them."""
+    rank, world = dist.get_rank(), dist.get_world_size()
+    share = share_of(sizes[rank])
+    found = {}
+    for name, loss in LOSSES.items():
+        for way in ("gather", "ring"):
+            z1, z2, ids = (share.own(x).clone() for x in rows(sum(sizes)))
+            z1.requires_grad_(), z2.requires_grad_()
+            t = torch.tensor(0.3, dtype=torch.float64, requires_grad=True)
+            if way == "gather":
+                value = loss(gather_rows(z1, share), gather_rows(z2, share), t, rows_of_all(ids, share))
+            else:
+                with losses.tile_size(3), sums_by(Ring(share)):
+                    value = mean_of_all(loss(z1, z2, t, ids), share)
+            value.backward()
+            assert z1.grad is not None and z2.grad is not None and t.grad is not None
+            dist.all_reduce(t.grad)
+            slopes = [rows_of_all(z.grad, share) / world for z in (z1, z2)]
+            found[name, way] = [value.detach(), *slopes, t.grad / world]
+    return found
+
+
+def ring_with_no_rows(say: Any) -> str:
+    share = Share(dist.get_rank(), (3, 0))
+    try:
+        Ring(share)
+    except ValueError as error:
+        return str(error)
+    return "nothing was said"
+
+
+def normalised(network: nn.Module, x: Tensor, weight: Tensor, sizes: list[int], say: Any) -> dict[str, Tensor]:
+    """A network with batch-norm on shares: outputs of all, gradients of inputs and weights summed, and its state."""
+    share = share_of(sizes[dist.get_rank()])
+    own = share.own(x).clone().requires_grad_()
+    with together(share):
+        y = network(own)
+    (y * share.own(weight)).sum().backward()
+    found = {"y": rows_of_all(y, share), "x": rows_of_all(own.grad, share)}  # type: ignore[arg-type]
+    for name, parameter in network.named_parameters():
+        assert parameter.grad is not None
+        dist.all_reduce(parameter.grad)
+        found[name] = parameter.grad
+    return found | dict(network.named_buffers())
+
+
+def cached(network: nn.Module, x: Tensor, weight: Tensor, sizes: list[int], say: Any) -> list[list[Tensor]]:
+    """Output, gradients and state where the share is encoded in parts: with caching, and in one graph."""
+    share, found = share_of(sizes[dist.get_rank()]), []
+    parts = equal_parts(share.count, 2, max(sizes))
+    for caching in (True, False):
+        net = copy.deepcopy(network)
+
+        def encode(rows: slice, net: nn.Module = net) -> dict[str, Tensor]:
+            with together(share_of(rows.stop - rows.start)):
+                return {"z": net(share.own(x)[rows])}
+
+        if caching:
+            z = encode_in_parts(encode, net, parts)["z"]
+        else:
+            with counted_once(net, len(parts)):
+                z = torch.cat([encode(rows)["z"] for rows in parts])
+        of_all = gather_rows(z, share)
+        (of_all.sin() * weight).sum().backward()
+        slopes = [p.grad for p in net.parameters() if p.grad is not None]
+        for slope in slopes:
+            dist.all_reduce(slope)
+        found.append([of_all.detach(), *slopes, *net.buffers()])
+    return found
+
+
+def gathered_kinds(sizes: list[int], say: Any) -> list[Tensor]:
+    share = share_of(sizes[dist.get_rank()])
+    every = [torch.arange(12).view(6, 2), torch.arange(6) % 2 == 0, torch.randn(6, 1, 3).half()]
+    every[2] = torch.arange(18).view(6, 1, 3).half()
+    return [gather_rows(share.own(x), share) for x in every]
+
+
+def walks_of_wrong(given: dict[str, tuple[Subject, Any]], say: Any) -> dict[str, dict[str, Walk]]:
+    return {name: _walks_of_all([subject], how, say)[0] for name, (subject, how) in given.items()}
+
+
+# Gathers and methods with the errors that circulate.
+
+
+def detached_gather(encoded: dict[str, Tensor], share: Share) -> dict[str, Tensor]:
+    """The rows of others come without a gradient, and one's own with theirs: as `all_gather` is often used."""
+    found = {}
+    for name, x in encoded.items():
+        every = rows_of_all(x, share)
+        found[name] = torch.cat([every[: share.first], x, every[share.first + share.count :]])
+    return found
+
+
+def gather_without_factor(encoded: dict[str, Tensor], share: Share) -> dict[str, Tensor]:
+    return {name: x if not x.requires_grad else _Plain.apply(x, share) for name, x in encoded.items()} | {
+        name: rows_of_all(x, share) for name, x in encoded.items() if not x.requires_grad
+    }
+
+
+class _Plain(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, share: Share) -> Tensor:
+        ctx.share = share
+        return rows_of_all(x, share)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        return ctx.share.own(grad), None
+
+
+class WithoutOffset(SimCLR):
+    """Numbers its rows itself, from 0 on every process."""
+
+    def encode(self, batch: Batch) -> dict[str, Tensor]:
+        return {**super().encode(batch), "ids": torch.arange(len(batch.index))}
+
+
+class SameObject(Method):
+    """BYOL whose target is the network itself."""
+
+    def __init__(self, encoder: nn.Module) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.target = encoder
+
+    def encode(self, batch: Batch) -> dict[str, Tensor]:
+        p = self.encoder(batch.views[0])
+        with torch.no_grad():
+            t = self.target(batch.views[1])
+        return {"p": p, "t": t}
+
+    def contrast(self, encoded: dict[str, Tensor]) -> Step:
+        return Step(losses.cosine_regression(encoded["p"], encoded["t"]), encoded["p"].detach(), encoded["t"])
+
+    def after_step(self, progress: float) -> None:
+        if self.target is not self.encoder:
+            move_towards(self.target, self.encoder, 0.99)

@@ -1,0 +1,50 @@
+"""What an encoder has seen of the data that it is evaluated on is said beside its numbers."""
+
+from pathlib import Path
+
+import pytest
+
+from nearfar.config import DataConfig, TrainConfig
+from nearfar.evaluation.leakage import seen_before
+
+SEEN, PARTLY = "trained on these images, without their labels", "trained on some of these images"
+
+
+@pytest.mark.parametrize(
+    ("learned", "data", "test", "split", "said"),
+    [
+        ("photos", "photos", None, "held-out", SEEN),
+        ("photos", "photos/", None, "held-out", SEEN),
+        ("photos", "./photos/cats", None, "held-out", SEEN),
+        ("photos/cats", "photos", None, "held-out", PARTLY),
+        ("photos", "other", None, "held-out", ""),
+        ("photos", "other", "photos", "test", SEEN),
+        ("labelled", "labelled", None, "test", SEEN),  # as it was before train/ was taken for itself
+        ("labelled/train", "labelled", None, "test", ""),
+        ("labelled/train", "labelled", "labelled/train", "test", SEEN),
+        ("other", "photos", "labelled", "test", ""),
+        ("glyphs:64", "glyphs:64", None, "test", ""),
+        ("waves", "waves", None, "held-out", SEEN),
+        ("t.csv:who=a", "t.csv:who=a", None, "held-out", SEEN),
+        ("t.csv:who=a", "t.csv:who=b", None, "held-out", ""),
+    ],
+)
+def test_it_is_told_by_place(
+    learned: str, data: str, test: str | None, split: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for folder in ("photos/cats", "other", "labelled/train", "labelled/test"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "t.csv").touch()
+    monkeypatch.chdir(tmp_path)
+    notes = seen_before(TrainConfig(data=learned), data, test, split)
+    assert (len(notes) == 1 and said in notes[0]) if said else notes == []
+
+
+def test_labels_that_were_learned_from_are_named() -> None:
+    supcon = TrainConfig(data="photos", method="supcon")
+    assert seen_before(supcon, "other", None, "held-out") == [
+        "supcon learned from the labels of photos: compare it with what did, too"
+    ]
+    assert "with their labels" in seen_before(supcon, "photos", None, "held-out")[0]
+    held_out = TrainConfig(data="photos", sources=DataConfig(held_out="speaker=theo"))
+    assert seen_before(held_out, "photos", None, "held-out") == []

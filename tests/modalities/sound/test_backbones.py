@@ -1,0 +1,54 @@
+"""BYOL-A's encoder: frames, pooling, and ends that change nothing."""
+
+import pytest
+import torch
+
+from nearfar.modalities.sound.backbones import AUDIO, AudioEncoder, audio_encoder
+
+
+@pytest.mark.parametrize("name", AUDIO)
+def test_encoders_by_name(name: str) -> None:
+    encoder = audio_encoder(name).eval()
+    x = torch.randn(2, 1, 64, 96)
+    h, present = encoder.frames(x)  # type: ignore[operator]
+    assert h.shape == (2, 12, encoder.num_features) and bool(present.all())
+    torch.testing.assert_close(encoder(x), h.mean(1) + h.amax(1))
+
+
+def test_the_papers_encoder_has_the_papers_shape() -> None:
+    encoder = audio_encoder("audio-2048")
+    assert [tuple(p.shape) for p in encoder.parameters() if p.ndim == 4] == [
+        (64, 1, 3, 3), (64, 64, 3, 3), (64, 64, 3, 3)
+    ]  # fmt: skip
+    assert [tuple(p.shape) for p in encoder.parameters() if p.ndim == 2] == [(2048, 512), (2048, 2048)]
+
+
+@pytest.mark.parametrize("frames", [40, 43, 8, 15])
+def test_what_is_behind_the_end_changes_nothing(frames: int) -> None:
+    torch.manual_seed(0)
+    encoder = AudioEncoder(32, channels=(4, 8, 8), features=16).eval()
+    for norm in encoder.modules():
+        if isinstance(norm, torch.nn.BatchNorm2d):
+            torch.nn.init.normal_(norm.running_mean)
+            torch.nn.init.normal_(norm.bias)
+    x = torch.randn(1, 1, 32, frames)
+    longer = torch.cat([x, torch.full((1, 1, 32, 29), torch.nan)], 3)
+    batch = torch.cat([longer, torch.randn(1, 1, 32, frames + 29)])
+    torch.testing.assert_close(encoder(batch)[:1], encoder(x))
+    h, present = encoder.frames(batch)
+    assert present.sum(1).tolist() == [frames // 8, (frames + 29) // 8]
+    torch.testing.assert_close(h[0, : frames // 8], encoder.frames(x)[0][0])
+
+
+def test_an_image_backbone_sees_a_spectrogram_as_a_picture() -> None:
+    encoder = audio_encoder("micro")
+    assert encoder(torch.randn(2, 1, 64, 96)).shape == (2, encoder.num_features)
+
+
+def test_bad_input_is_refused_in_a_line() -> None:
+    with pytest.raises(ValueError, match="expected at least 8"):
+        AudioEncoder(4)
+    with pytest.raises(ValueError, match="T of at least 8"):
+        audio_encoder("audio-micro")(torch.zeros(1, 1, 64, 7))
+    with pytest.raises(ValueError, match="no weights"):
+        audio_encoder("audio-micro", pretrained=True)

@@ -1,0 +1,159 @@
+"""Files from strangers: nothing in them runs, and each is refused in a line."""
+
+import json
+import os
+import pickle
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from nearfar.cli import main
+from nearfar.modalities.image.backbones import backbone
+from nearfar.model.encoder import load
+from tests.search.pictures import run_folder
+
+
+class Bomb:
+    """Makes a file when it is unpickled."""
+
+    def __init__(self, trace: Path) -> None:
+        self.trace = trace
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, (str(self.trace),)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    return run_folder(tmp_path / "run")
+
+
+def header(path: Path, content: bytes, length: int | None = None) -> None:
+    """A safetensors file of a header alone, of the length stated or its own."""
+    path.write_bytes(struct.pack("<Q", len(content) if length is None else length) + content)
+
+
+def weights(change: Callable[[dict[str, torch.Tensor]], object]) -> Callable[[Path], None]:
+    def spoil(run: Path) -> None:
+        content = load_file(run / "model.safetensors")
+        change(content)
+        save_file(content, run / "model.safetensors")
+
+    return spoil
+
+
+def cut(run: Path) -> None:
+    file = run / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-1000])
+
+
+def bomb(run: Path) -> None:
+    (run / "model.safetensors").write_bytes(pickle.dumps(Bomb(run / "exploded")))
+
+
+def torch_bomb(run: Path) -> None:
+    torch.save({"stem.weight": Bomb(run / "exploded")}, run / "model.safetensors")
+
+
+def lying_shape(run: Path) -> None:
+    entry = {"stem.weight": {"dtype": "F32", "shape": [1 << 40, 1 << 20], "data_offsets": [0, 16]}}
+    header(run / "model.safetensors", json.dumps(entry).encode() + b" " * 16)
+
+
+def card(**changes: object) -> Callable[[Path], None]:
+    def spoil(run: Path) -> None:
+        content = json.loads((run / "card.json").read_text())
+        (run / "card.json").write_text(json.dumps({**content, **changes}))
+
+    return spoil
+
+
+def text(content: bytes) -> Callable[[Path], None]:
+    return lambda run: (run / "card.json").write_bytes(content) and None
+
+
+WEIGHTS = "is not a whole safetensors file"
+
+
+@pytest.mark.parametrize(
+    ("spoil", "told"),
+    [
+        (bomb, WEIGHTS),
+        (torch_bomb, WEIGHTS),
+        (cut, WEIGHTS),
+        (lambda run: (run / "model.safetensors").write_bytes(b""), WEIGHTS),
+        (lambda run: header(run / "model.safetensors", b"{}", length=1 << 60), WEIGHTS),
+        (lambda run: header(run / "model.safetensors", b"[" * 50_000), WEIGHTS),
+        (lying_shape, WEIGHTS),
+        (weights(lambda x: x.update({"stem.weight": torch.zeros(2, 2)})), "another shape of 'stem.weight'"),
+        (weights(lambda x: x.pop("stem.weight")), "lacks 'stem.weight'"),
+        (weights(lambda x: x.update({"../../../evil": torch.zeros(2)})), "has too much: '../../../evil'"),
+        (weights(lambda x: x["stem.weight"].fill_(float("nan"))), "not finite"),
+        (card(backbone="../../evil"), "there is no backbone '../../evil'"),
+        (card(backbone="hf-hub:someone/evil"), "there is no backbone"),
+        (card(backbone="local-dir:/tmp"), "there is no backbone"),
+        (card(backbone=["micro"]), "expected a name"),
+        (card(image_size=10**9), "expected a whole number from 1 to 4096"),
+        (card(image_size="32"), "expected a whole number"),
+        (card(mean=[0, "x", 0]), "mean is [0, 'x', 0], expected three numbers"),
+        (card(standardize="no"), "standardize is 'no', expected true or false"),
+        (card(std=[0, 1, 1]), "expected three numbers above 0"),
+        (card(std=[float("nan"), 1, 1]), "expected three numbers"),
+        (card(format="other"), "is not the card of an encoder"),
+        (text(b"[" * 100_000), "is no card"),
+        (text(b"\xff\xfe"), "is no card"),
+        (text(b""), "is no card"),
+        (text(b"[]"), "is not the card of an encoder"),
+        (text(b" " * (17 << 20)), "is no card"),
+    ],
+)
+def test_a_hostile_folder_is_refused_in_a_line(run: Path, spoil: Callable[[Path], object], told: str) -> None:
+    spoil(run)
+    with pytest.raises(ValueError) as error:
+        load(run)
+    assert told in str(error.value) and "\n" not in str(error.value), error.value
+    assert len(str(error.value)) < 500
+    assert not (run / "exploded").exists()
+
+
+def test_a_card_that_names_a_huge_network_costs_no_memory(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    card(backbone="vit_base_patch16_224", image_size=224)(run)
+    built = []
+
+    def watched(*words: Any, **options: Any) -> torch.nn.Module:
+        built.append(backbone(*words, **options))
+        return built[-1]
+
+    monkeypatch.setattr("nearfar.model.encoder.backbone", watched)
+    with pytest.raises(ValueError, match="does not fit backbone 'vit_base_patch16_224'"):
+        load(run)
+    assert len(built) == 1 and all(x.is_meta for x in built[0].parameters())
+
+
+def test_the_bomb_of_these_tests_goes_off_where_it_is_unpickled(tmp_path: Path) -> None:
+    pickle.loads(pickle.dumps(Bomb(tmp_path / "exploded")))
+    assert (tmp_path / "exploded").exists()
+
+
+def test_weights_given_as_a_torch_file_are_not_unpickled(tmp_path: Path) -> None:
+    for name, write in (
+        ("raw.pt", lambda p, b: p.write_bytes(pickle.dumps(b))),
+        ("zip.pt", lambda p, b: torch.save(b, p)),
+    ):
+        write(tmp_path / name, {"stem.weight": Bomb(tmp_path / "exploded")})
+        with pytest.raises(ValueError, match="is not a file of weights") as error:
+            backbone("micro", weights=tmp_path / name)
+        assert "\n" not in str(error.value) and not (tmp_path / "exploded").exists()
+
+
+def test_an_evaluation_of_another_shape_is_told(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for content in ("[]", '{"results": [1]}', "{", '{"results": {"a": 1}}'):
+        (run / "evaluation.json").write_text(content)
+        assert main(["export", str(run), "-o", str(run.parent / "out")]) == 1
+        lines = capsys.readouterr().err.splitlines()
+        assert len(lines) == 1 and "does not hold evaluation results" in lines[0], lines

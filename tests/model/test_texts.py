@@ -1,0 +1,155 @@
+"""Text encoders, and both towers of image and text, in the formats of other programs."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import nearfar
+from nearfar.cli import main
+from nearfar.config import TrainConfig, build, completed
+from nearfar.modalities import modality_of
+from nearfar.modalities.text.tokenizer import Tokenizer
+from nearfar.model.encoder import ReadingEncoder, TextModel, load, save_model
+from nearfar.model.export.export import export
+from tests.modalities.text.test_tokenizer import TEXTS, hugging_face
+from tests.nn.test_text import bert
+
+SMALL = {"encoder": "text-micro", "vocabulary": 300, "length": 16, "dim": 16}
+LONG = "a red car on a road in the rain on the road and two dogs run over it"
+
+
+def of_texts(folder: Path, **settings: object) -> Path:
+    """As a run on sentences leaves it, without the run."""
+    given = {"data": "lines.txt", "method": "simcse", "backbone": "text-micro", "text": {**SMALL}} | settings
+    return saved(folder, given)
+
+
+def of_pairs(folder: Path) -> Path:
+    return saved(folder, {"data": "glyphs", "method": "clip", "backbone": "micro", "text": SMALL})
+
+
+def saved(folder: Path, given: dict[str, object]) -> Path:
+    config: TrainConfig = build(TrainConfig, completed(given), "test")
+    torch.manual_seed(0)
+    modality = modality_of(config)
+    encoder = modality.encoder()
+    for parameter in encoder.parameters():  # away from the tiny values that networks are born with
+        parameter.data += 0.05 * torch.randn_like(parameter)
+    folder.mkdir()
+    save_model(encoder, config, modality.card(), folder)
+    if config.text.tokenizer is None:
+        Tokenizer.train(TEXTS * 3, vocabulary=300, length=16).save(folder)
+    else:
+        Tokenizer.load(config.text.tokenizer).save(folder)
+    return folder
+
+
+@pytest.mark.parametrize("pooling", ["mean", "last"])
+def test_onnx_reads_texts_of_any_number_and_length(pooling: str, tmp_path: Path) -> None:
+    import onnx
+    import onnxruntime
+
+    run = of_texts(tmp_path / "run", text={**SMALL, "pooling": pooling, "causal": pooling == "last"})
+    done = export(run, "onnx", tmp_path / "out" / "x.onnx")
+    assert done.difference is not None and done.difference < 1e-4
+    assert done.beside == (tmp_path / "out" / "x-tokenizer.json",)
+    model, tokenizer = load(run, "text"), Tokenizer.load(done.beside[0])
+    session = onnxruntime.InferenceSession(str(done.path))
+    for texts in (["a"], ["", LONG], [*TEXTS, "日本語 🙂", "שלום"]):
+        tokens = tokenizer.encode(texts)
+        (found,) = session.run(["features"], {"tokens": tokens.numpy()})
+        np.testing.assert_allclose(found, model.embed_texts(texts).numpy(), atol=1e-4)
+        padded = torch.nn.functional.pad(tokens, (0, 16 - tokens.shape[1]))
+        np.testing.assert_allclose(session.run(None, {"tokens": padded.numpy()})[0], found, atol=1e-4)
+    stated = {entry.key: json.loads(entry.value) for entry in onnx.load(str(done.path)).metadata_props}
+    assert stated["length"] == 16 and stated["vocabulary"] == 300 and "image_size" not in stated
+
+
+def test_torch_export_and_torchscript_read_texts(tmp_path: Path) -> None:
+    run = of_texts(tmp_path / "run")
+    model = load(run, "text")
+    program = torch.export.load(export(run, "torch-export").path).module()
+    script = torch.jit.load(export(run, "torchscript").path)
+    for texts in (["a red car"], [*TEXTS, LONG, ""]):
+        tokens, wanted = model.tokenizer.encode(texts), model.embed_texts(texts)
+        torch.testing.assert_close(program(tokens), wanted, atol=1e-5, rtol=1e-4)
+        torch.testing.assert_close(script(tokens), wanted, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["nearfar", "huggingface"])
+def test_a_folder_of_a_text_encoder_loads_again(kind: str, tmp_path: Path) -> None:
+    run = of_texts(tmp_path / "run")
+    again = load(export(run, kind).path, "text")
+    assert torch.equal(again.embed_texts(TEXTS), load(run, "text").embed_texts(TEXTS))
+    if kind == "huggingface":
+        page = (run / "export/huggingface/README.md").read_text(encoding="utf-8")
+        assert "A text encoder" in page and "embed_texts(sentences)" in page and "sentence-similarity" in page
+        assert json.loads((run / "export/huggingface/config.json").read_text())["vocabulary"] == 300
+
+
+def test_both_towers_are_graphs(tmp_path: Path) -> None:
+    import onnxruntime
+
+    run = of_pairs(tmp_path / "run")
+    model = load(run, "image-text")
+    images = torch.randint(0, 256, (3, 3, 40, 40), dtype=torch.uint8)
+    done = export(run, "onnx")
+    assert [path.name for path in (done.path, *done.beside)] == [
+        "model.onnx",
+        "model-texts.onnx",
+        "model-tokenizer.json",
+    ]
+    seen, read = (onnxruntime.InferenceSession(str(path)) for path in (done.path, done.beside[0]))
+    (found,) = seen.run(["features"], {"images": model.prepare(images).numpy()})
+    np.testing.assert_allclose(found, model.embed(images).numpy(), atol=1e-4)
+    (found,) = read.run(["features"], {"tokens": Tokenizer.load(done.beside[1]).encode(TEXTS).numpy()})
+    np.testing.assert_allclose(found, model.embed_texts(TEXTS).numpy(), atol=1e-4)
+    done = export(run, "torchscript")
+    script = torch.jit.load(done.beside[0])
+    torch.testing.assert_close(script(model.tokenizer.encode(TEXTS)), model.embed_texts(TEXTS), atol=1e-5, rtol=1e-4)
+
+
+def test_a_model_of_transformers_is_opened_by_transformers(tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    source = bert(tmp_path / "bert")
+    tokens = hugging_face(tmp_path / "words", ["[PAD]", "[CLS]", "[SEP]", "[MASK]", "[UNK]"])
+    run = of_texts(tmp_path / "run", backbone=source, text={"tokenizer": str(tokens), "length": 8}, seed=1)
+    model = load(run, "text")
+    ids = model.tokenizer.encode(TEXTS)
+    plain = transformers.AutoModel.from_pretrained(export(run, "huggingface").path / "transformers").eval()
+    states = plain(input_ids=ids, attention_mask=(ids != 0).long()).last_hidden_state
+    real = (ids != 0)[:, :, None]
+    torch.testing.assert_close((states * real).sum(1) / real.sum(1), model.embed_texts(TEXTS), atol=1e-5, rtol=1e-4)
+    for kind in ("onnx", "torch-export"):
+        assert export(run, kind).difference < 1e-4  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(("of", "kind"), [("texts", "timm"), ("texts", "torchvision"), ("pairs", "timm")])
+def test_what_cannot_be_had_is_told_in_a_line(
+    of: str, kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = of_texts(tmp_path / "run") if of == "texts" else of_pairs(tmp_path / "run")
+    assert main(["export", str(run), "--format", kind]) == 1
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1 and "has networks of images alone; use the format nearfar, huggingface, onnx" in lines[0]
+
+
+def test_the_command_names_every_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = of_texts(tmp_path / "run")
+    assert main(["export", str(run), "--format", "torchscript"]) == 0
+    out = capsys.readouterr().out
+    assert "torchscript: " in out and "beside it: " in out and "model-tokenizer.json" in out
+
+
+def test_load_says_what_it_found_where_another_kind_was_expected(tmp_path: Path) -> None:
+    texts, pairs = of_texts(tmp_path / "texts"), of_pairs(tmp_path / "pairs")
+    assert isinstance(nearfar.load(texts), TextModel) and isinstance(nearfar.load(pairs, "image"), ReadingEncoder)
+    with pytest.raises(ValueError, match="is an encoder of texts, expected an encoder of images"):
+        nearfar.load(texts, "image")
+    with pytest.raises(ValueError, match="is an encoder of images and texts, expected an encoder of texts"):
+        nearfar.load(pairs, "text")
+    with pytest.raises(ValueError, match="modality is 'smell', expected one of"):
+        nearfar.load(texts, "smell")  # type: ignore[call-overload]

@@ -1,0 +1,72 @@
+"""A text finds pictures, in a file that the same two towers made."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor, nn
+
+from nearfar.modalities.image.views.prepare import Preparation
+from nearfar.model.foreign.towers import Foreign, ForeignTowers
+from nearfar.search.embed import embed
+from nearfar.search.files import Embeddings
+from nearfar.search.query import embed_image, embed_text
+from nearfar.search.search import search
+from tests.search.pictures import encoder_in, folder_of
+
+COLOURS = {"red": (255, 0, 0), "green": (0, 255, 0), "blue": (0, 0, 255)}
+
+
+class Colours(nn.Module):
+    """The mean colour of a picture, and the colour that a text names."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.eye(3))
+
+
+def colour_towers() -> ForeignTowers:
+    def see(network: Colours, x: Tensor) -> Tensor:
+        return x.mean((2, 3)) @ network.weight
+
+    def tokenize(texts: list[str]) -> dict[str, Tensor]:
+        return {"named": torch.tensor([[float(name in text) for name in COLOURS] for text in texts])}
+
+    def read(network: Colours, tokens: dict[str, Tensor]) -> Tensor:
+        return 7 * tokens["named"] @ network.weight
+
+    plain = Preparation(16, (0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
+    return ForeignTowers(Foreign("colours", Colours(), see, tokenize, read, 100.0, plain))
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Embeddings:
+    for name, colour in COLOURS.items():
+        (tmp_path / "pictures").mkdir(exist_ok=True)
+        Image.new("RGB", (24, 24), colour).save(tmp_path / "pictures" / f"{name}.png")
+    return Embeddings(embed(colour_towers(), tmp_path / "pictures", tmp_path / "x.parquet", progress=False).path)
+
+
+@pytest.mark.parametrize("name", COLOURS)
+def test_a_text_finds_its_picture(file: Embeddings, name: str, tmp_path: Path) -> None:
+    hits = search(embed_text(colour_towers(), file, f"a {name} square"), file, k=3)
+    assert Path(file.names()[int(hits.rows[0, 0])]).stem == name
+    assert float(hits.similarities[0, 0]) == pytest.approx(1, abs=1e-5)
+    seen = embed_image(colour_towers(), file, tmp_path / "pictures" / f"{name}.png")
+    assert int(search(seen, file, k=1).rows) == int(hits.rows[0, 0])
+
+
+def test_what_cannot_be_asked_is_told_in_a_line(file: Embeddings, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="this encoder has no text tower"):
+        embed_text(encoder_in(tmp_path / "run"), file, "a red square")
+    with pytest.raises(ValueError, match="the text is empty"):
+        embed_text(colour_towers(), file, "  ")
+    other = colour_towers()
+    nn.init.zeros_(other.backbone.weight)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="was made by another encoder than this"):
+        embed_text(other, file, "red")
+    foreign = Embeddings(embed(encoder_in(tmp_path / "run2"), folder_of(tmp_path / "b", 2), tmp_path / "y.npz").path)
+    foreign.about.clear()
+    with pytest.raises(ValueError, match=r"the text has shape \(1, 3\) and .* expected as many in both"):
+        embed_text(colour_towers(), foreign, "red")

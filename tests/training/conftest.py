@@ -1,0 +1,11 @@
+"""Fixtures of the training tests."""
+
+import pytest
+
+from nearfar.training.run import Run
+
+
+@pytest.fixture
+def train_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The evaluation left out."""
+    monkeypatch.setattr(Run, "_evaluate", lambda self: None)

@@ -1,0 +1,65 @@
+"""Small runs, and stopping them."""
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from rich.console import Console
+
+from nearfar.config import OptimizerConfig, TrainConfig
+from nearfar.report.samples import SAMPLES, Samples
+from nearfar.training.callbacks import Watch
+from nearfar.training.run import Run
+
+QUIET = Console(quiet=True)
+
+
+def config(method: str, **settings: Any) -> TrainConfig:
+    """Two epochs of five steps, or what `settings` say."""
+    options = {
+        "moco": {"queue_size": 96},
+        "byol": {"hidden": 64, "dim": 32},
+        "instdisc": {"noise": 32},
+    }.get(method, {})
+    given = {
+        "data": "glyphs:200",
+        "method": method,
+        "backbone": "micro",
+        "epochs": 2,
+        "batch_size": 32,
+        "options": options,
+        "checkpoint_every": 1,
+        "health_every": 3,
+        "optimizer": OptimizerConfig(name="lars" if method == "byol" else "sgd"),
+    }
+    return TrainConfig(**(given | settings))
+
+
+def weights(run: Run) -> dict[str, torch.Tensor]:
+    return {name: x.clone() for name, x in run.method.state_dict().items()}
+
+
+def stop_after(steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if Ctrl-C were pressed during that step."""
+    count = itertools.count(1)
+    original = Watch.on_train_batch_end
+
+    def pressed(self: Watch, *arguments: object) -> None:
+        self.stopped = next(count) >= steps
+        original(self, *arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Watch, "on_train_batch_end", pressed)
+
+
+def page_of(folder: Path) -> str:
+    return (folder / "report.html").read_text()
+
+
+def shown(folder: Path, words: str) -> Samples:
+    """The samples of a run, which its page shows, with these words in it."""
+    samples, page = Samples.load(folder / SAMPLES), page_of(folder)
+    assert 'id="map-canvas"' in page and "Hardest negatives" in page and "could not be read" not in page
+    assert words in page
+    return samples

@@ -1,0 +1,111 @@
+"""What is said before the first step of a run that the papers' settings do not fit."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from nearfar.config import DataConfig, TrainConfig
+from nearfar.methods import METHODS
+from nearfar.training.advice import advise
+from nearfar.training.health import Verdict
+from nearfar.training.run import Run
+from tests.training.runs import QUIET, config
+
+
+def said(method: str, *, samples: int = 300, batch: int = 64, epochs: int = 20, **options: Any) -> dict[str, Verdict]:
+    torch.manual_seed(0)
+    settings = TrainConfig(method=method, batch_size=batch, epochs=epochs)
+    made = METHODS[method](nn.Linear(512, 512), features=512, samples=samples, **options)
+    total = epochs * (samples // batch)
+    return {verdict.name: verdict for verdict in advise(settings, made, samples=samples, total=total)}
+
+
+LONG = {"samples": 100_000, "batch": 256, "epochs": 200}
+
+
+@pytest.mark.parametrize("method", ["simclr", "moco", "byol", "moco_v3", "instdisc", "nnclr", "supcon"])
+def test_the_papers_settings_are_left_in_peace_on_a_long_run(method: str) -> None:
+    assert not {name for name, verdict in said(method, **LONG).items() if verdict.level == "warning"}
+
+
+def test_a_run_of_few_steps_is_told_how_many_epochs_to_set() -> None:
+    text = said("simclr", batch=256)["few_steps"].text
+    assert "20 epochs of 300 samples are 20 steps" in text
+    assert "--epochs 1000" in text and "--batch-size 64" in text
+    assert "few_steps" not in said("simclr", epochs=200)
+
+
+@pytest.mark.parametrize(("method", "left"), [("moco", 79), ("byol", 62), ("moco_v3", 30)])
+def test_a_momentum_that_keeps_the_untrained_start_is_named_with_one_that_does_not(method: str, left: int) -> None:
+    text = said(method, epochs=60)["momentum"].text
+    assert f"{left}% of the momentum network is still its untrained start after 240 steps" in text
+    advised = float(text.split("--options.momentum ")[1].split(",")[0])
+    assert 0 < advised < 1
+    assert "momentum" not in said(method, epochs=60, momentum=advised)
+
+
+def test_a_column_that_takes_the_negatives_away_is_named_and_can_be_turned_off(tmp_path: Path) -> None:
+    table = tmp_path / "sentences.csv"
+    rows = "".join(f"sentence number {i} of the table,{'cats' if i % 2 else 'dogs'}\n" for i in range(60))
+    table.write_text("text,Group\n" + rows)
+
+    def told(column: str | None) -> list[str]:
+        settings = config("simcse", data=str(table), backbone="text-micro", sources=DataConfig(group_column=column))
+        made = Run(settings, tmp_path / "run", resume=False, console=QUIET)
+        ids, groups = made.modality.ids(made.train), made.train.groups
+        found = advise(settings, made.method, samples=len(made.train), total=1000, ids=ids, groups=groups)
+        return [verdict.text for verdict in found if verdict.name == "negatives"]
+
+    (text,) = told(None)
+    assert text.startswith(("49% of all pairs", "50% of all pairs"))
+    assert f"since their group, the column 'Group' of {table}, is the same" in text
+    assert '--sources.group_column "" takes none' in text
+    assert told("") == []
+
+
+def test_groups_of_a_file_and_equal_captions_are_named() -> None:
+    same, apart = torch.zeros(20, dtype=torch.long), torch.arange(20)
+    made = METHODS["simclr"](nn.Linear(8, 8), features=8, samples=20)
+    grouped = TrainConfig(sources=DataConfig(groups="doctor/groups.csv"))
+    for settings, groups, words in (
+        (grouped, same, "group in doctor/groups.csv is the same"),
+        (TrainConfig(), None, "caption or text is the same"),
+        (TrainConfig(), apart, "caption or text is the same"),
+    ):
+        found = advise(settings, made, samples=20, total=1000, ids=same, groups=groups)
+        assert words in next(verdict.text for verdict in found if verdict.name == "negatives")
+
+
+def test_advice_on_a_run_that_is_too_short_is_for_the_length_advised() -> None:
+    found = said("moco")  # 80 steps
+    assert "--epochs 250" in found["few_steps"].text and "after 1,000 steps" in found["momentum"].text
+
+
+@pytest.mark.parametrize("method", ["moco", "nnclr"])
+def test_a_queue_larger_than_the_data_is_named_with_a_size_that_is_not(method: str) -> None:
+    text = said(method)["queue_size"].text
+    assert "larger than the 300 samples" in text and "never full" in text
+    advised = int(text.split("--options.queue_size ")[1])
+    assert 64 <= advised <= 300
+    assert "queue_size" not in said(method, queue_size=advised)
+
+
+def test_instdiscs_normaliser_is_to_be_held_later_where_batches_are_few() -> None:
+    text = said("instdisc", epochs=60)["held_after"].text
+    assert "--options.held_after 240" in text and "--options.noise 150" in text
+    assert "held_after" not in said("instdisc", epochs=60, held_after=240)
+
+
+def test_heads_that_dwarf_the_encoder_are_noted() -> None:
+    assert said("barlow_twins")["heads"].level == "note"
+    assert "heads" not in said("barlow_twins", dim=256, hidden=256)
+
+
+def test_a_run_says_it_once_and_keeps_it(tmp_path: Path, train_only: None) -> None:
+    run = Run(config("byol"), tmp_path, resume=False, console=QUIET)
+    run.go()
+    verdicts = (tmp_path / "verdicts.json").read_text()
+    assert verdicts.count("untrained start after") == 1 and '"step": 0' in verdicts

@@ -1,0 +1,108 @@
+"""Runs with --micro-batch: the same views, the same weights, resumed to the same bits."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from nearfar.cli import main
+from nearfar.config import TrainConfig, build, completed
+from nearfar.distributed.grad_cache import equal_parts
+from nearfar.methods import METHODS
+from nearfar.modalities import modality_of, settled, views_in_parts
+from nearfar.training.advice import advise
+from nearfar.training.run import Run
+from tests.training.runs import QUIET, config, stop_after, weights
+
+
+def of(**settings: Any) -> TrainConfig:
+    made: TrainConfig = build(TrainConfig, completed(settings), "test")
+    return settled(made)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"data": "glyphs:40", "views": "simclr"},
+        {"data": "glyphs:40", "views": "dino", "image_size": 32},
+        {"data": "glyphs:40", "views": "shapes"},
+        {"data": "glyphs:40", "method": "clip"},
+        {"data": "waves:40"},
+        {"data": "melodies:40", "method": "byol_a"},
+    ],
+    ids=lambda settings: "-".join(map(str, settings.values())),
+)
+def test_views_of_parts_are_those_of_the_whole(settings: dict[str, Any]) -> None:
+    made = of(**settings)
+    modality = modality_of(made)
+    source = modality.open(made.data, split="train" if made.kind == "image" else None)
+    index = torch.randperm(len(source), generator=torch.Generator().manual_seed(0))[:17]
+    samples = source.fetch(index)
+    whole = [x.clone() for x in modality.views(samples, source, index, seed=3, step=5)]
+    views = views_in_parts(modality, samples, source, index, seed=3, step=5)
+    for _ in range(2):  # in the first pass and in the second
+        parts = [[x.clone() for x in views(rows)] for rows in equal_parts(17, 6)]
+        for number, expected in enumerate(whole):
+            torch.testing.assert_close(torch.cat([part[number] for part in parts]), expected, equal_nan=True)
+
+
+def test_weights_are_those_of_an_undivided_run_where_no_batch_norm_sees_the_batch(
+    tmp_path: Path, train_only: None
+) -> None:
+    found = {}
+    for micro in (None, 12):
+        made = of(data="waves:80", method="cpc", epochs=1, batch_size=32, micro_batch=micro)
+        run = Run(made, tmp_path / str(micro), resume=False, console=QUIET)
+        before = weights(run)
+        run.go()
+        found[micro] = weights(run)
+    assert any(not torch.equal(before[name], x) for name, x in found[12].items())
+    for name, x in found[None].items():
+        torch.testing.assert_close(found[12][name], x, rtol=1e-3, atol=1e-5)
+    lines = [json.loads(line) for line in (tmp_path / "12" / "metrics.jsonl").read_text().splitlines()]
+    assert lines[-1]["step"] == 2 and lines[-1]["bound"] is not None and len(lines[-1]["horizons"]) == 12
+
+
+def test_a_stopped_run_resumes_to_the_same_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, train_only: None
+) -> None:
+    made = config("moco", micro_batch=12, accumulate=2, batch_size=24, epochs=1, precision="bf16", tile=8)
+    whole = Run(made, tmp_path / "whole", resume=False, console=QUIET)
+    whole.go()
+    with monkeypatch.context() as patch:
+        stop_after(2, patch)
+        assert Run(made, tmp_path / "stopped", resume=False, console=QUIET).go() is None
+    resumed = Run(made, tmp_path / "stopped", resume=True, console=QUIET)
+    resumed.go()
+    for name, x in weights(whole).items():
+        assert torch.equal(x, weights(resumed)[name]), name
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--batch", "8", "--micro-batch", "1"], "micro_batch is 1 of 8 samples, expected parts of at least 2"),
+        (["--batch-size", "3", "--micro-batch", "2"], "micro_batch is 2 of 3 samples, expected parts of at least 2"),
+        (["--micro-batch", "0"], "micro_batch is 0 of"),
+        (["--tile", "0"], "tile is 0, expected at least 1"),
+    ],
+)
+def test_parts_that_cannot_be_are_refused_in_a_line(
+    flags: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["train", *flags]) == 1
+    error = capsys.readouterr().err
+    assert words in error and len(error.splitlines()) == 1
+
+
+def test_what_batch_norm_sees_is_said_before_the_run() -> None:
+    made = config("byol", micro_batch=8)
+    small: dict[str, Any] = {"features": 32, "samples": 200}
+    encoder = torch.nn.Linear(4, 32)
+    names = {
+        method: {v.name for v in advise(made, METHODS[method](encoder, **small), samples=10**6, total=10**6)}
+        for method in ("simclr", "supcon")
+    }
+    assert "batch_norm" in names["simclr"] and "batch_norm" not in names["supcon"]

@@ -1,0 +1,121 @@
+"""A run stopped anywhere and resumed ends in the same weights, bit for bit."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from nearfar.config import DataConfig
+from nearfar.modalities.image.data.opening import find_source
+from nearfar.modalities.image.data.shard_writer import write_shards
+from nearfar.training import checkpoint
+from nearfar.training.run import Run
+from tests.training.runs import QUIET, config, stop_after, weights
+
+
+@pytest.mark.parametrize("method", ["simclr", "moco", "byol", "instdisc"])
+def test_a_stopped_run_resumes_to_the_same_weights(
+    method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, train_only: None
+) -> None:
+    whole = Run(config(method), tmp_path / "whole", resume=False, console=QUIET)
+    whole.go()
+    for steps in (1, 4, 7):  # within the first epoch, and within the second
+        folder = tmp_path / f"stopped-{steps}"
+        with monkeypatch.context() as patch:
+            stop_after(steps, patch)
+            stopped = Run(config(method), folder, resume=False, console=QUIET)
+            assert stopped.go() is None
+        resumed = Run(config(method), folder, resume=True, console=QUIET)
+        resumed.go()
+        for name, x in weights(whole).items():
+            assert torch.equal(x, weights(resumed)[name]), (steps, name)
+
+
+def pictures(folder: Path, count: int) -> None:
+    """JPEG files of odd sizes, one of them broken."""
+    rng = np.random.default_rng(0)
+    folder.mkdir()
+    for number in range(count):
+        pixels = rng.integers(0, 256, (24 + number % 9, 31, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(folder / f"{number:03}.jpg")
+    (folder / "007.jpg").write_bytes(b"no picture")
+
+
+def test_a_run_on_streamed_files_resumes_in_the_middle_of_an_epoch_to_the_same_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, train_only: None
+) -> None:
+    pictures(tmp_path / "photos", 70)
+    streamed = config("moco", data=str(tmp_path / "photos"), batch_size=16, sources=DataConfig(stream=True))
+    whole = Run(streamed, tmp_path / "whole", resume=False, console=QUIET)
+    whole.go()
+    assert whole.total == 8  # two epochs of four
+    for steps in (1, 3, 6):
+        folder = tmp_path / f"stopped-{steps}"
+        with monkeypatch.context() as patch:
+            stop_after(steps, patch)
+            assert Run(streamed, folder, resume=False, console=QUIET).go() is None
+        resumed = Run(streamed, folder, resume=True, console=QUIET)
+        resumed.go()
+        for name, x in weights(whole).items():
+            assert torch.equal(x, weights(resumed)[name]), (steps, name)
+    assert (tmp_path / "whole" / "skipped.txt").read_text().startswith("007.jpg\t")
+
+
+def test_a_run_on_streamed_shards_resumes_in_the_middle_of_an_epoch_to_the_same_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, train_only: None
+) -> None:
+    write_shards(find_source("glyphs:90"), tmp_path / "shards", samples=20, progress=False)
+    sources = DataConfig(stream=True, shuffle=30)
+    streamed = config("simclr", data=str(tmp_path / "shards"), batch_size=16, sources=sources)
+    whole = Run(streamed, tmp_path / "whole", resume=False, console=QUIET)
+    whole.go()
+    assert whole.total == 10 and whole.loader.parts is not None and int(whole.loader.parts.max()) == 4
+    folder = tmp_path / "stopped"
+    with monkeypatch.context() as patch:
+        stop_after(7, patch)
+        assert Run(streamed, folder, resume=False, console=QUIET).go() is None
+    resumed = Run(streamed, folder, resume=True, console=QUIET)
+    resumed.go()
+    for name, x in weights(whole).items():
+        assert torch.equal(x, weights(resumed)[name]), name
+
+
+def test_a_broken_checkpoint_gives_way_to_the_one_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, train_only: None
+) -> None:
+    with monkeypatch.context() as patch:
+        stop_after(3, patch)
+        Run(config("simclr"), tmp_path, resume=False, console=QUIET).go()
+    newest = checkpoint.numbered(tmp_path / "checkpoints")[-1]
+    newest.write_bytes(newest.read_bytes()[:1000])
+    state, path, broken = checkpoint.load_newest(tmp_path / "checkpoints")
+    assert state["step"] == 2 and broken == [newest] and path != newest
+
+
+def test_nothing_to_resume_is_said_in_one_line(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="holds no checkpoint to resume from"):
+        checkpoint.load_newest(tmp_path)
+
+
+def test_a_write_that_fails_leaves_the_old_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "step-000000001.pt"
+    checkpoint.save({"step": 1}, path)
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(torch, "save", full)
+    with pytest.raises(OSError):
+        checkpoint.save({"step": 2}, path)
+    assert checkpoint.load(path)["step"] == 1
+    assert [p.name for p in tmp_path.iterdir()] == [path.name]
+
+
+def test_fewer_epochs_than_were_made_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The record would say that the weights are younger than they are."""
+    stop_after(7, monkeypatch)
+    Run(config("simclr"), tmp_path, resume=False, console=QUIET).go()
+    with pytest.raises(ValueError, match="has made 7 steps, more than the 5 that it would have now"):
+        Run(config("simclr", epochs=1), tmp_path, resume=True, console=QUIET)

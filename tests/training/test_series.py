@@ -1,0 +1,170 @@
+"""Series go through the same run as images: every method, unequal lengths, stop and resume, evaluate, embed, load."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as parquet
+import pytest
+import torch
+
+import nearfar
+from nearfar.cli import main
+from nearfar.config import ProtocolConfig, TrainConfig, build, completed, kind_of
+from nearfar.evaluation.evaluate_run import assess
+from nearfar.methods import METHODS
+from nearfar.modalities import modality_of, settled
+from nearfar.modalities.series.modality import Series
+from nearfar.model.encoder import SeriesModel
+from nearfar.report.thumbnail_sheet import sheet_side
+from nearfar.search.files import Embeddings
+from nearfar.training.run import Run
+from tests.methods.test_every_method import SMALL
+from tests.training.runs import QUIET, shown, stop_after, weights
+
+OF_SERIES = [name for name in METHODS if kind_of("", name, None) in ("image", "series")]
+
+
+def config(method: str, data: str = "waves:80", **settings: object) -> TrainConfig:
+    given = {
+        "data": data,
+        "method": method,
+        "backbone": "cpc-series" if method == "cpc" else "dilated-small",
+        "epochs": 1,
+        "batch_size": 16,
+        "checkpoint_every": 1,
+        "options": {"horizons": 3, "positions": 4} if method == "cpc" else SMALL[method],
+    }
+    made: TrainConfig = build(TrainConfig, completed({**given, **settings}), "test")
+    return made
+
+
+def archive(folder: Path, channels: int = 1) -> Path:
+    """NAME_TRAIN and NAME_TEST with series of unequal length, some values missing and one row broken."""
+    chance = np.random.default_rng(0)
+    for part, rows in (("TRAIN", 60), ("TEST", 20)):
+        lines = ["@problemName toy", "@classLabel true up down", "@data"]
+        for row in range(rows):
+            length = 24 + row % 9
+            line = np.linspace(0, 3, length) * (1 if row % 2 else -1)
+            values = line + 0.3 * chance.standard_normal((channels, length))
+            fields = [[f"{v:.4f}" for v in channel] for channel in values]
+            fields[0][5] = "?"
+            lines.append(":".join([*(",".join(field) for field in fields), "up" if row % 2 else "down"]))
+        lines.append("1,2,three:up")
+        (folder / f"Toy_{part}.ts").write_text("\n".join(lines) + "\n")
+    return folder / "Toy_TRAIN.ts"
+
+
+@pytest.fixture
+def plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No pictures and no page."""
+    monkeypatch.setattr("nearfar.modalities.series.modality.plot_views", lambda *arguments, **options: "nowhere")
+    monkeypatch.setattr(sys.modules["nearfar.training.run"], "write_report", lambda folder: folder)
+
+
+@pytest.mark.parametrize("method", OF_SERIES)
+def test_every_method_trains_on_series(method: str, tmp_path: Path, train_only: None, plain: None) -> None:
+    run = Run(config(method), tmp_path / "run", resume=False, console=QUIET)
+    before = weights(run)
+    run.go()
+    moved = [
+        name for name, x in weights(run).items() if name.startswith("encoder.") and not torch.equal(x, before[name])
+    ]
+    assert moved and all(x.isfinite().all() for name, x in weights(run).items() if "log_normalizer" not in name)
+
+
+@pytest.mark.parametrize("method", ["simclr", "cpc"])
+def test_a_stopped_run_resumes_to_the_same_weights(
+    method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, train_only: None, plain: None
+) -> None:
+    whole = Run(config(method), tmp_path / "whole", resume=False, console=QUIET)
+    whole.go()
+    with monkeypatch.context() as patch:
+        stop_after(2, patch)
+        assert Run(config(method), tmp_path / "stopped", resume=False, console=QUIET).go() is None
+    resumed = Run(config(method), tmp_path / "stopped", resume=True, console=QUIET)
+    resumed.go()
+    for name, x in weights(whole).items():
+        assert torch.equal(x, weights(resumed)[name]), name
+
+
+@pytest.mark.parametrize(("method", "channels"), [("cpc", 2), ("simclr", 1)])
+def test_from_a_file_to_embeddings(
+    method: str, channels: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, folder = archive(tmp_path, channels), tmp_path / "run"
+    results = Run(config(method, str(data)), folder, resume=False, console=QUIET).go()
+    assert (folder / "views.png").read_bytes().startswith(b"\x89PNG")
+    assert results is not None and {row.encoder for row in results.rows} == {"trained", "untrained", "raw"}
+    assert {row.n for row in results.rows} == {20}  # the official test part
+    assert "three" in (folder / "skipped.txt").read_text() and (folder / "report.html").exists()
+    assert results.value("raw", "dtw", "accuracy") == 1.0
+    samples = shown(folder, "up")
+    assert samples.data.tolist() == [str(data), "test", "20"] and sheet_side(samples.sheet.tobytes(), 20) == 48
+    page = (folder / "report.html").read_text()
+    assert ("Contrastive accuracy of each horizon" in page) == (method == "cpc")
+
+    model = nearfar.load(folder)
+    assert isinstance(model, SeriesModel) and model.modality.config.series.channels == channels
+    x = torch.randn(3, channels, 40)
+    x[1, :, 30:] = torch.nan
+    h = model.embed(x)
+    assert h.shape == (3, model.num_features)
+    torch.testing.assert_close(model.embed(x[1:2, :, :30])[0], h[1])
+
+    found, _ = assess(str(folder), protocols=["knn"], console=QUIET)
+    assert found.value("trained", "knn", "accuracy") == results.value("trained", "knn", "accuracy")
+    fresh, _ = assess(str(folder), data=str(data.with_name("Toy_TEST.ts")), protocols=["knn", "dtw"], console=QUIET)
+    assert {row.split for row in fresh.rows} == {"held-out"}
+    assert shown(folder, "up").data[1] == "held-out"  # the report shows what was looked at last
+    tuned = build(ProtocolConfig, {"finetune": {"epochs": 1}}, "test")
+    with_labels, _ = assess(str(folder), protocols=["finetune"], settings=tuned, console=QUIET)
+    assert {row.encoder for row in with_labels.rows} >= {"trained", "untrained"}
+
+    assert main(["embed", str(folder), str(data), "-o", str(tmp_path / "all.parquet")]) == 0
+    stored = Embeddings(tmp_path / "all.parquet")
+    assert len(stored) == 60 and stored.dim == model.num_features
+    for kind in ("parquet", "npz"):
+        out = tmp_path / f"frames.{kind}"
+        assert main(["embed", str(folder), str(data), "--frames", "-o", str(out)]) == 0
+        assert "60 samples" in capsys.readouterr().out
+    table = parquet.read_table(tmp_path / "frames.parquet")
+    lengths = [(24 + row % 9) // model.hop for row in range(60)]
+    assert len(table) == sum(lengths) and set(table.column("label").to_pylist()) == {"up", "down"}
+    first = model.open(data).fetch(torch.tensor([0]))
+    frames, present = model.frames(model.prepare(first))
+    np.testing.assert_allclose(
+        np.array(table.column("vector").to_pylist()[: lengths[0]]), frames[present].detach().numpy(), atol=1e-5
+    )
+    assert table.column("time").to_pylist()[:2] == [0.5 * model.hop, 1.5 * model.hop]
+    with np.load(tmp_path / "frames.npz") as arrays:
+        assert arrays["vector"].shape == (sum(lengths), frames.shape[2]) and arrays["frame"].tolist()[1] == 1
+
+
+def test_a_run_folder_is_complete_without_its_data(tmp_path: Path) -> None:
+    data = archive(tmp_path, 2)
+    made = settled(config("simclr", str(data), series={"normalize": "data"}))
+    assert made.series.channels == 2 and made.series.mean is not None and len(made.series.mean) == 2
+    values = modality_of(made).preparation(modality_of(made).open(str(data)).fetch(torch.arange(60)))
+    assert abs(float(values.nanmean())) < 1e-4 and abs(float(values[~values.isnan()].std()) - 1) < 0.02
+
+
+def test_the_kind_is_that_of_the_data() -> None:
+    assert isinstance(modality_of(TrainConfig(data="ECG200_TRAIN.tsv", backbone="dilated")), Series)
+    assert kind_of("photos.tsv", "simclr", None) == "image" and kind_of("a.npz", "simclr", "series") == "series"
+    assert completed({"data": "waves", "method": "cpc"})["backbone"] == "cpc-series"
+
+
+def test_what_does_not_fit_is_told_in_a_line(tmp_path: Path) -> None:
+    data = archive(tmp_path, 2)
+    with pytest.raises(ValueError, match="has 2 channels, expected 1"):
+        settled(config("simclr", str(data), series={"channels": 1}))
+    with pytest.raises(ValueError, match="there are no views 'simclr' of series"):
+        modality_of(config("simclr", views="simclr"))
+    with pytest.raises(ValueError, match="there is no encoder of sequences 'resnet18'"):
+        modality_of(config("simclr", backbone="resnet18")).encoder()
+    with pytest.raises(ValueError, match="no pretrained weights"):
+        modality_of(config("simclr", pretrained=True)).encoder()
+    with pytest.raises(ValueError, match="cpc needs an encoder with latents"):
+        Run(config("cpc", backbone="dilated-small"), tmp_path / "run", resume=False, console=QUIET)
