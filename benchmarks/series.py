@@ -29,7 +29,8 @@ from nearfar.evaluation.dtw import nearest_by_dtw
 from nearfar.evaluation.embedding import embed
 from nearfar.losses.arguments import unit
 from nearfar.modalities.series.data import SeriesDataset, open_series
-from nearfar.training.run import Run, build_method
+from nearfar.training.build_method import build_method
+from nearfar.training.run import Run
 
 ROOT = Path(__file__).parent.parent
 COLUMNS = {"trained": "encoder", "untrained": "untrained", "dtw": "DTW", "euclid": "Euclid"}

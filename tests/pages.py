@@ -21,7 +21,6 @@ Where a block has a title, as in ```` ```yaml title="run.yaml" ````, it is a fil
 import argparse
 import ast
 import contextlib
-import inspect
 import io
 import json
 import re
@@ -315,7 +314,7 @@ def check_names(config: TrainConfig) -> None:
     from nearfar.nn.sequence import PRESETS as SEQUENCES
     from nearfar.nn.text import PRESETS as TEXTS
 
-    known = inspect.signature(METHODS[config.method]).parameters
+    known = METHODS[config.method].options()
     assert set(config.options) <= set(known), f"{config.method} has no option {set(config.options) - set(known)}"
     name = config.backbone
     if name not in (*OWN, *AUDIO, *SEQUENCES, *TEXTS) and not name.startswith(("torchvision:", "transformers:")):
@@ -346,7 +345,7 @@ def small(kind: type[Any], values: Any, where: str) -> Any:
     check_names(config)
     from nearfar.methods import METHODS
 
-    known = inspect.signature(METHODS[config.method]).parameters
+    known = METHODS[config.method].options()
     heads = {name: value for name, value in _HEADS.items() if name in known}
     backbone = _SMALLEST.get(config.kind, config.backbone) if config.method != "cpc" else config.backbone
     return replace(

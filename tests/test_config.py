@@ -8,7 +8,7 @@ import pytest
 
 from nearfar.config import BUILT_IN, TrainConfig, build, completed, kind_of
 from nearfar.methods import METHODS
-from nearfar.training.run import build_method
+from nearfar.training.build_method import build_method
 
 RECIPES = Path(__file__).parent.parent / "recipes"
 

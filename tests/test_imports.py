@@ -14,10 +14,10 @@ PACKAGE = Path(__file__).parents[1] / "src" / "nearfar"
 
 # Packages in the order of their imports: each may import those before it, and itself.
 ORDER = [
-    ["losses", "config", "data"],
+    ["losses", "config", "data", "plugins"],
     ["nn"],
     ["distributed"],
-    ["methods", "adapters", "plugins"],
+    ["methods", "adapters"],
     ["modalities"],
     ["model"],
     ["evaluation"],

@@ -1,7 +1,6 @@
 """What pages name in passing is so: numbers that they take from results, flags, and scripts with their flags."""
 
 import contextlib
-import inspect
 import io
 import re
 from dataclasses import fields, is_dataclass
@@ -73,7 +72,7 @@ def test_a_number_that_no_result_has_is_found(tmp_path: Path) -> None:
 @cache
 def flags() -> set[str]:
     """All that a command takes, with hyphens."""
-    found = {f"options.{option}" for make in METHODS.values() for option in inspect.signature(make).parameters}
+    found = {f"options.{option}" for kind in METHODS.values() for option in kind.options()}
     found |= {short.removeprefix("--") for short in SHORT}
     found |= {*keys(TrainConfig), *(f"protocols.{key}" for key in keys(ProtocolConfig))}
     for command in COMMANDS:

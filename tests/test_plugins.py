@@ -9,8 +9,9 @@ import torch
 
 from nearfar.cli import main
 from nearfar.config import TrainConfig
-from nearfar.plugins import named, own_method
-from nearfar.training.run import build_method, untrained_encoder
+from nearfar.methods import find_method
+from nearfar.plugins import import_object
+from nearfar.training.build_method import build_method, untrained_encoder
 from nearfar.training.train import free_folder
 
 METHOD = """
@@ -41,7 +42,7 @@ def test_it_is_built_with_its_options_from_the_current_folder(here: Path) -> Non
     config = TrainConfig(method="methods_of_mine:Mine", backbone="micro", options={"warmth": 0.7})
     method = build_method(config, samples=10)
     assert type(method).__name__ == "Mine" and method.temperature == 0.7
-    assert own_method("methods_of_mine:Mine") is named("methods_of_mine:Mine")
+    assert find_method("methods_of_mine:Mine") is import_object("methods_of_mine:Mine", "method")
     assert free_folder(config).as_posix() == "runs/glyphs-methods_of_mine-Mine"
     assert free_folder(replace(config, data="glyphs:400")).as_posix() == "runs/glyphs-400-methods_of_mine-Mine"
 

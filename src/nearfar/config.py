@@ -138,16 +138,6 @@ class SeriesConfig:
             raise ValueError(f"series.std is {self.std}, expected numbers above 0")
 
 
-_KIND_OF_METHOD = {
-    "byol_a": "sound",
-    "clip": "image-text",
-    "cpc": "series",
-    "lit": "image-text",
-    "siglip": "image-text",
-    "simcse": "text",
-}
-
-
 BUILT_IN_KINDS = {"melodies": "sound", "spoken": "sound"}  # data made by code that any method may be trained on
 _SERIES = re.compile(r"waves(:\d+)?|.*\.ts|.*_(train|test)\.(tsv|csv|npz)", re.IGNORECASE)
 
@@ -166,7 +156,12 @@ def kind_of(data: str, method: str, modality: str | None) -> str:
     if modality is None and _SERIES.fullmatch(data):
         return "series"
     built_in = BUILT_IN_KINDS.get(data.partition(":")[0])
-    return modality or built_in or _KIND_OF_METHOD.get(method, "text" if data.endswith(".txt") else "image")
+    if modality or built_in:
+        return str(modality or built_in)
+    from nearfar.methods import known_method  # here, since it imports torch
+
+    served = known_method(method).modalities
+    return "text" if data.endswith(".txt") and "text" in served else served[0]
 
 
 @dataclass(frozen=True)
@@ -391,8 +386,8 @@ class ProtocolConfig:
 
 
 # What a run starts from where nothing else is asked for: of every kind of data, and on built-in data of that kind.
-# `options` are for SimCLR alone; those of glyphs, the batch and the views were chosen on fonts held out of the training
-# fonts.
+# `options` are those of the default method; those of glyphs, the batch and the views were chosen on fonts held out of
+# the training fonts. What a method brings with it is in its class (`Method.settings`).
 TRANSFORMERS = "transformers:"  # before a folder or a name of the Hugging Face hub
 OF_KIND: dict[str, dict[str, Any]] = {
     "image": {},
@@ -400,10 +395,6 @@ OF_KIND: dict[str, dict[str, Any]] = {
     "series": {"backbone": "dilated-small", "batch_size": 64, "epochs": 50, "optimizer": {"name": "adamw", "lr": 4e-3}},
     "text": {"backbone": "text-tiny", "batch_size": 64, "optimizer": {"name": "adamw"}},
     "sound": {"backbone": "audio-tiny", "batch_size": 64, "optimizer": {"name": "adamw"}},
-}
-OF_METHOD: dict[tuple[str, str], dict[str, Any]] = {
-    ("series", "cpc"): {"backbone": "cpc-series"},
-    ("sound", "cpc"): {"backbone": "cpc-16k-small"},
 }
 BUILT_IN: dict[tuple[str, str], dict[str, Any]] = {
     ("image", "glyphs"): {
@@ -438,16 +429,22 @@ def completed(given: Mapping[str, Any]) -> dict[str, Any]:
     'text-tiny'
     """
     data, method = str(given.get("data", TrainConfig.data)), str(given.get("method", TrainConfig.method))
+    from nearfar.methods import find_method, known_method
+
+    outside = ":" in method
+    declared = find_method(method) if outside else known_method(method)
     kind = kind_of(data, method, given.get("modality"))
     if kind in ("image", "series") and given.get("modality") is None and _are_sounds(data):
         kind = "sound"
         given = {**given, "modality": kind}  # written down: the data may be gone when it is asked next
     own = {
+        # Written down, since the run folder must be readable where the code is not.
+        **({"modality": kind, "views": declared.views_of(kind) or None} if outside else {}),
         **OF_KIND.get(kind, {}),
         **BUILT_IN.get((kind, data.partition(":")[0]), {}),
-        **OF_METHOD.get((kind, method), {}),
+        **declared.settings.get(kind, {}),
     }
-    if method != "simclr":
+    if method != TrainConfig.method:
         own.pop("options", None)
     if "name" in (rates := given.get("optimizer") or {}) and rates["name"] != own.get("optimizer", {}).get("name"):
         own.pop("optimizer", None)
@@ -520,6 +517,8 @@ def _fitting(value: Any, hint: Any, where: str) -> Any:
             return number
         if plain is str and isinstance(value, Path):
             return str(value)
+        if plain is dict and isinstance(value, dict) and (odd := [key for key in value if not isinstance(key, str)]):
+            raise ValueError(f"{where} has the key {_shown(odd[0])}, expected names, such as temperature")
         if plain is list and isinstance(value, list | tuple):
             return [_fitting(each, inside[0], where) for each in value]
         if isinstance(plain, type) and isinstance(value, plain) and not (plain is int and isinstance(value, bool)):

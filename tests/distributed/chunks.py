@@ -10,13 +10,12 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 
 from nearfar.distributed import fsdp
-from nearfar.distributed.certificate import _cut
 from nearfar.distributed.grad_cache import encode_in_parts, equal_parts
 from nearfar.distributed.processes import contrast_share, encode_share
-from nearfar.methods import Batch, Method
+from nearfar.distributed.trial import take_rows
+from nearfar.methods import METHODS, Batch, Method
 from nearfar.methods.byol import BYOL
 from nearfar.methods.simcse import SimCSE
-from nearfar.methods.toy_methods import specimen, specimen_batch
 from nearfar.nn.shard import is_cut, local, norm_of_whole, share_of
 from nearfar.nn.text import TextEncoder
 
@@ -36,7 +35,7 @@ SUBJECTS: dict[str, Callable[[], Method]] = {
     "simcse": lambda: SimCSE(
         TextEncoder(40, 8, width=16, layers=2, heads=2, dropout=0.1), features=16, mlm=0.1, mask_rate=0.4
     ),
-    "siglip": lambda: specimen("siglip"),
+    "siglip": lambda: METHODS["siglip"].toy()[0],
 }
 
 
@@ -50,12 +49,12 @@ def batch_of(name: str) -> Batch:
     if name == "byol":
         views = list(torch.randn(2, 11, 5, generator=torch.Generator().manual_seed(1), dtype=torch.float64))
         return Batch(views, torch.arange(11), torch.arange(11))
-    return specimen_batch(name, rows=11)
+    return METHODS[name].toy(rows=11)[1][0]
 
 
 def own_rows(batch: Batch) -> Batch:
     rows = torch.arange(len(batch.index)).tensor_split(dist.get_world_size())[dist.get_rank()]
-    own: Batch = _cut(batch, slice(int(rows[0]), int(rows[-1]) + 1))
+    own: Batch = take_rows(batch, slice(int(rows[0]), int(rows[-1]) + 1))
     return own
 
 
@@ -90,7 +89,7 @@ def trained(name: str, cut: bool, by: str, most: int = 0, steps: int = 2) -> dic
         later: list[Any] = []
 
         def encode(rows: slice) -> dict[str, Tensor]:
-            some = _cut(batch, rows)
+            some = take_rows(batch, rows)
             return encode_share(method, some, share if len(parts) == 1 else share_of(len(some.index)))
 
         encoded = encode_in_parts(encode, method, parts, later=later if cut else None)

@@ -10,22 +10,16 @@ import torch
 from torch import nn
 
 from nearfar.cli import main
-from nearfar.distributed.certificate import (
-    VARIANTS,
-    Row,
-    Subject,
-    _rows,
-    certify_methods,
-    check_method,
-    draws,
-    same_object,
-)
+from nearfar.distributed.certificate import Row, certify_methods, check_method, rows_of
+from nearfar.distributed.contract import draws, same_object
 from nearfar.distributed.gather import gather
 from nearfar.distributed.processes import in_processes
+from nearfar.distributed.trial import VARIANTS, Subject
 from nearfar.losses.engine.tiles import _TILE
-from nearfar.methods import Batch, Step
+from nearfar.methods import METHODS, Batch, Step
+from nearfar.methods.check import subject_from
 from nearfar.methods.simclr import SimCLR
-from nearfar.methods.toy_methods import OPTIONS, Pictures, specimen, specimen_batch, subject_named
+from nearfar.methods.toy import ToyImageEncoder, toy_batch
 from tests.distributed import work
 
 
@@ -39,16 +33,16 @@ def found() -> dict[str, dict[str, Row]]:
     }
     given = {name: (Subject(name, method, batches()), how) for name, (method, how) in wrong.items()}
     walks = in_processes(2, work.walks_of_wrong, given)[0]
-    return {name: {row.variant: row for row in _rows(given[name][0], walks[name])} for name in wrong}
+    return {name: {row.variant: row for row in rows_of(given[name][0], walks[name])} for name in wrong}
 
 
 def batches() -> list[Batch]:
-    return [specimen_batch("simclr", seed=seed) for seed in range(2)]
+    return [toy_batch(seed=seed) for seed in range(2)]
 
 
 def simclr(kind: type[SimCLR] = SimCLR) -> SimCLR:
     torch.manual_seed(0)
-    return kind(Pictures(), features=16, dim=8)
+    return kind(ToyImageEncoder(), features=16, dim=8)
 
 
 def test_a_detached_gather_is_caught(found: dict[str, dict[str, Row]]) -> None:
@@ -71,7 +65,7 @@ def test_rows_numbered_without_an_offset_are_caught(found: dict[str, dict[str, R
 
 
 def test_a_momentum_network_that_is_the_network_itself_is_caught() -> None:
-    rows = check_method(work.SameObject(Pictures()), batches(), processes=1)
+    rows = check_method(work.SameObject(ToyImageEncoder()), batches(), processes=1)
     assert not any(row.passed for row in rows)
     note = "encoder and target are the same network: no momentum network; make it with nearfar.nn.copy_of"
     assert rows[0].note == note and not any(row.off for row in rows)
@@ -80,7 +74,7 @@ def test_a_momentum_network_that_is_the_network_itself_is_caught() -> None:
 def test_rows_that_are_wrong_but_not_off_are_not_called_off(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    subject = Subject("same", work.SameObject(Pictures()), batches())
+    subject = Subject("same", work.SameObject(ToyImageEncoder()), batches())
     monkeypatch.setattr("nearfar.cli.check.subjects", lambda *_: [subject])
     assert main(["check", "same:object", "--processes", "1"]) == 1
     said = " ".join(capsys.readouterr().out.split())
@@ -89,7 +83,7 @@ def test_rows_that_are_wrong_but_not_off_are_not_called_off(
 
 @pytest.mark.parametrize("name", ["byol", "moco", "moco_v3", "simsiam", "nnclr", "clip"])
 def test_a_true_copy_is_none(name: str) -> None:
-    assert same_object(Subject(name, specimen(name), [specimen_batch(name)])) == ""
+    assert same_object(Subject(name, *METHODS[name].toy())) == ""
 
 
 def test_one_process_alone_and_a_method_left_as_it_is() -> None:
@@ -137,7 +131,7 @@ def test_the_method_of_the_page_is_right(tmp_path: Path, monkeypatch: pytest.Mon
     code = next(block for block in page.split("```python\n")[1:] if "class MyMethod" in block).partition("```")[0]
     (tmp_path / "the_page.py").write_text(code)
     monkeypatch.syspath_prepend(tmp_path)
-    subject = subject_named("the_page:MyMethod")
+    subject = subject_from("the_page:MyMethod")
     assert all(row.passed for row in check_method(subject.method, subject.batches, processes=1))
     assert "calls it as `MyMethod(encoder, features=16, samples=64)`" in page
 
@@ -170,14 +164,14 @@ def test_ones_own_method_by_name(
 ) -> None:
     (tmp_path / "mymodule.py").write_text(
         "from nearfar.methods import SimCLR\n"
-        "from nearfar.methods.toy_methods import Pictures, specimen_batch\n"
+        "from nearfar.methods.toy import ToyImageEncoder, toy_batch\n"
         "class Mine(SimCLR):\n    pass\n"
         "def both():\n"
-        "    return SimCLR(Pictures(), features=16, dim=8), [specimen_batch('simclr', seed=s) for s in range(2)]\n"
+        "    return SimCLR(ToyImageEncoder(), features=16, dim=8), [toy_batch(seed=s) for s in range(2)]\n"
     )
     monkeypatch.chdir(tmp_path)
-    assert type(subject_named("mymodule:Mine").method).__name__ == "Mine"
-    assert type(subject_named("mymodule:both").method) is SimCLR
+    assert type(subject_from("mymodule:Mine").method).__name__ == "Mine"
+    assert type(subject_from("mymodule:both").method) is SimCLR
     assert main(["check", "mymodule:Mine", "--processes", "1"]) == 0
     assert capsys.readouterr().out.splitlines()[1:3] == ["reading …", "Mine: one process …"]
 
@@ -185,7 +179,7 @@ def test_ones_own_method_by_name(
 MISTAKES = """
 from torch import nn
 from nearfar.methods import Method, SimCLR, Step
-from nearfar.methods.toy_methods import Pictures, specimen_batch
+from nearfar.methods.toy import ToyImageEncoder, toy_batch
 
 class Plain:
     pass
@@ -230,17 +224,17 @@ class Matrix(SimCLR):
 three = 3
 
 def one():
-    return SimCLR(Pictures(), features=16)
+    return SimCLR(ToyImageEncoder(), features=16)
 
 def words():
-    return SimCLR(Pictures(), features=16), ["a", "b"]
+    return SimCLR(ToyImageEncoder(), features=16), ["a", "b"]
 """
 
 
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("mistakes:Plain", "mistakes:Plain is Plain, no nn.Module, expected a class such as nearfar.methods.Method"),
+        ("mistakes:Plain", "mistakes:Plain is the class Plain, expected a class such as nearfar.methods.Method"),
         ("mistakes:Bare", "Bare has no encode, expected encode, contrast and after_step"),
         ("mistakes:NoFeatures", "cannot be made by NoFeatures(encoder, features=16, samples=64): TypeError: "),
         ("mistakes:Raises", "samples=64): RuntimeError: my own mistake (mistakes.py:18); --debug shows more"),
@@ -254,7 +248,7 @@ def words():
         ),
         ("mistakes:Matrix", "gives 'all' rows of shape (12,) for 12 samples and rows of shape (5,) for 5, expected"),
         ("mistakes:three", "mistakes:three is of type int, expected a class"),
-        ("mistakes:one", "mistakes:one() gave a SimCLR, expected two: a method and a list of batches"),
+        ("mistakes:one", "mistakes:one() returned a SimCLR, expected two: a method and a list of batches"),
         ("mistakes:words", "a batch for words is a str, expected a nearfar.methods.Batch"),
         ("mistakes:Absent", "mistakes:Absent is not there: mistakes has no Absent"),
         (":Name", "':Name' names no method, expected MODULE:NAME"),
@@ -282,8 +276,6 @@ def test_what_is_not_there_is_said_in_one_line(what: str, capsys: pytest.Capture
     assert len(said.splitlines()) == 1 and ("is not there" in said or "is no run folder" in said)
 
 
-def test_every_small_setting_is_of_a_method() -> None:
-    from nearfar.methods import METHODS
-
-    assert OPTIONS.keys() <= METHODS.keys()
-    assert gather is not work.detached_gather
+@pytest.mark.parametrize("name", METHODS)
+def test_every_small_setting_is_of_its_method(name: str) -> None:
+    assert METHODS[name].toy_options.keys() <= METHODS[name].options().keys()

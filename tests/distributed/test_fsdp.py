@@ -5,8 +5,8 @@ import copy
 import torch
 
 from nearfar.distributed import fsdp
+from nearfar.methods import METHODS
 from nearfar.methods.byol import BYOL
-from nearfar.methods.toy_methods import specimen
 from nearfar.modalities.image.backbones import backbone
 from tests.distributed.chunks import batch_of, made
 
@@ -17,7 +17,7 @@ def test_units_are_the_blocks_of_a_stack_in_copies_too() -> None:
     found = [names[id(block)] for block in fsdp.blocks(method)]
     assert sorted(found) == sorted(f"{of}.blocks.{i}" for of in ("encoder", "target.0") for i in range(3))
     assert len(fsdp.blocks(made("byol"))) == 4 and len(fsdp.blocks(made("simcse"))) == 2
-    assert fsdp.blocks(specimen("simclr")) == []  # single layers are none
+    assert fsdp.blocks(METHODS["simclr"].toy()[0]) == []  # single layers are none
 
 
 def test_a_hollow_copy_is_filled_with_weights() -> None:

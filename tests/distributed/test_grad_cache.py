@@ -12,7 +12,6 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from nearfar.distributed.grad_cache import encode_in_parts, equal_parts
 from nearfar.methods import METHODS, Batch, Method
 from nearfar.methods.method import Encoded
-from nearfar.methods.toy_methods import OPTIONS
 from nearfar.nn.sequence import CPCEncoder
 from nearfar.nn.text import TextEncoder
 from nearfar.nn.towers import TwoTowers
@@ -45,7 +44,7 @@ def make(name: str, *, dropout: float = 0.0) -> Method:
         encoder = CPCEncoder(1, kernels=(4, 4), strides=(2, 2), width=8, context=6)
     elif name == "simcse":
         encoder = words(max(dropout, 0.1))
-    method = METHODS[name](encoder, features=12, samples=SAMPLES, **OPTIONS.get(name, {})).double().train()
+    method = METHODS[name](encoder, features=12, samples=SAMPLES, **METHODS[name].toy_options).double().train()
     for part in method.modules():
         if isinstance(part, _BatchNorm):
             part.eval()

@@ -7,15 +7,15 @@ import pytest
 import torch
 from torch import nn
 
-from nearfar.distributed.certificate import Subject, certify_methods
+from nearfar.distributed.certificate import certify_methods
 from nearfar.distributed.processes import Outcome, in_processes
+from nearfar.distributed.trial import Subject
 from nearfar.methods import METHODS
-from nearfar.methods.toy_methods import specimen, specimen_batch
 from tests.distributed import chunks, work
 
 
 def subjects(names: list[str]) -> list[Subject]:
-    return [Subject(name, specimen(name), [specimen_batch(name, seed=seed) for seed in range(2)]) for name in names]
+    return [Subject(name, *METHODS[name].toy()) for name in names]
 
 
 KINDS = ["simclr", "moco", "instdisc", "byol_a"]  # the batch alone, groups and a queue, a bank, a momentum network
@@ -34,7 +34,7 @@ def test_four_processes_train_as_one(names: list[str]) -> None:
         shared = [row for row in rows if row.variant.startswith(("gather", "ring", "fsdp"))]
         assert all(row.passed for row in shared), [row for row in shared if not row.passed]
         seen += len(shared)
-    assert seen == 4 * len(names) + 2 * sum(bool(specimen(name).ring) for name in names)
+    assert seen == 4 * len(names) + 2 * sum(METHODS[name].ring for name in names)
 
 
 def test_what_two_processes_put_together() -> None:

@@ -9,11 +9,11 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from nearfar import losses
-from nearfar.distributed.certificate import Subject, Walk, _walks_of_all
 from nearfar.distributed.gather import gather_rows
 from nearfar.distributed.grad_cache import encode_in_parts, equal_parts
 from nearfar.distributed.ops import together
 from nearfar.distributed.ring import Ring, mean_of_all
+from nearfar.distributed.trial import Subject, Trial, shared_trials
 from nearfar.losses.engine.backends import sums_by
 from nearfar.methods import Batch, Method, Step
 from nearfar.methods.simclr import SimCLR
@@ -118,8 +118,8 @@ def gathered_kinds(sizes: list[int], say: Any) -> list[Tensor]:
     return [gather_rows(share.own(x), share) for x in every]
 
 
-def walks_of_wrong(given: dict[str, tuple[Subject, Any]], say: Any) -> dict[str, dict[str, Walk]]:
-    return {name: _walks_of_all([subject], how, say)[0] for name, (subject, how) in given.items()}
+def walks_of_wrong(given: dict[str, tuple[Subject, Any]], say: Any) -> dict[str, dict[str, Trial]]:
+    return {name: shared_trials([subject], how, say)[0] for name, (subject, how) in given.items()}
 
 
 # Gathers and methods with the errors that circulate.

@@ -10,7 +10,7 @@ from nearfar import losses
 from nearfar.distributed.processes import check_ring
 from nearfar.distributed.ring import Ring
 from nearfar.losses.engine.backends import Dense, sums_by
-from nearfar.methods.toy_methods import specimen
+from nearfar.methods import METHODS
 from nearfar.nn.shard import Share
 
 IDS = torch.tensor([0, 1, 0, 2])
@@ -60,6 +60,6 @@ def test_a_ring_refuses_what_needs_all_rows(loss: Callable[[Tensor, Tensor], Ten
 
 
 def test_methods_say_whether_keys_may_travel() -> None:
-    check_ring(specimen("siglip"))  # type: ignore[arg-type]
+    check_ring(METHODS["siglip"].toy()[0])  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="gather is 'ring', which MoCo cannot use"):
-        check_ring(specimen("moco"))  # type: ignore[arg-type]
+        check_ring(METHODS["moco"].toy()[0])  # type: ignore[arg-type]

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nearfar.data.groups import caption_ids, merged_ids
-from nearfar.methods import CLIP, Batch, lit, siglip
+from nearfar.methods import CLIP, Batch, LiT, SigLIP
 from nearfar.modalities.sound.backbones import audio_encoder
 from nearfar.nn.text import TextEncoder
 from nearfar.nn.towers import TwoTowers
@@ -101,7 +101,7 @@ def test_equals_open_clip(kind: str) -> None:
 
 
 def test_starts_as_the_papers_do() -> None:
-    clip, sigmoid = image_text(), siglip(image_text().encoder)
+    clip, sigmoid = image_text(), SigLIP(image_text().encoder)
     assert clip.logit_scale().item() == pytest.approx(1 / 0.07) and clip.logit_bias is None
     assert sigmoid.logit_scale().item() == pytest.approx(10) and sigmoid.logit_bias.item() == -10
     with torch.no_grad():
@@ -124,7 +124,7 @@ def test_pairs_with_the_same_caption_or_image_are_no_negatives() -> None:
 
 
 def test_locked_stays_frozen_and_in_evaluation_mode() -> None:
-    method = lit(image_text().encoder)
+    method = LiT(image_text().encoder)
     tower = method.encoder.first
     for mode in (True, False, True):
         assert nn.ModuleList([method]).train(mode)[0].training == mode
@@ -186,7 +186,7 @@ def test_embed_is_the_first_tower_in_the_joint_space() -> None:
     assert z.shape == (B, D) and torch.equal(z, method.encoder.first(images)) and method.encoder.num_features == D
 
 
-@pytest.mark.parametrize("make", [CLIP, siglip])
+@pytest.mark.parametrize("make", [CLIP, SigLIP])
 def test_paired_features_learn_to_match(make: Callable[..., CLIP]) -> None:
     """Two unlike looks at the same 6 numbers, of things never seen in training."""
     torch.manual_seed(0)

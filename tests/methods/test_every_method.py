@@ -1,7 +1,6 @@
 """What holds for each method of one encoder, on images and on plain vectors."""
 
 import copy
-import inspect
 import math
 from dataclasses import replace
 from typing import Any
@@ -12,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nearfar.config import kind_of
-from nearfar.methods import METHODS, VIEWS, Batch, Method
+from nearfar.methods import METHODS, Batch, Method
 
 OF_IMAGES = [name for name in METHODS if kind_of("", name, None) == "image"]  # or of any other single thing
 SMALL: dict[str, dict[str, Any]] = {  # the papers' widths, cut down
@@ -75,7 +74,7 @@ def train(method: Method, steps: range, *, fixed: bool = False, modality: str = 
 
 
 def test_the_small_settings_name_each_method() -> None:
-    assert SMALL.keys() == set(OF_IMAGES) and VIEWS.keys() >= set(OF_IMAGES)
+    assert SMALL.keys() == set(OF_IMAGES)
 
 
 @pytest.mark.parametrize("modality", ENCODERS)
@@ -226,18 +225,8 @@ def test_encode_is_work_on_each_sample(name: str) -> None:
         torch.testing.assert_close(torch.cat([part[key] for part in parts]), value)
 
 
-@pytest.mark.parametrize("name", OF_IMAGES)
-def test_one_convention_of_construction(name: str) -> None:
-    parameters = inspect.signature(METHODS[name]).parameters
-    assert list(parameters)[:3] == ["encoder", "features", "samples"]
-    assert all(p.kind is p.KEYWORD_ONLY for key, p in parameters.items() if key != "encoder")
-    assert all(p.default is not p.empty for key, p in parameters.items() if key not in ("encoder", "features"))
-
-
 def test_the_papers_temperatures() -> None:
-    default = {
-        n: inspect.signature(m).parameters["temperature"].default for n, m in METHODS.items() if n in WITH_NEGATIVES
-    }
+    default = {name: METHODS[name].options()["temperature"] for name in WITH_NEGATIVES}
     assert default["moco_v1"] == default["instdisc"] == 0.07
     assert default["moco"] == default["moco_v3"] == 0.2
     assert 0.1 <= default["simclr"] <= 0.5 and default["simclr_v2"] == 0.1

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from nearfar.methods import BYOL, NNCLR, Batch, InstDisc, Method, MoCo, MoCoV3, moco_v1
+from nearfar.methods import BYOL, NNCLR, Batch, InstDisc, Method, MoCo, MoCoV1, MoCoV3
 from nearfar.methods import step_buffer as pending_module
 
 
@@ -26,7 +26,7 @@ def momentum_methods() -> list[Method]:
     torch.manual_seed(0)
     return [
         MoCo(encoder(), features=8, dim=4, queue_size=30),
-        moco_v1(encoder(), features=8, dim=4, queue_size=30),
+        MoCoV1(encoder(), features=8, dim=4, queue_size=30),
         MoCoV3(encoder(), features=8, dim=4, hidden=8),
         BYOL(encoder(), features=8, dim=4, hidden=8),
     ]

@@ -2,8 +2,6 @@
 
 import inspect
 import re
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +9,6 @@ import pytest
 from torch import Tensor, nn
 
 from nearfar.methods import CLIP, CPC, METHODS, Method
-from nearfar.methods.toy_methods import specimen, specimen_batch
 
 PAGE = (Path(__file__).parents[2] / "docs" / "concepts" / "methods.md").read_text(encoding="utf-8")
 ROWS = [[cell.strip() for cell in line.strip("|").split("|")] for line in PAGE.splitlines() if line.startswith("| `")]
@@ -35,7 +32,8 @@ def first_layers(method: Method) -> list[nn.Module]:
 
 @pytest.mark.parametrize("name", METHODS)
 def test_passes_are_those_that_a_step_makes(name: str) -> None:
-    method, batch = specimen(name).double().train(), specimen_batch(name)
+    method, (batch, _) = METHODS[name].toy()
+    method.double().train()
     if name == "simcse":
         method.mlm = 0.0  # masked words are a pass of their own
     rows = {True: 0, False: 0}
@@ -50,18 +48,14 @@ def test_passes_are_those_that_a_step_makes(name: str) -> None:
     assert COSTS[name][0] == seen
 
 
-def defaults(make: Callable[..., Method]) -> dict[str, Any]:
-    return {name: each.default for name, each in inspect.signature(make).parameters.items()}
-
-
 @pytest.mark.parametrize("name", METHODS)
 def test_temperature_and_memory_are_the_defaults(name: str) -> None:
-    given, (_, remembers, temperature, _) = defaults(METHODS[name]), COSTS[name]
+    given, (_, remembers, temperature, _) = METHODS[name].options(), COSTS[name]
     numbers = [int(each.replace(",", "")) for each in re.findall(r"\d[\d,]*", remembers)]
     if "temperature" in given:
         assert float(temperature) == given["temperature"]
     elif "logit_scale" in given:
-        started = specimen(name)
+        started = METHODS[name].toy()[0]
         assert isinstance(started, CLIP) and temperature.startswith("learned, from ")
         assert float(temperature.removeprefix("learned, from ")) == pytest.approx(started.temperature, rel=1e-5)
     else:
@@ -72,13 +66,11 @@ def test_temperature_and_memory_are_the_defaults(name: str) -> None:
         assert numbers == [given["dim"]]
     else:
         assert not numbers
-    method = specimen(name)
+    method = METHODS[name].toy()[0]
     assert ("copy of the network" in remembers) == (hasattr(method, "key_network") or hasattr(method, "target"))
 
 
 @pytest.mark.parametrize("name", METHODS)
 def test_the_paper_is_the_one_that_the_code_names(name: str) -> None:
     (link,) = re.findall(r"\]\((.*?)\)", COSTS[name][3])
-    made: Any = METHODS[name]
-    said = inspect.getdoc(made.func if isinstance(made, partial) else made) or ""
-    assert link in said
+    assert link in (inspect.getdoc(METHODS[name]) or "")

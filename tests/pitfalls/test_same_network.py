@@ -6,8 +6,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from nearfar.distributed.certificate import Subject, same_object
-from nearfar.methods.toy_methods import Pictures, specimen_batch
+from nearfar.distributed.contract import same_object
+from nearfar.distributed.trial import Subject
+from nearfar.methods.toy import ToyImageEncoder, toy_batch
 from nearfar.nn.ema import copy_of, ema_distance, move_towards
 from tests.distributed.work import SameObject
 from tests.pitfalls import world
@@ -83,5 +84,5 @@ def test_nearfar_refuses_it_and_the_certificate_names_it() -> None:
     met = code_of("same_network")["MomentumContrast"](world.network(), world.DIM)
     with pytest.raises(ValueError, match="it is the same network, not a momentum copy"):
         move_towards(met.encoder_k, met.encoder_q, 0.999)
-    note = same_object(Subject("wrong", SameObject(Pictures()), [specimen_batch("byol")]))
+    note = same_object(Subject("wrong", SameObject(ToyImageEncoder()), [toy_batch()]))
     assert "the same network: no momentum network" in note

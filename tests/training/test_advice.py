@@ -9,8 +9,8 @@ from torch import nn
 
 from nearfar.config import DataConfig, TrainConfig
 from nearfar.methods import METHODS
+from nearfar.methods.advice import Verdict
 from nearfar.training.advice import advise
-from nearfar.training.health import Verdict
 from nearfar.training.run import Run
 from tests.training.runs import QUIET, config
 

@@ -10,11 +10,12 @@ import torch
 import torch.nn.functional as F
 from rich.console import Console
 
+from nearfar.methods.advice import Verdict
 from nearfar.methods.method import Step
 from nearfar.methods.simclr import SimCLR
 from nearfar.report.verdict import health
 from nearfar.training.callbacks import Watch
-from nearfar.training.health import Verdict, judge, measure, twins_found, well
+from nearfar.training.health import judge, measure, twins_found, well
 
 
 def step(z1: torch.Tensor, z2: torch.Tensor, loss: float, **log: torch.Tensor) -> Step:

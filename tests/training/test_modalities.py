@@ -17,8 +17,9 @@ from nearfar.modalities.text.modality import Texts
 from nearfar.model.encoder import ReadingEncoder, TextModel
 from nearfar.model.export.export import export
 from nearfar.training.advice import advise, labels_hint
+from nearfar.training.build_method import build_method
 from nearfar.training.report_samples import two_views
-from nearfar.training.run import Run, build_method
+from nearfar.training.run import Run
 from tests.training.runs import QUIET, page_of, shown, stop_after, weights
 
 SMALL = {"encoder": "text-micro", "vocabulary": 300, "length": 16, "dim": 16}

@@ -5,13 +5,20 @@ import torch
 from torch import nn
 
 from nearfar.config import OptimizerConfig
-from nearfar.training.optimizers import LARS, make_optimiser, parameter_groups, rate_factor
+from nearfar.methods import Method
+from nearfar.training.optimizers import LARS, make_optimiser, rate_factor
+
+
+def method_of(network: nn.Module) -> Method:
+    method = Method()
+    method.encoder = network
+    return method
 
 
 def test_norms_biases_and_scalars_do_not_decay() -> None:
     network = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(4, 2))
     network.register_parameter("scale", nn.Parameter(torch.tensor(1.0)))
-    decayed, free = parameter_groups(network, 0.1)
+    decayed, free = method_of(network).parameter_groups(0.1)
     assert {p.ndim for p in decayed["params"]} == {2, 4} and decayed["weight_decay"] == 0.1
     assert {p.ndim for p in free["params"]} == {0, 1} and free["weight_decay"] == 0.0
     assert len(decayed["params"]) + len(free["params"]) == len(list(network.parameters()))
@@ -19,12 +26,12 @@ def test_norms_biases_and_scalars_do_not_decay() -> None:
 
 def test_frozen_parameters_are_left_out() -> None:
     network = nn.Linear(2, 2).requires_grad_(False)
-    assert sum(len(g["params"]) for g in parameter_groups(network, 0.1)) == 0
+    assert sum(len(g["params"]) for g in method_of(network).parameter_groups(0.1)) == 0
 
 
 @pytest.mark.parametrize(("batch", "expected"), [(256, 0.06), (512, 0.12), (64, 0.015)])
 def test_the_rate_scales_with_the_batch(batch: int, expected: float) -> None:
-    optimiser = make_optimiser(nn.Linear(2, 2), OptimizerConfig(), batch)
+    optimiser = make_optimiser(method_of(nn.Linear(2, 2)), OptimizerConfig(), batch)
     assert optimiser.param_groups[0]["lr"] == pytest.approx(expected)
 
 

@@ -17,7 +17,8 @@ from nearfar.data.cache import locked
 from nearfar.data.sources import open_source
 from nearfar.modalities.image.backbones import backbone
 from nearfar.modalities.image.data.shard_writer import write_shards
-from nearfar.training.run import Run, build_method
+from nearfar.training.build_method import build_method
+from nearfar.training.run import Run
 from tests.training.runs import QUIET, config, shown, stop_after
 
 

@@ -16,8 +16,9 @@ from nearfar.config import TrainConfig, build, completed
 from nearfar.data.fingerprint import fingerprint
 from nearfar.methods import Batch
 from nearfar.modalities.text.modality import Texts, Tokens
+from nearfar.training.build_method import build_method
 from nearfar.training.online_evaluation import Readout
-from nearfar.training.run import Run, build_method
+from nearfar.training.run import Run
 from tests.modalities.text.test_tokenizer import hugging_face
 from tests.references.similarity import cosine, log_sum_exp
 from tests.training.runs import QUIET

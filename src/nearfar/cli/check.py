@@ -9,7 +9,8 @@ from nearfar.cli.parser import Parser
 from nearfar.cli.stages import stage
 
 if TYPE_CHECKING:
-    from nearfar.distributed.certificate import Row, Subject
+    from nearfar.distributed.certificate import Row
+    from nearfar.distributed.trial import Subject
 
 
 def main(arguments: list[str]) -> int:
@@ -100,12 +101,12 @@ def check_methods(console: Any, what: str | None, processes: int, rows: int) -> 
 
 
 def subjects(what: str | None, rows: int) -> list["Subject"]:
-    from nearfar.methods import toy_methods as specimens
+    from nearfar.methods.check import subject_from, toy_subjects
 
     if what is None:
-        return specimens.subjects()
+        return toy_subjects()
     if ":" in what and not Path(what).exists():
-        return [specimens.subject_named(what)]
+        return [subject_from(what)]
     if not (Path(what) / "config.yaml").is_file():
         raise FileNotFoundError(f"{what} is no run folder: it has no config.yaml; expected one, or MODULE:NAME")
     from nearfar.training.check_run import subject_of_run

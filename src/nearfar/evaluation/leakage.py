@@ -3,9 +3,7 @@
 from pathlib import Path
 
 from nearfar.config import TrainConfig
-
-SUPERVISED = {"supcon"}  # methods that are given the labels
-_CAPTIONED = {"clip", "siglip", "lit"}
+from nearfar.methods import known_method
 
 
 def seen_before(config: TrainConfig, data: str, test: str | None, split: str, *, what: str = "images") -> list[str]:
@@ -17,12 +15,12 @@ def seen_before(config: TrainConfig, data: str, test: str | None, split: str, *,
         split: of them, as the rows name it: "held-out", "all", or a part that they have themselves.
         what: the samples are called.
     """
-    notes = []
+    notes, method = [], known_method(config.method)
     if (share := _share(config, data, test, split)) is not None:
-        how = "with" if config.method in SUPERVISED else "without"
-        told = " and with their captions" if config.method in _CAPTIONED else ""
+        how = "with" if method.needs_labels else "without"
+        told = " and with their captions" if method.uses_captions else ""
         notes.append(f"the encoder was trained on {share}these {what}, {how} their labels{told}")
-    elif config.method in SUPERVISED:
+    elif method.needs_labels:
         notes.append(supervised(config))
     return notes
 

@@ -18,6 +18,10 @@ class BarlowTwins(Method):
     Reference: Zbontar et al. 2021, https://arxiv.org/abs/2103.03230
     """
 
+    name = "barlow_twins"
+    default_views = {"image": "byol", "sound": "byol_a"}
+    toy_options = {"dim": 12, "hidden": 16}
+
     def __init__(
         self,
         encoder: nn.Module,

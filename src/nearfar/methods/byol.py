@@ -1,9 +1,12 @@
 """BYOL: predict what a slowly moving copy of the network makes of the other view."""
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
 from nearfar.losses import cosine_regression
+from nearfar.methods.advice import RunFacts, Verdict, momentum_advice
 from nearfar.methods.method import Batch, Encoded, Method, Step
 from nearfar.nn.ema import copy_of, ema_distance, move_towards, rising_momentum
 from nearfar.nn.heads import predictor, projector
@@ -20,6 +23,9 @@ class BYOL(Method):
     Reference: Grill et al. 2020, https://arxiv.org/abs/2006.07733
     """
 
+    name = "byol"
+    default_views = {"image": "byol", "sound": "byol_a"}
+    toy_options = {"dim": 8, "hidden": 16}
     target_momentum: Tensor  # () of the last step
 
     def __init__(
@@ -58,23 +64,23 @@ class BYOL(Method):
         move_towards(self.target, self._online(), momentum)
         self.target_momentum.fill_(momentum)
 
+    def advice(self, facts: RunFacts) -> list[Verdict]:
+        return momentum_advice(self.momentum, facts, rising=True)
+
     def _online(self) -> nn.Sequential:
         return nn.Sequential(self.encoder, self.projector)
 
 
-def byol_a(
-    encoder: nn.Module,
-    *,
-    features: int,
-    samples: int = 0,
-    momentum: float = 0.99,
-    dim: int = 256,
-    hidden: int = 4096,
-) -> BYOL:
-    """BYOL with the settings that BYOL for Audio has: a target that follows faster.
+class BYOLA(BYOL):
+    """BYOL with the settings of BYOL for Audio: a target that follows faster.
 
-    Deviation: the momentum rises to 1 as BYOL's does, where the authors hold it.
+    Deviation: the momentum rises to 1 as BYOL's does, where the authors keep it constant.
 
     Reference: Niizumi et al. 2021, section IV-A, https://arxiv.org/abs/2103.06695
     """
-    return BYOL(encoder, features=features, samples=samples, momentum=momentum, dim=dim, hidden=hidden)
+
+    name = "byol_a"
+    modalities = ("sound",)
+
+    def __init__(self, encoder: nn.Module, *, momentum: float = 0.99, **options: Any) -> None:
+        super().__init__(encoder, momentum=momentum, **options)

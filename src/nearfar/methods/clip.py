@@ -1,15 +1,16 @@
 """CLIP: an image must find its caption among those of the batch, and a caption its image."""
 
 from collections.abc import Sequence
-from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from nearfar.losses import sigmoid_pairs, symmetric_info_nce
 from nearfar.losses.arguments import check_choice
-from nearfar.methods.method import Batch, Encoded, Method, Step, all_differ
+from nearfar.methods.advice import RunFacts, Verdict
+from nearfar.methods.method import Batch, Encoded, Method, Step, Toy, all_differ
+from nearfar.methods.toy import pair_views, toy_method, toy_towers
 from nearfar.nn.shard import whole
 from nearfar.nn.temperature import LogitScale
 from nearfar.nn.towers import TwoTowers
@@ -25,17 +26,20 @@ class CLIP(Method):
     Args:
         encoder: both towers, projections included; the user keeps all of it.
         features: of the joint space, which the towers know; here because every method is built alike.
-        loss: "softmax" is CLIP's, "sigmoid" SigLIP's (`siglip`), which judges each pair by itself.
+        loss: "softmax" is CLIP's, "sigmoid" SigLIP's (`SigLIP`), which judges each pair by itself.
         logit_scale: at the start; None: 1 / 0.07 for softmax, 10 for sigmoid. It is learned as its logarithm and
             never passes 100, or 1000 for sigmoid, whose paper has no bound and whose models reach 117.
         logit_bias: at the start, learned, for sigmoid alone: most pairs are none, and the first step should know.
         locked: the first encoder keeps its weights and stays in evaluation mode, and the second learns to read it
-            (LiT, `lit`). Its projection is trained: the two encoders need not be equally wide.
+            (`LiT`). Its projection is trained: the two encoders need not be equally wide.
 
     References: Radford et al. 2021, https://arxiv.org/abs/2103.00020; SigLIP: Zhai et al. 2023,
     https://arxiv.org/abs/2303.15343; LiT: Zhai et al. 2022, https://arxiv.org/abs/2111.07991
     """
 
+    name = "clip"
+    modalities = ("image-text",)
+    uses_captions = True
     ring = True
     encoder: TwoTowers
     logit_bias: nn.Parameter | None
@@ -73,6 +77,10 @@ class CLIP(Method):
             self.encoder.first.encoder.eval()
         return self
 
+    @classmethod
+    def toy(cls, rows: int = 12) -> Toy:
+        return toy_method(cls, rows, encoder=toy_towers, views=pair_views, **cls.toy_options)
+
     def encode(self, batch: Batch) -> Encoded:
         x1, x2 = batch.views[:2]
         return {"z1": self.encoder.first(x1), "z2": self.encoder.second(x2), "ids": batch.ids}  # (B, D), (B, D), (B,)
@@ -89,6 +97,12 @@ class CLIP(Method):
         log["logit_bias"] = self.logit_bias.detach().clone()
         return Step(loss, z1.detach(), z2.detach(), log=log)
 
+    def advice(self, facts: RunFacts) -> list[Verdict]:
+        if not self.locked or facts.start_weights:
+            return []
+        text = "the locked image tower is untrained: set --pretrained true, or --weights of an image run"
+        return [Verdict("warning", "locked", text)]
+
     @torch.no_grad()
     def embed_pair(self, views: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         return self.encoder.first(views[0]), self.encoder.second(views[1])
@@ -99,5 +113,27 @@ class CLIP(Method):
         return float(1 / self.logit_scale().detach())
 
 
-siglip = partial(CLIP, loss="sigmoid")
-lit = partial(CLIP, locked=True, logit_scale=10.0)  # where the authors' code begins, lit_coco.py of big_vision
+class SigLIP(CLIP):
+    """CLIP with the sigmoid loss.
+
+    Reference: Zhai et al. 2023, https://arxiv.org/abs/2303.15343
+    """
+
+    name = "siglip"
+
+    def __init__(self, encoder: TwoTowers, *, loss: Literal["softmax", "sigmoid"] = "sigmoid", **options: Any) -> None:
+        super().__init__(encoder, loss=loss, **options)
+
+
+class LiT(CLIP):
+    """CLIP with a locked image encoder, from the scale that the authors' code begins at (lit_coco.py of big_vision).
+
+    Reference: Zhai et al. 2022, https://arxiv.org/abs/2111.07991
+    """
+
+    name = "lit"
+
+    def __init__(
+        self, encoder: TwoTowers, *, logit_scale: float | None = 10.0, locked: bool = True, **options: Any
+    ) -> None:
+        super().__init__(encoder, logit_scale=logit_scale, locked=locked, **options)

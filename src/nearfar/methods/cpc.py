@@ -9,8 +9,10 @@ from torch import Tensor, nn
 
 from nearfar.losses import info_nce
 from nearfar.losses.arguments import accumulable, check_at_least, check_choice
-from nearfar.methods.method import Batch, Encoded, Horizon, Method, Step
+from nearfar.methods.method import Batch, Encoded, Horizon, Method, Step, Toy
+from nearfar.methods.toy import toy_method
 from nearfar.nn.seeding import seeded_generator
+from nearfar.nn.sequence import CPCEncoder
 
 _ROWS = 1024  # of the nearest horizon, that the health report looks at
 
@@ -36,7 +38,13 @@ class CPC(Method):
     Reference: van den Oord et al. 2018, eqs. 3 and 4, https://arxiv.org/abs/1807.03748; negatives: its table 2
     """
 
-    steps: Tensor  # () seeds the positions
+    name = "cpc"
+    modalities = ("series", "sound")
+    default_views = {"series": "whole", "sound": "cpc"}
+    min_views = max_views = 1
+    settings = {"series": {"backbone": "cpc-series"}, "sound": {"backbone": "cpc-16k-small"}}
+    toy_options = {"horizons": 3, "positions": 4}
+    steps: Tensor  # () with the seed: the positions
 
     def __init__(
         self,
@@ -63,6 +71,10 @@ class CPC(Method):
         self.predictors = nn.Linear(int(encoder.context_features), horizons * self.width, bias=False)  # type: ignore[arg-type]
         self.negatives, self.positions, self.seed = negatives, positions, seed
         self.register_buffer("steps", torch.tensor(0))
+
+    @classmethod
+    def toy(cls, rows: int = 12) -> Toy:
+        return toy_method(cls, rows, encoder=_toy_encoder, views=_toy_views, **cls.toy_options)
 
     def encode(self, batch: Batch) -> Encoded:
         z, present = self.encoder.latents(batch.views[0])  # type: ignore[operator]
@@ -125,3 +137,14 @@ def _within(prediction: Tensor, target: Tensor, sequence: Tensor) -> Tensor:
     p, t = (x.new_zeros(*place.shape, x.shape[1]).masked_scatter(place.unsqueeze(2), x) for x in (prediction, target))
     scores = (p @ t.transpose(1, 2)).masked_fill(~place.unsqueeze(1), -torch.inf)  # (S, n, n)
     return F.cross_entropy(scores[place], place.nonzero()[:, 1])
+
+
+def _toy_encoder() -> CPCEncoder:
+    return CPCEncoder(2, kernels=(3, 2), strides=(1, 2), width=6, context=8)
+
+
+def _toy_views(rows: int, generator: torch.Generator) -> list[Tensor]:
+    """One sequence each, the second shorter than the others."""
+    x = torch.randn(rows, 2, 16, generator=generator, dtype=torch.float64)
+    x[1, :, 9:] = torch.nan
+    return [x]

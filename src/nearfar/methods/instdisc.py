@@ -5,6 +5,7 @@ from torch import Tensor, nn
 
 from nearfar.losses import estimate_log_normalizer, nce
 from nearfar.losses.arguments import accumulable
+from nearfar.methods.advice import RunFacts, Verdict
 from nearfar.methods.method import Batch, Encoded, Method, Step
 from nearfar.methods.step_buffer import Pending
 from nearfar.nn.bank import Bank
@@ -33,6 +34,10 @@ class InstDisc(Method):
     Reference: Wu et al. 2018, https://arxiv.org/abs/1805.01978
     """
 
+    name = "instdisc"
+    default_views = {"image": "instdisc"}
+    min_views = max_views = 1
+    toy_options = {"dim": 8, "noise": 24}
     log_normalizer: Tensor  # () NaN until the first step
 
     def __init__(
@@ -92,6 +97,18 @@ class InstDisc(Method):
             self.log_normalizer.copy_(log_z)
             self.bank.write(index, v, self.momentum, ids)
         self.bank.advance()
+
+    def advice(self, facts: RunFacts) -> list[Verdict]:
+        """The normalizer is estimated on a bank that is still random."""
+        batches = facts.samples // facts.batch_size
+        if batches >= 100 or self.held_after >= facts.steps:
+            return []
+        noise = f" --options.noise {max(1, facts.samples // 2)}" if self.noise > facts.samples else ""
+        text = (
+            f"{facts.samples:,} samples are {batches} batches: the normalizer that is held after step "
+            f"{self.held_after} will be far too small; set --options.held_after {facts.steps}{noise}"
+        )
+        return [Verdict("warning", "held_after", text)]
 
     def _known_ids(self, index: Tensor, ids: Tensor) -> Tensor:
         """(n,), the bank's ids with those of the batch, which it may not know yet."""

@@ -1,12 +1,18 @@
-"""What a method is: work on each sample, work across samples, and what happens after the optimiser's step."""
+"""What a method is: work on each sample, work across samples, and what happens after the optimizer's step."""
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
+from nearfar.methods.advice import RunFacts, Verdict
+
 Encoded = dict[str, Tensor]  # each (B, ...): rows of samples, so that it can be chunked and gathered
+Toy = tuple["Method", list["Batch"]]
+_FROM_RUN = ("self", "encoder", "features", "samples")  # what the trainer passes itself
 
 
 @dataclass(frozen=True)
@@ -16,7 +22,7 @@ class Batch:
     views: Sequence[Tensor]  # each (B, ...), already on the device
     index: Tensor  # (B,) the samples' numbers in the data set
     ids: Tensor  # (B,) samples with equal ids are never negatives of each other; the index, where nothing else is known
-    labels: Tensor | None = None  # (B,) for supervised methods alone
+    labels: Tensor | None = None  # (B,) only for methods with `needs_labels`
 
 
 @dataclass(frozen=True)
@@ -55,11 +61,64 @@ def all_differ(ids: Tensor) -> Tensor:
 
 
 class Method(nn.Module):
-    """A method is `encode`, `contrast` and `after_step`. State that must survive a checkpoint is in buffers."""
+    """A method is `encode`, `contrast` and `after_step`. State that must survive a checkpoint is in buffers.
+
+    It is made as `Name(encoder, features=encoder.num_features, samples=..., **options)`. The options are the keyword
+    parameters of the constructor, with the paper's values as defaults. A method that draws random numbers has the
+    parameter `seed: int = 0`, which a run sets to its own seed, and draws from (seed, step).
+
+    Everything else that the package must know of a method is declared here, on its class.
+    """
+
+    name: ClassVar[str] = ""  # as --method has it; a method from outside is called MODULE:NAME
+    modalities: ClassVar[Sequence[str]] = ("image", "sound", "series", "text")  # the first is what a run assumes
+    default_views: ClassVar[Mapping[str, str]] = {  # preset by modality; a method names those that differ from these
+        "image": "simclr",
+        "image-text": "clip",
+        "series": "series",
+        "sound": "simclr",
+    }
+    min_views: ClassVar[int] = 2
+    max_views: ClassVar[int] = 2
+    needs_labels: ClassVar[bool] = False
+    uses_captions: ClassVar[bool] = False
+    settings: ClassVar[Mapping[str, Mapping[str, Any]]] = {}  # by modality: settings of a run, such as the backbone
+    toy_options: ClassVar[Mapping[str, Any]] = {}  # of `toy`: small widths
 
     encoder: nn.Module  # what the user keeps: x (B, ...) to h (B, F)
     idle = False  # whether some trained parameters take no part in some steps
     ring = False  # whether the loss is a mean over rows, each against the batch's own by ids: then keys may travel
+    group = 0  # samples that BatchNorm sees together; 0: all that are encoded at a time
+
+    @classmethod
+    def options(cls) -> dict[str, Any]:
+        """The method's hyperparameters with their defaults: keyword parameters of its constructor.
+
+        A constructor that takes `**options` hands them to its parent, and so has the parent's, too.
+        """
+        found: dict[str, Any] = {}
+        for kind in cls.__mro__:
+            if "__init__" not in vars(kind):
+                continue
+            parameters = inspect.signature(vars(kind)["__init__"]).parameters.values()
+            for p in parameters:
+                if p.kind is not p.VAR_KEYWORD and p.name not in _FROM_RUN:
+                    found.setdefault(p.name, p.default)
+            if not any(p.kind is p.VAR_KEYWORD for p in parameters):
+                break
+        return found
+
+    @classmethod
+    def views_of(cls, modality: str) -> str:
+        """The preset of views that the method is trained on."""
+        return cls.default_views.get(modality, Method.default_views.get(modality, ""))
+
+    @classmethod
+    def toy(cls, rows: int = 12) -> Toy:
+        """A tiny instance and two batches for it in float64, for the certificate; here of images in two views."""
+        from nearfar.methods.toy import toy_method
+
+        return toy_method(cls, rows, **cls.toy_options)
 
     def encode(self, batch: Batch) -> Encoded:
         """Per-sample work, which may be run in chunks: everything of a sample that `contrast` needs, by name."""
@@ -70,11 +129,23 @@ class Method(nn.Module):
         raise NotImplementedError(f"{type(self).__name__} has no contrast")
 
     def after_step(self, progress: float) -> None:
-        """Momentum networks, queues and banks move here. The trainer calls it after every optimiser step.
+        """Momentum networks, queues and banks move here. The trainer calls it after every optimizer step.
 
         Args:
             progress: the part of the run that is done, from 0 to 1.
         """
+
+    def parameter_groups(self, weight_decay: float) -> list[dict[str, Any]]:
+        """For the optimizer: matrices and kernels decay; norms, biases and scalars do not, nor does LARS scale them."""
+        trainable = [p for p in self.parameters() if p.requires_grad]
+        return [
+            {"params": [p for p in trainable if p.ndim > 1], "weight_decay": weight_decay, "adapt": True},
+            {"params": [p for p in trainable if p.ndim <= 1], "weight_decay": 0.0, "adapt": False},
+        ]
+
+    def advice(self, facts: RunFacts) -> list[Verdict]:
+        """Which of the method's options do not fit the run, and what to set instead."""
+        return []
 
     def forward(self, batch: Batch) -> Step:
         return self.contrast(self.encode(batch))

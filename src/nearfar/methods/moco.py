@@ -1,18 +1,21 @@
 """MoCo: look the key of a sample up in a large dictionary that a slowly moving encoder writes."""
 
-from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from nearfar.losses import info_nce
-from nearfar.losses.arguments import accumulable
-from nearfar.methods.method import Batch, Encoded, Method, Step, all_differ
+from nearfar.losses.arguments import accumulable, check_at_least
+from nearfar.methods.advice import RunFacts, Verdict, momentum_advice, queue_advice
+from nearfar.methods.method import Batch, Encoded, Method, Step, Toy, all_differ
 from nearfar.methods.step_buffer import Pending
+from nearfar.methods.toy import ToyImageEncoder, toy_method
 from nearfar.nn.ema import copy_of, ema_distance, move_towards
 from nearfar.nn.heads import projector
 from nearfar.nn.norm import in_groups
 from nearfar.nn.queue import Queue
+from nearfar.nn.seeding import step_generator
 from nearfar.nn.shard import whole
 
 
@@ -24,19 +27,23 @@ class MoCo(Method):
 
     Args:
         encoder: x (B, ...) to h (B, features).
-        temperature: 0.2 in v2, 0.07 in v1 (`moco_v1`).
+        temperature: 0.2 in v2, 0.07 in v1 (`MoCoV1`).
         momentum: of the key encoder.
         queue_size: K, the keys remembered. Rows of the query's own id do not count as negatives. While it is empty,
             at the very first step, the other keys of the batch take its place.
         dim, hidden: of the head; hidden is `features` unless given.
         layers: of the head: 2 in v2, 1 in v1.
         batch_norm: within the head; the papers have none. A short run on little data gets going sooner with it.
-        group: samples that batch-norm sees together; 0: the whole batch.
+        group: samples that BatchNorm sees together, at least 2; 0: the whole batch.
+        seed: of the shuffle.
 
     Reference: He et al. 2020, https://arxiv.org/abs/1911.05722; Chen et al. 2020, https://arxiv.org/abs/2003.04297
     """
 
-    steps: Tensor  # () seeds the shuffle
+    name = "moco"
+    default_views = {"image": "moco_v2"}
+    toy_options = {"dim": 8, "queue_size": 30, "group": 4}
+    steps: Tensor  # () with the seed: the shuffle
 
     def __init__(
         self,
@@ -52,15 +59,22 @@ class MoCo(Method):
         layers: int = 2,
         batch_norm: bool = False,
         group: int = 32,
+        seed: int = 0,
     ) -> None:
         super().__init__()
+        check_at_least("group", group, 0)
         self.encoder = encoder
         self.projector = projector(features, hidden or features, dim, layers=layers, batch_norm=batch_norm)
         self.key_network = copy_of(nn.Sequential(self.encoder, self.projector))
         self.queue = Queue(queue_size, dim)
         self.register_buffer("steps", torch.tensor(0))
-        self.temperature, self.momentum, self.group = temperature, momentum, group
+        self.temperature, self.momentum, self.group, self.seed = temperature, momentum, group, seed
         self._pending = Pending()
+
+    @classmethod
+    def toy(cls, rows: int = 12) -> Toy:
+        # No dropout: it is drawn group by group, so that several processes draw another, equally good one.
+        return toy_method(cls, rows, encoder=lambda: ToyImageEncoder(0.0), **cls.toy_options)
 
     def encode(self, batch: Batch) -> Encoded:
         x1, x2 = batch.views[:2]
@@ -91,19 +105,32 @@ class MoCo(Method):
             self.queue.push(k, ids)
         self.steps += 1
 
+    def advice(self, facts: RunFacts) -> list[Verdict]:
+        of_momentum = momentum_advice(self.momentum, facts, rising=False)
+        return [*of_momentum, *queue_advice(self.queue.size, facts)]
+
     def _query_network(self) -> nn.Sequential:
         return nn.Sequential(self.encoder, self.projector)
 
     def _groups(self, rows: int) -> int:
         if not self.training or not self.group or rows < 4:
             return 1
-        return max(2, round(rows / self.group))
+        return min(max(2, round(rows / self.group)), rows // 2)  # BatchNorm needs two samples
 
     def _keys(self, x: Tensor, groups: int) -> Tensor:
         """(B, D), in the order of x, though normalised in another."""
-        generator = torch.Generator().manual_seed(int(self.steps))
-        order = torch.randperm(whole(len(x)), generator=generator).to(x.device)
+        order = torch.randperm(whole(len(x)), generator=step_generator(self.seed, int(self.steps))).to(x.device)
         return in_groups(self.key_network, x, groups, order)
 
 
-moco_v1 = partial(MoCo, temperature=0.07, layers=1)  # v1's temperature and linear head
+class MoCoV1(MoCo):
+    """MoCo v1's temperature and linear head.
+
+    Reference: He et al. 2020, https://arxiv.org/abs/1911.05722
+    """
+
+    name = "moco_v1"
+    default_views = {"image": "moco_v1"}
+
+    def __init__(self, encoder: nn.Module, *, temperature: float = 0.07, layers: int = 1, **options: Any) -> None:
+        super().__init__(encoder, temperature=temperature, layers=layers, **options)

@@ -4,6 +4,7 @@ import torch
 from torch import nn
 
 from nearfar.losses import info_nce
+from nearfar.methods.advice import RunFacts, Verdict, momentum_advice
 from nearfar.methods.method import Batch, Encoded, Method, Step, all_differ
 from nearfar.nn.ema import copy_of, ema_distance, move_towards, rising_momentum
 from nearfar.nn.heads import predictor, projector
@@ -22,6 +23,9 @@ class MoCoV3(Method):
     Reference: Chen et al. 2021, algorithm 1, https://arxiv.org/abs/2104.02057
     """
 
+    name = "moco_v3"
+    default_views = {"image": "byol", "sound": "byol_a"}
+    toy_options = {"dim": 8, "hidden": 16}
     ring = True
 
     def __init__(
@@ -60,6 +64,9 @@ class MoCoV3(Method):
 
     def after_step(self, progress: float) -> None:
         move_towards(self.key_network, self._query_network(), rising_momentum(self.momentum, progress))
+
+    def advice(self, facts: RunFacts) -> list[Verdict]:
+        return momentum_advice(self.momentum, facts, rising=True)
 
     def _query_network(self) -> nn.Sequential:
         return nn.Sequential(self.encoder, self.projector)

@@ -5,6 +5,7 @@ from torch import Tensor, nn
 
 from nearfar.losses import info_nce, top_k_similarity
 from nearfar.losses.arguments import accumulable, unit
+from nearfar.methods.advice import RunFacts, Verdict, queue_advice
 from nearfar.methods.method import Batch, Encoded, Method, Step, all_differ
 from nearfar.methods.step_buffer import Pending
 from nearfar.nn.heads import predictor, projector
@@ -25,6 +26,9 @@ class NNCLR(Method):
 
     Reference: Dwibedi et al. 2021, eqs. 3 and 4, https://arxiv.org/abs/2104.14548
     """
+
+    name = "nnclr"
+    toy_options = {"dim": 8, "hidden": 16, "predictor_hidden": 16, "queue_size": 30}
 
     def __init__(
         self,
@@ -65,6 +69,9 @@ class NNCLR(Method):
     def after_step(self, progress: float) -> None:
         for z, ids in self._pending.take():
             self.queue.push(z, ids)
+
+    def advice(self, facts: RunFacts) -> list[Verdict]:
+        return queue_advice(self.queue.size, facts)
 
     @torch.no_grad()
     def _neighbours(self, z: Tensor) -> Tensor:

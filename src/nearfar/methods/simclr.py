@@ -1,6 +1,6 @@
 """SimCLR: each view must find its twin among all other views of the batch."""
 
-from functools import partial
+from typing import Any
 
 from torch import nn
 
@@ -18,13 +18,15 @@ class SimCLR(Method):
         temperature: the paper's 0.5 of its small-image experiments (CIFAR-10, B.9); 0.1 is its choice for ImageNet
             with large batches (table 5).
         dim, hidden: of the head; hidden is `features` unless given.
-        layers: 2 in v1, 3 in v2 (`simclr_v2`).
+        layers: 2 in v1, 3 in v2 (`SimCLRV2`).
 
     The head ends in a batch-norm as the authors' code does, here without scale and shift.
 
     Reference: Chen et al. 2020, https://arxiv.org/abs/2002.05709; v2 https://arxiv.org/abs/2006.10029
     """
 
+    name = "simclr"
+    toy_options = {"dim": 8}
     ring = True
 
     def __init__(
@@ -55,4 +57,13 @@ class SimCLR(Method):
         return Step(loss, z1.detach(), z2.detach(), candidates=2 * whole(len(z1)) - 1, fair=all_differ(ids))
 
 
-simclr_v2 = partial(SimCLR, temperature=0.1, layers=3)  # v2's temperature and deeper head
+class SimCLRV2(SimCLR):
+    """SimCLR v2's temperature and deeper head.
+
+    Reference: Chen et al. 2020, https://arxiv.org/abs/2006.10029
+    """
+
+    name = "simclr_v2"
+
+    def __init__(self, encoder: nn.Module, *, temperature: float = 0.1, layers: int = 3, **options: Any) -> None:
+        super().__init__(encoder, temperature=temperature, layers=layers, **options)

@@ -8,7 +8,8 @@ from torch import Tensor, nn
 
 from nearfar.losses import info_nce
 from nearfar.losses.arguments import check_at_least
-from nearfar.methods.method import Batch, Encoded, Method, Step, all_differ
+from nearfar.methods.method import Batch, Encoded, Method, Step, Toy, all_differ
+from nearfar.methods.toy import text_views, toy_method, toy_text_encoder
 from nearfar.nn.masking import BERT_RATE, mask_tokens
 from nearfar.nn.seeding import seeded_generator
 from nearfar.nn.text import trimmed
@@ -29,6 +30,7 @@ class SimCSE(Method):
         mlm: weight of a masked-language-model term beside the contrastive loss; the paper's, where it has one, is 0.1.
         warmup: the part of the run, from its beginning, that learns masked words alone.
         mask_rate: the part of the tokens to be guessed.
+        seed: of the masks.
         mask_token, special_tokens: ids, of `Tokenizer.mask` and `Tokenizer.special`; in a run its tokenizer's.
 
     The head (one layer and tanh) is left behind after training, as in the unsupervised SimCSE.
@@ -36,7 +38,11 @@ class SimCSE(Method):
     Reference: Gao et al. 2021, eqs. 4 and 5, https://arxiv.org/abs/2104.08821
     """
 
-    steps: Tensor  # () seeds the masking
+    name = "simcse"
+    modalities = ("text",)
+    min_views, max_views = 1, 3  # a sentence alone is read twice
+    toy_options = {"mlm": 0.1, "mask_rate": 0.4}
+    steps: Tensor  # () with the seed and the sample: its mask
     progress: Tensor  # () the part of the run that is done
 
     def __init__(
@@ -51,6 +57,7 @@ class SimCSE(Method):
         mask_rate: float = BERT_RATE,
         mask_token: int | None = 3,
         special_tokens: Sequence[int] = (0, 1, 2, 3),
+        seed: int = 0,
     ) -> None:
         super().__init__()
         check_at_least("mlm", mlm, 0.0)
@@ -63,12 +70,16 @@ class SimCSE(Method):
             )
         self.encoder = encoder
         self.projector = nn.Sequential(nn.Linear(features, features), nn.Tanh())
-        self.temperature, self.mlm, self.warmup = temperature, mlm, warmup
+        self.temperature, self.mlm, self.warmup, self.seed = temperature, mlm, warmup, seed
         self.mask_rate, self.mask_token, self.special_tokens = mask_rate, mask_token, tuple(special_tokens)
         self.masked_words = MaskedWords(encoder, features) if mlm or warmup else None
         self.idle = warmup > 0 and mlm == 0  # the head of masked words, after the warm-up
         self.register_buffer("steps", torch.tensor(0))
         self.register_buffer("progress", torch.tensor(0.0))
+
+    @classmethod
+    def toy(cls, rows: int = 12) -> Toy:
+        return toy_method(cls, rows, encoder=toy_text_encoder, views=text_views, **cls.toy_options)
 
     def encode(self, batch: Batch) -> Encoded:
         views = list(batch.views[:3]) if len(batch.views) > 1 else [batch.views[0]] * 2
@@ -118,7 +129,7 @@ class SimCSE(Method):
             mask=self.mask_token,
             special=self.special_tokens,
             # a text's own, whatever chunk of the batch and whatever process it is in
-            generator=[seeded_generator(int(self.steps), sample, 0) for sample in batch.index.tolist()],
+            generator=[seeded_generator(int(self.steps), sample, self.seed) for sample in batch.index.tolist()],
             rate=self.mask_rate,
         )
         length = trimmed(tokens).shape[1]

@@ -19,6 +19,10 @@ class SimSiam(Method):
     Reference: Chen & He 2021, https://arxiv.org/abs/2011.10566
     """
 
+    name = "simsiam"
+    default_views = {"image": "moco_v2", "sound": "byol_a"}
+    toy_options = {"dim": 8}
+
     def __init__(
         self, encoder: nn.Module, *, features: int, samples: int = 0, dim: int = 2048, hidden: int | None = None
     ) -> None:

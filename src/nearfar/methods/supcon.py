@@ -21,6 +21,10 @@ class SupCon(Method):
     Reference: Khosla et al. 2020, https://arxiv.org/abs/2004.11362
     """
 
+    name = "supcon"
+    needs_labels = True
+    toy_options = {"dim": 8}
+
     def __init__(
         self,
         encoder: nn.Module,
@@ -41,7 +45,7 @@ class SupCon(Method):
         if batch.labels is None:
             raise ValueError("SupCon learns from labels and the batch has none; give labelled data, or train SimCLR")
         z1, z2 = (self.projector(self.encoder(x)) for x in batch.views[:2])  # (B, D)
-        return {"z1": z1, "z2": z2, "labels": batch.labels, "ids": batch.ids}
+        return {"z1": z1, "z2": z2, "labels": _class_numbers(batch.labels), "ids": batch.ids}
 
     def contrast(self, encoded: Encoded) -> Step:
         z1, z2 = encoded["z1"], encoded["z2"]
@@ -49,6 +53,13 @@ class SupCon(Method):
         loss = sup_con(torch.cat([z1, z2]), classes.repeat(2), temperature=self.temperature)
         fair = torch.tensor(False)  # a query has all of its class among its candidates
         return Step(loss, z1.detach(), z2.detach(), candidates=2 * len(z1) - 1, fair=fair)
+
+
+def _class_numbers(labels: Tensor) -> Tensor:
+    """(B,) whole numbers."""
+    if labels.is_floating_point() or labels.is_complex():
+        raise TypeError(f"labels are {labels.dtype}, expected whole numbers or booleans: the class of each sample")
+    return labels.long() if labels.dtype == torch.bool else labels
 
 
 def _one_label_per_id(labels: Tensor, ids: Tensor) -> Tensor:

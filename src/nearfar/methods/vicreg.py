@@ -18,6 +18,10 @@ class VICReg(Method):
     Reference: Bardes et al. 2022, https://arxiv.org/abs/2105.04906
     """
 
+    name = "vicreg"
+    default_views = {"image": "byol", "sound": "byol_a"}
+    toy_options = {"dim": 12, "hidden": 16}
+
     def __init__(
         self,
         encoder: nn.Module,

@@ -72,7 +72,7 @@ def untrained(spec: str, *, size: int | None = None, device: torch.device | str 
     if spec.startswith(PREFIXES):
         torch.manual_seed(0)
         return open_towers(spec, device=device, untrained=True)
-    from nearfar.training.run import untrained_encoder
+    from nearfar.training.build_method import untrained_encoder
 
     card = json.loads((Path(spec).expanduser() / CARD).read_text(encoding="utf-8"))
     config: TrainConfig = build(TrainConfig, card["config"], CARD)

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from nearfar.losses.arguments import check_at_least, check_ids, check_rows, unit
+from nearfar.nn.seeding import step_generator
 
 
 class Bank(nn.Module):
@@ -65,7 +66,7 @@ class Bank(nn.Module):
 
     def noise(self, count: int) -> Tensor:
         """(count,) sample numbers, uniform with replacement, the same until `advance` is called."""
-        generator = torch.Generator().manual_seed(int(self.seed) * 0x9E3779B1 + int(self.step) + 1)
+        generator = step_generator(int(self.seed), int(self.step) + 1)
         return torch.randint(len(self), (count,), generator=generator).to(self.rows.device)
 
     def advance(self) -> None:

@@ -1,6 +1,5 @@
 """Several runs on one page: their verdicts, their numbers, their curves over each other, and how they were set."""
 
-import inspect
 from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
@@ -15,7 +14,6 @@ from nearfar.report.page import curve_figures, verdict
 from nearfar.report.run import Run, read_run
 
 _CELL = 200  # characters of a setting
-_GIVEN = ("encoder", "features", "samples")  # to a method by its run
 _DECIDED = ("optimizer.lr", "optimizer.weight_decay", "views", "text.dropout")  # elsewhere, where they are not set
 
 
@@ -134,11 +132,10 @@ def _settings(configs: Mapping[str, dict[str, Any]]) -> tuple[dict[str, str], di
 
 def effective(config: Mapping[str, Any]) -> dict[str, Any]:
     """The configuration with the values that a method has where nothing is set."""
-    make, options = METHODS.get(str(config.get("method"))), config.get("options")
-    if make is None or not isinstance(options or {}, dict):
+    method, options = METHODS.get(str(config.get("method"))), config.get("options")
+    if method is None or not isinstance(options or {}, dict):
         return dict(config)
-    known = inspect.signature(make).parameters.values()
-    own = {x.name: x.default for x in known if x.name not in _GIVEN and x.default is not x.empty}
+    own = {name: default for name, default in method.options().items() if name != "seed"}  # which is the run's
     return {**config, "options": own | (options or {})}
 
 

@@ -15,6 +15,7 @@ from PIL import Image
 
 from nearfar.evaluation.neighbors import Neighbours
 from nearfar.evaluation.results import Results, Row, interval, percent, shown, write_atomically
+from nearfar.methods import known_method
 from nearfar.report import verdict as words
 from nearfar.report.curves import Chart, curves, fixed_temperature
 from nearfar.report.draw import line_figure
@@ -184,7 +185,8 @@ def _health(verdicts: list[Verdict]) -> str:
 
 def _views(run: Run) -> str:
     if run.views is None:
-        texts = run.config.get("modality") == "text" or run.config.get("method") == "simcse"
+        method = known_method(str(run.config.get("method")))
+        texts = (run.config.get("modality") or method.modalities[0]) == "text"
         why = "dropout or partner sentences are the views of texts" if texts else "views.png is not in the run folder"
         return sentence(f"No picture of the views: {why}.")
     words = "Grid of training views: each row shows views of one sample"

@@ -1,7 +1,7 @@
-"""Is the run fit for its data? Said before the first step, with the option to set.
+"""Do the settings fit the data? Said before the first step, with the option to set.
 
 The defaults are the papers', for a million images and hundreds of thousands of steps. On a folder of a few hundred
-photographs some of them cannot work, and that is known before the run.
+photographs some of them cannot work. What concerns one method alone is in its own `advice`.
 """
 
 import math
@@ -15,12 +15,11 @@ from nearfar.config import TrainConfig
 from nearfar.data.dataset import counted
 from nearfar.data.rows import GROUPS, usual_column
 from nearfar.data.tables import READERS, path_and_rows, read_columns
-from nearfar.methods import BYOL, NNCLR, InstDisc, Method, MoCo, MoCoV3
-from nearfar.training.health import Verdict
+from nearfar.methods import Method
+from nearfar.methods.advice import RunFacts, Verdict
 
 _STEPS = 200  # fewer optimiser steps teach next to nothing
 _ENOUGH = 1000  # so many are advised instead, and the rest of the advice is for them
-_LEFT = 0.05  # part of a momentum network that may still be its untrained start at the end of the run
 _EQUAL = 0.2  # part of all pairs of samples that may be no negatives
 _HEADS = 20  # heads so many times larger than the encoder are most of the time and memory
 
@@ -43,17 +42,16 @@ def advise(
         groups: (N,) what the data or a table say of that, beside what equal captions and texts do.
     """
     short = _few_steps(config, samples, total)
-    total = total if short is None else _ENOUGH
-    said = (
-        short,
-        _momentum(method, total),
-        _queue(method, config, samples, total),
-        _bank(method, config, samples, total),
-        _heads(method),
-        _batch_norm(method, config),
-        None if ids is None else _negatives(ids, groups, config),
+    facts = RunFacts(
+        samples=samples,
+        steps=total if short is None else _ENOUGH,
+        batch_size=config.batch_size,
+        accumulate=config.accumulate,
+        start_weights=config.pretrained or config.weights is not None,
     )
-    return [verdict for verdict in said if verdict is not None]
+    negatives = None if ids is None else _negatives(ids, groups, config)
+    found = (short, *method.advice(facts), _heads(method), _batch_norm(method, config), negatives)
+    return [verdict for verdict in found if verdict is not None]
 
 
 def labels_hint(config: TrainConfig) -> str | None:
@@ -119,52 +117,6 @@ def _few_steps(config: TrainConfig, samples: int, total: int) -> Verdict | None:
     )
 
 
-def _momentum(method: Method, total: int) -> Verdict | None:
-    if isinstance(method, MoCo):
-        left = method.momentum**total
-        fit = 1 - 20 / max(total, 40)
-    elif isinstance(method, BYOL | MoCoV3):  # rises to 1 by a cosine: on average half as far from 1
-        left = math.exp(-(1 - method.momentum) * total / 2)
-        fit = 1 - 40 / max(total, 80)
-    else:
-        return None
-    if left <= _LEFT:
-        return None
-    return Verdict(
-        "warning",
-        "momentum",
-        f"at momentum {method.momentum:g}, {left:.0%} of the momentum network is still its untrained start after "
-        f"{total:,} steps; set --options.momentum {fit:.2g}, or train longer",
-    )
-
-
-def _queue(method: Method, config: TrainConfig, samples: int, total: int) -> Verdict | None:
-    if not isinstance(method, MoCo | NNCLR) or method.queue.size <= samples:
-        return None
-    size = max(config.batch_size, 2 ** int(math.log2(max(2, samples // 2))))
-    seen = total * config.accumulate * config.batch_size
-    never = " and is never full" if seen < method.queue.size else ""
-    return Verdict(
-        "warning",
-        "queue_size",
-        f"the queue of {method.queue.size:,} keys is larger than the {samples:,} samples: it holds each many times, "
-        f"from encoders long gone{never}; set --options.queue_size {size}",
-    )
-
-
-def _bank(method: Method, config: TrainConfig, samples: int, total: int) -> Verdict | None:
-    """InstDisc's normaliser is estimated on a bank that is still random."""
-    if not isinstance(method, InstDisc) or samples // config.batch_size >= 100 or method.held_after >= total:
-        return None
-    noise = f" --options.noise {max(1, samples // 2)}" if method.noise > samples else ""
-    return Verdict(
-        "warning",
-        "held_after",
-        f"{samples:,} samples are {samples // config.batch_size} batches: the normaliser that is held after "
-        f"step {method.held_after} will be far too small; set --options.held_after {total}{noise}",
-    )
-
-
 def _heads(method: Method) -> Verdict | None:
     encoder = sum(p.numel() for p in method.encoder.parameters())
     heads = sum(p.numel() for p in method.parameters() if p.requires_grad) - encoder
@@ -184,7 +136,7 @@ def _batch_norm(method: Method, config: TrainConfig) -> Verdict | None:
     most = -(-config.batch_size // parts)  # rows that all processes encode together
     if parts == 1 or not any(isinstance(part, _BatchNorm) for part in method.modules()):
         return None
-    if isinstance(method, MoCo) and 0 < 2 * method.group <= most:  # whose batch-norm never sees more
+    if 0 < 2 * method.group <= most:  # its BatchNorm never sees more
         return None
     return Verdict(
         "note",

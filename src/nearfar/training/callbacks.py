@@ -19,9 +19,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from torch import Tensor
 
 from nearfar.data.cache import replacing
+from nearfar.methods.advice import Verdict
 from nearfar.nn.shard import most_of_all
 from nearfar.training import checkpoint
-from nearfar.training.health import Verdict, judge, measure, well
+from nearfar.training.health import judge, measure, well
 from nearfar.training.lightning_module import Pretraining
 from nearfar.training.online_evaluation import Readout
 from nearfar.training.processes import is_first

@@ -1,12 +1,11 @@
-"""A run as the certificate takes it: its method with the weights of now, and batches of its own data."""
+"""A run as the certificate takes it: its method with the weights of its newest checkpoint, and batches of its data."""
 
 from pathlib import Path
 
 from rich.console import Console
 
 from nearfar.config import TrainConfig
-from nearfar.distributed.certificate import Subject
-from nearfar.evaluation.leakage import SUPERVISED
+from nearfar.distributed.trial import Subject
 from nearfar.methods import Batch
 from nearfar.training import checkpoint
 from nearfar.training.run import Run
@@ -17,7 +16,7 @@ def subject_of_run(folder: Path, rows: int = 12) -> Subject:
     run = Run(TrainConfig.from_yaml(folder / "config.yaml"), folder, resume=False, console=Console(quiet=True))
     if checkpoint.numbered(folder / "checkpoints"):
         run.method.load_state_dict(checkpoint.load_newest(folder / "checkpoints")[0]["method"])
-    ids, labels = run.modality.ids(run.train), run.train.labels if run.config.method in SUPERVISED else None
+    ids, labels = run.modality.ids(run.train), run.train.labels if run.method.needs_labels else None
     batches = []
     for step, index in enumerate(run.loader.order(0)[: 2 * rows].split(rows)):
         views = run.modality.views(run.train.fetch(index), run.train, index, seed=run.config.seed, step=step)

@@ -2,8 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import Tensor
@@ -11,23 +9,14 @@ from torch import Tensor
 from nearfar.evaluation.geometry import alignment, deviation, effective_rank, similarity_histograms, uniformity
 from nearfar.losses import top_k_similarity
 from nearfar.losses.arguments import unit
+from nearfar.methods.advice import Verdict
 from nearfar.methods.method import Horizon, Step
 
-Level = Literal["good", "note", "warning", "error"]
 _ROWS = 1024  # of a batch that are looked at
 _QUERIES = 256  # of each horizon that are looked at
 _FEWEST = 8  # rows, of which the rank tells collapse from a small batch
 _ONE_POINT = 2.0  # a rank below it is that of embeddings that are all but one
 _NEAR = 1.5  # times the rank of a collapse, up to which it is not well either
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """One sentence about the run, and what to do."""
-
-    level: Level
-    name: str  # of the rule, so that it is said once until it changes
-    text: str
 
 
 @torch.no_grad()

@@ -19,7 +19,6 @@ from torch import Tensor, nn
 from nearfar.config import TrainConfig
 from nearfar.data.dataset import Dataset
 from nearfar.data.loader import Loader
-from nearfar.evaluation.leakage import SUPERVISED
 from nearfar.losses.engine.tiles import automatic_side
 from nearfar.methods import Batch, Method
 from nearfar.methods.method import Encoded
@@ -129,7 +128,7 @@ class _Probe:
         index = self.rows(rows)
         samples = self.run.train.fetch(index)
         views = self.run.modality.views(samples, self.run.train, index, seed=self.config.seed, step=0)
-        labels = self.run.train.labels if self.config.method in SUPERVISED else None
+        labels = self.run.train.labels if self.run.method.needs_labels else None
         return Batch([x.clone() for x in views], index, index, None if labels is None else labels[index])
 
     def method(self) -> Method:
@@ -203,9 +202,10 @@ class _Probe:
         """Bytes of the gradients and of the optimiser's state."""
         trained = [p for p in self.run.method.parameters() if p.requires_grad]
         sizes = [p.numel() * p.element_size() for p in trained]
-        one = nn.Linear(64, 64)  # an optimiser holds so many numbers for each of its weights
+        one = Method()
+        one.encoder = nn.Linear(64, 64)  # an optimizer holds so many numbers for each of its weights
         optimiser = make_optimiser(one, self.config.optimizer, self.config.batch_size)
-        one(torch.ones(1, 64)).sum().backward()
+        one.encoder(torch.ones(1, 64)).sum().backward()
         optimiser.step()
         state = sum(x.numel() for each in optimiser.state.values() for x in each.values() if x.numel() > 1)
         return sum(sizes), round(sum(sizes) * state / sum(p.numel() for p in one.parameters()))

@@ -5,34 +5,26 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from nearfar.config import OptimizerConfig
+from nearfar.methods import Method
 from nearfar.nn.shard import norm_of_whole
 
 DEFAULT_LR = {"sgd": 0.06, "adamw": 1e-3, "lars": 0.3}
 DEFAULT_DECAY = {"sgd": 5e-4, "adamw": 0.05, "lars": 1e-6}
 
 
-def make_optimiser(module: nn.Module, config: OptimizerConfig, batch_size: int) -> torch.optim.Optimizer:
-    """The optimiser over the module's trainable parameters, its rate scaled by batch / 256."""
+def make_optimiser(method: Method, config: OptimizerConfig, batch_size: int) -> torch.optim.Optimizer:
+    """The optimizer over the method's parameter groups, its learning rate scaled by batch / 256."""
     lr = (DEFAULT_LR[config.name] if config.lr is None else config.lr) * batch_size / 256
     decay = DEFAULT_DECAY[config.name] if config.weight_decay is None else config.weight_decay
-    groups = parameter_groups(module, decay)
+    groups = method.parameter_groups(decay)
     if config.name == "sgd":
         return torch.optim.SGD(groups, lr=lr, momentum=config.momentum)
     if config.name == "adamw":
         return torch.optim.AdamW(groups, lr=lr)
     return LARS(groups, lr=lr, momentum=config.momentum)
-
-
-def parameter_groups(module: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
-    """Matrices and kernels decay; norms, biases and scalars do not, and LARS does not rescale them."""
-    trainable = [p for p in module.parameters() if p.requires_grad]
-    return [
-        {"params": [p for p in trainable if p.ndim > 1], "weight_decay": weight_decay, "adapt": True},
-        {"params": [p for p in trainable if p.ndim <= 1], "weight_decay": 0.0, "adapt": False},
-    ]
 
 
 def rate_factor(step: int, total: int, config: OptimizerConfig) -> float:

@@ -1,16 +1,14 @@
 """One run from configuration to verdict: data, method, training, evaluation, report, all in one folder."""
 
 import importlib.util
-import inspect
 import json
 import logging
-import math
 import platform
 import shlex
 import signal
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,10 +17,10 @@ import lightning
 import torch
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 from rich.console import Console
-from torch import Tensor, nn
+from torch import Tensor
 
 import nearfar
-from nearfar.config import TrainConfig, completed, nearest
+from nearfar.config import TrainConfig, completed
 from nearfar.data.cache import replacing
 from nearfar.data.dataset import Dataset, counted, how_many
 from nearfar.data.fingerprint import fingerprint
@@ -31,24 +29,24 @@ from nearfar.data.loader import Loader
 from nearfar.data.sources import own_parts
 from nearfar.distributed.processes import check_ring
 from nearfar.evaluation.baselines import calibrated
-from nearfar.evaluation.leakage import SUPERVISED, supervised
+from nearfar.evaluation.leakage import supervised
 from nearfar.evaluation.results import Results
 from nearfar.evaluation.results_io import discard
 from nearfar.evaluation.runner import evaluate
 from nearfar.evaluation.splits import named
-from nearfar.methods import METHODS, Method
+from nearfar.methods import find_method
+from nearfar.methods.advice import Verdict
 from nearfar.modalities import modality_of, settled
 from nearfar.modalities.image.data.opening import has_splits
 from nearfar.model.card import read_card
 from nearfar.model.encoder import CARD, save_model, with_card
-from nearfar.plugins import own_method
 from nearfar.report.figures import FIGURES, draw_curves
 from nearfar.report.page import write_report
 from nearfar.training import checkpoint
 from nearfar.training.advice import advise, labels_hint
+from nearfar.training.build_method import build_method, untrained_encoder
 from nearfar.training.callbacks import Watch, stopping
 from nearfar.training.check_data import check_given
-from nearfar.training.health import Verdict
 from nearfar.training.lightning_module import NotFiniteError, Pretraining, Steps
 from nearfar.training.online_evaluation import Readout
 from nearfar.training.processes import (
@@ -161,7 +159,7 @@ class Run:
                 f"{self.config.data} has {counted(len(self.train), 'sample')} to learn from, expected at least 2, and "
                 "some hundreds to learn anything: give more data"
             )
-        if self.config.method in SUPERVISED and self.train.labels is None:
+        if find_method(self.config.method).needs_labels and self.train.labels is None:
             hint = labels_hint(self.config) or "give labelled data, or another --method, such as simclr"
             raise ValueError(f"{self.config.method} learns from labels, and {self.config.data} has none; {hint}")
 
@@ -252,7 +250,7 @@ class Run:
     def _fit(self) -> bool:
         """Returns whether the run came to its end."""
         watch = Watch(self.folder, self._readout(), self.steps_per_epoch, self.console, self.fingerprint)
-        labels = self.train.labels if self.config.method in SUPERVISED else None
+        labels = self.train.labels if self.method.needs_labels else None
         module = Pretraining(
             self.method,
             self.config,
@@ -378,7 +376,7 @@ class Run:
                 data=name,
                 split=split,
             )
-            if self.config.method in SUPERVISED:
+            if self.method.needs_labels:
                 results.notes.append(supervised(self.config))
             if test.labels is None and (hint := labels_hint(self.config)) is not None:
                 results.notes.append(hint)
@@ -426,51 +424,6 @@ class Run:
             path.write_text("".join(f"{s.path}\t{s.reason}\n" for s in skipped), encoding="utf-8")
             what = "sample, caption or text" if (count := how_many(skipped)) == "1" else "samples, captions or texts"
             self._tell(f"{count} {what} could not be used; {path} says why")
-
-
-def build_method(config: TrainConfig, samples: int, *, untrained: bool = False) -> Method:
-    """The method of a configuration before its first step; the same weights every time.
-
-    Args:
-        samples: of the training part.
-        untrained: draw the encoder's weights also where the run begins with given ones.
-    """
-    make = METHODS.get(config.method)
-    if make is None and ":" not in config.method:
-        raise ValueError(f"there is no method {config.method!r}{nearest(config.method, set(METHODS))}")
-    make = make or own_method(config.method)
-    known = set(inspect.signature(make).parameters) - {"encoder", "features", "samples"}
-    for option in config.options:
-        if option not in known:
-            raise ValueError(f"{config.method} has no option {option!r}{nearest(option, known)}")
-    check_options(make, config.options)
-    torch.manual_seed(config.seed)
-    modality = modality_of(config)
-    encoder = modality.encoder(untrained=untrained)
-    features: int = encoder.num_features  # type: ignore[assignment]
-    options = {name: value for name, value in modality.options().items() if name in known} | config.options
-    try:
-        return make(encoder, features=features, samples=samples, **options)
-    except TypeError as error:
-        raise ValueError(f"{config.method} does not take these options: {error}") from None
-
-
-def check_options(make: Callable[..., Method], options: Mapping[str, Any]) -> None:
-    """Refuse now what a method would stumble over at its first step: a text for a number, no temperature above 0."""
-    usual = inspect.signature(make).parameters
-    for name, value in options.items():
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        default = usual[name].default
-        if isinstance(default, int | float) and not isinstance(default, bool) and not number:
-            raise ValueError(f"--options.{name} is {value!r}, expected a number, such as {default:g}")
-        if name == "temperature" and number and not 0 < value < math.inf:
-            raise ValueError(f"--options.{name} is {value:g}, expected above 0: it divides the similarities")
-
-
-def untrained_encoder(config: TrainConfig) -> nn.Module:
-    """The encoder of `build_method(..., untrained=True)` alone: a method of one's own need not be here for it."""
-    torch.manual_seed(config.seed)
-    return modality_of(config).encoder(untrained=True)
 
 
 def check_possible(config: TrainConfig, device: torch.device) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 
 from rich.console import Console
 
-from nearfar import _torchvision  # noqa: F401  before lightning, which imports torchvision
 from nearfar.config import DataConfig, OptimizerConfig, TrainConfig, build, completed, kind_of
 from nearfar.data.cache import locked
 from nearfar.data.sources import check_apart

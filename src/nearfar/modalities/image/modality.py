@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from nearfar.config import TrainConfig, nearest
 from nearfar.data.dataset import Dataset
-from nearfar.methods import VIEWS
+from nearfar.methods import check_views, known_method
 from nearfar.modalities.image.backbones import backbone
 from nearfar.modalities.image.data.opening import has_splits, open_data
 from nearfar.modalities.image.views.grid import ROWS, view_grid
@@ -34,10 +34,11 @@ class Images:
     captions = False  # of no use here, so that an image without one is as good as any
 
     def __init__(self, config: TrainConfig) -> None:
-        self.config, self.preset = config, preset(config)
+        self.config, self.preset = config, config.views or known_method(config.method).views_of(config.kind)
         if self.preset not in PRESETS:
             raise ValueError(f"there are no views {self.preset!r}{nearest(self.preset, set(PRESETS))}")
         self.recipes: tuple[ImageView, ...] = PRESETS[self.preset](config.image_size)
+        check_views(config.method, self.preset, self.recipes, captions=self.captions)
         self.preparation = Preparation.of(self.recipes[0])
         self._room: list[Tensor] = []
 
@@ -122,8 +123,3 @@ class Images:
         sample = source.fetch(torch.arange(min(ROWS, len(source))))
         shown = view_grid(sample, self.recipes, folder / "views.png", seed=self.config.seed)
         return f"views: {self.preset}, shown in {shown}; --views chooses others"
-
-
-def preset(config: TrainConfig) -> str:
-    """The name of the views: those asked for, else the method's own."""
-    return config.views or VIEWS.get(config.method, "simclr")

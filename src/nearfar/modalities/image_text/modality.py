@@ -138,7 +138,4 @@ class Pairs(Images):
         said = [" ".join(text.split()) for text in self.tokenizer.decode(drawn)]
         (folder / "views.txt").write_text("".join(f"{text}\n" for text in said), encoding="utf-8")
         line = f"{super().show(source, folder)}; {self.tokenizer.vocabulary:,} tokens in {file}"
-        line += cut(source.tokens, self.config.text.length)
-        if self.config.method == "lit" and not self.config.pretrained and self.config.weights is None:
-            line += "; the locked image tower is untrained: give it --pretrained true, or --weights of an image run"
-        return line
+        return line + cut(source.tokens, self.config.text.length)

@@ -12,13 +12,12 @@ from torch import Tensor, nn
 
 from nearfar.config import DataConfig, SeriesConfig, TrainConfig, nearest
 from nearfar.data.dataset import Dataset
+from nearfar.methods import check_views, known_method
 from nearfar.modalities.series.data import SeriesDataset, has_series_splits, open_series
 from nearfar.modalities.series.plot import ROWS, plot_views, series_pictures
 from nearfar.modalities.series.views import SERIES_PRESETS, SeriesPreparation, jittered, make_series_views
 from nearfar.nn.part import Part
 from nearfar.nn.sequence import sequence_encoder
-
-VIEWS = {"cpc": "whole"}  # methods that take another preset than "series"
 
 
 class Series:
@@ -30,10 +29,11 @@ class Series:
     varied = staticmethod(jittered)
 
     def __init__(self, config: TrainConfig) -> None:
-        self.config, self.preset = config, config.views or VIEWS.get(config.method, "series")
+        self.config, self.preset = config, config.views or known_method(config.method).views_of("series")
         if self.preset not in SERIES_PRESETS:
             raise ValueError(f"there are no views {self.preset!r} of series{nearest(self.preset, set(SERIES_PRESETS))}")
         self.recipes = SERIES_PRESETS[self.preset]()
+        check_views(config.method, self.preset, self.recipes)
         self.preparation = preparation_of(config.series)
 
     def reading(self, sources: DataConfig) -> "Series":

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from nearfar.config import DataConfig, TrainConfig, nearest
 from nearfar.data.dataset import Dataset
 from nearfar.data.groups import with_groups
+from nearfar.methods import check_views, known_method
 from nearfar.modalities.image.data.opening import has_splits
 from nearfar.modalities.image.views.grid import ROWS, sound_grid, spectrum_pictures
 from nearfar.modalities.sound.backbones import AUDIO, audio_encoder
@@ -31,8 +32,6 @@ from nearfar.nn.sequence import PRESETS as SEQUENCE
 from nearfar.nn.sequence import sequence_encoder
 
 _MEASURED = 1000  # sounds, evenly spaced, whose log-mels tell mean and deviation
-# The views of each method, where it is not SimCLR's: those without negatives have BYOL-A's.
-VIEWS = dict.fromkeys(("barlow_twins", "byol", "byol_a", "moco_v3", "simsiam", "vicreg"), "byol_a") | {"cpc": "cpc"}
 
 
 class Sounds:
@@ -50,7 +49,7 @@ class Sounds:
 
     def __init__(self, config: TrainConfig) -> None:
         self.config, sound = config, config.sound
-        self.preset = config.views or VIEWS.get(config.method, "simclr")
+        self.preset = config.views or known_method(config.method).views_of("sound")
         if self.preset not in SOUND_PRESETS:
             raise ValueError(f"there are no views {self.preset!r} of sounds{nearest(self.preset, set(SOUND_PRESETS))}")
         self.wave = config.backbone in SEQUENCE
@@ -66,6 +65,7 @@ class Sounds:
             centred=sound.normalize == "sound",
         )
         self.mean, self.std, self._known = 0.0, 1.0, False
+        check_views(config.method, self.preset, self.recipes)
 
     def fed(self, mean: float, std: float) -> "Sounds":
         """With mean and deviation as a card states them."""

@@ -1,0 +1,44 @@
+"""What `nearfar check` trains: every method in its tiny form, or one from outside by MODULE:NAME."""
+
+import inspect
+from typing import Any
+
+import torch
+from torch import nn
+
+from nearfar.distributed.trial import Subject
+from nearfar.methods import METHODS
+from nearfar.methods.method import Method
+from nearfar.methods.toy import SAMPLES, ToyImageEncoder, toy_method
+from nearfar.plugins import PluginError, call_plugin, describe, import_object
+
+
+def toy_subjects() -> list[Subject]:
+    """Every method in its tiny form."""
+    return [Subject(name, *kind.toy()) for name, kind in METHODS.items()]
+
+
+def subject_from(place: str) -> Subject:
+    """A method from outside: MODULE:NAME of a class, or of a function without arguments that returns a method and a
+    list of batches.
+
+    A class is tried in its `toy` form; without one it is called as `Name(encoder, features=16, samples=64)` and trained
+    on small images of (3, 6, 6), in two views.
+    """
+    made, name = import_object(place, "method"), place.partition(":")[2]
+    if isinstance(made, type) and issubclass(made, nn.Module):
+        call = f"{name}(encoder, features={ToyImageEncoder.num_features}, samples={SAMPLES})"
+        toy = made.toy if issubclass(made, Method) else lambda: toy_method(made)
+        return Subject(name, *call_plugin(f"{place} cannot be made by {call}", toy))
+    if isinstance(made, type) or not callable(made) or inspect.signature(made).parameters:
+        raise PluginError(
+            f"{place} is {describe(made)}, expected a class such as nearfar.methods.Method, or a function without "
+            "arguments that returns a method and a list of batches"
+        )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        given: Any = call_plugin(f"{place}() failed", made)
+    if not isinstance(given, tuple | list) or len(given) != 2:
+        seen = f"{len(given)} values" if isinstance(given, tuple | list) else f"a {type(given).__name__}"
+        raise PluginError(f"{place}() returned {seen}, expected two: a method and a list of batches")
+    return Subject(name, given[0], given[1])

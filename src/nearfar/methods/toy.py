@@ -1,0 +1,87 @@
+"""Tiny methods with batches for them, for the certificate and the tests: the encoders and batches that they share."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from nearfar.methods.method import Batch, Toy
+from nearfar.nn.text import TextEncoder
+from nearfar.nn.towers import TwoTowers
+
+SAMPLES = 64  # of the data set that the batches are from
+_WORDS, _LENGTH = 40, 8
+Views = Callable[[int, torch.Generator], list[Tensor]]  # for so many rows
+
+
+class ToyImageEncoder(nn.Sequential):
+    """(B, 3, 6, 6) to (B, 16), with BatchNorm and dropout."""
+
+    num_features = 16
+
+    def __init__(self, dropout: float = 0.1) -> None:
+        super().__init__(
+            nn.Conv2d(3, 8, 3, bias=False),
+            nn.BatchNorm2d(8),
+            nn.Tanh(),
+            nn.Flatten(),
+            nn.Dropout(dropout),
+            nn.Linear(128, 16),
+        )
+
+
+def toy_text_encoder() -> TextEncoder:
+    return TextEncoder(_WORDS, _LENGTH, width=16, layers=1, heads=2, dropout=0.1)
+
+
+def toy_towers() -> TwoTowers:
+    return TwoTowers(ToyImageEncoder(), toy_text_encoder(), dim=8)
+
+
+def image_views(rows: int, generator: torch.Generator) -> list[Tensor]:
+    """(B, 3, 6, 6) twice."""
+    x = torch.randn(rows, 3, 6, 6, generator=generator, dtype=torch.float64)
+    return [x, x + 0.5 * torch.randn(x.shape, generator=generator, dtype=torch.float64)]
+
+
+def text_views(rows: int, generator: torch.Generator) -> list[Tensor]:
+    """Tokens (B, 8) of texts of several lengths."""
+    tokens = torch.randint(4, _WORDS, (rows, _LENGTH), generator=generator)
+    ends = torch.randint(3, _LENGTH - 1, (rows, 1), generator=generator)
+    return [tokens.masked_fill(torch.arange(_LENGTH) >= ends, 0)]
+
+
+def pair_views(rows: int, generator: torch.Generator) -> list[Tensor]:
+    """Images and their captions."""
+    return [image_views(rows, generator)[0], *text_views(rows, generator)]
+
+
+def toy_batch(views: Views = image_views, *, rows: int = 12, seed: int = 0) -> Batch:
+    """Two samples share an id."""
+    generator = torch.Generator().manual_seed(seed)
+    index = torch.randperm(SAMPLES, generator=generator)[:rows]
+    ids = index.clone()
+    ids[-1] = ids[0]
+    return Batch(views(rows, generator), index, ids, labels=torch.arange(rows) % 3)
+
+
+def toy_method(
+    method: type[Any],
+    rows: int = 12,
+    *,
+    encoder: Callable[[], nn.Module] = ToyImageEncoder,
+    views: Views = image_views,
+    **options: Any,
+) -> Toy:
+    """The method on a small encoder, the same weights every time, and two batches of so many rows.
+
+    Args:
+        options: the paper's widths, cut down; a subclass with a constructor of its own is given those that it has.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        made = encoder()
+        own = {name: value for name, value in options.items() if name in method.options()}
+        small = method(made, features=made.num_features, samples=SAMPLES, **own)
+    return small, [toy_batch(views, rows=rows, seed=seed) for seed in range(2)]

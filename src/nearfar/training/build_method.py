@@ -1,0 +1,50 @@
+"""The method of a run from its configuration."""
+
+import math
+
+import torch
+from torch import nn
+
+from nearfar.config import TrainConfig, nearest
+from nearfar.methods import Method, find_method
+from nearfar.modalities import modality_of
+
+
+def build_method(config: TrainConfig, samples: int, *, untrained: bool = False) -> Method:
+    """The method of a configuration before its first step; the same weights every time.
+
+    Args:
+        samples: of the training part.
+        untrained: draw the encoder's weights also where the run begins with given ones.
+    """
+    kind = find_method(config.method)
+    check_options(kind, config)
+    torch.manual_seed(config.seed)
+    modality = modality_of(config)
+    encoder = modality.encoder(untrained=untrained)
+    features: int = encoder.num_features  # type: ignore[assignment]
+    from_run = {"seed": config.seed, **modality.options()}
+    options = {name: value for name, value in from_run.items() if name in kind.options()} | config.options
+    try:
+        return kind(encoder, features=features, samples=samples, **options)
+    except TypeError as error:
+        raise ValueError(f"{config.method} does not take these options: {error}") from None
+
+
+def check_options(kind: type[Method], config: TrainConfig) -> None:
+    """Refuse options that the method does not have, a text for a number, and a temperature that is not above 0."""
+    defaults = kind.options()
+    for name, value in config.options.items():
+        if name not in defaults:
+            raise ValueError(f"{config.method} has no option {name!r}{nearest(str(name), set(defaults))}")
+        default, number = defaults[name], isinstance(value, int | float) and not isinstance(value, bool)
+        if isinstance(default, int | float) and not isinstance(default, bool) and not number:
+            raise ValueError(f"--options.{name} is {value!r}, expected a number, such as {default:g}")
+        if name == "temperature" and number and not 0 < value < math.inf:
+            raise ValueError(f"--options.{name} is {value:g}, expected above 0: it divides the similarities")
+
+
+def untrained_encoder(config: TrainConfig) -> nn.Module:
+    """The encoder of `build_method(..., untrained=True)`, without importing the method."""
+    torch.manual_seed(config.seed)
+    return modality_of(config).encoder(untrained=True)
