@@ -72,3 +72,11 @@ def test_every_method_has_a_recipe() -> None:
         f"cifar10-{method}" for method in METHODS if kind_of("", method, None) == "image"
     }
     assert {path.stem for path in RECIPES.glob("ucr-*.yaml")} == {"ucr-cpc", "ucr-simclr"}
+
+
+def test_options_are_named_by_texts(tmp_path: Path) -> None:
+    (tmp_path / "run.yaml").write_text("options: {0: 1}\n")
+    with pytest.raises(ValueError, match="options has the key 0"):
+        TrainConfig.from_yaml(tmp_path / "run.yaml")
+    with pytest.raises(ValueError, match="simclr has no option 0"):
+        build_method(TrainConfig(options={0: 1}), samples=5)  # type: ignore[dict-item]

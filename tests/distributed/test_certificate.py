@@ -244,7 +244,7 @@ def words():
         ("mistakes:Late", "Late.after_step failed: ValueError: too late"),
         (
             "mistakes:Mixes",
-            "Mixes.encode gives 'mean' of shape (128,) for 12 samples, expected a row for each: what mixes",
+            "Mixes.encode gives 'mean' of shape (8,) for 12 samples, expected a row for each: what mixes",
         ),
         ("mistakes:Matrix", "gives 'all' rows of shape (12,) for 12 samples and rows of shape (5,) for 5, expected"),
         ("mistakes:three", "mistakes:three is of type int, expected a class"),

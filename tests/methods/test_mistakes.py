@@ -2,12 +2,13 @@
 
 import copy
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from nearfar.methods import BYOL, NNCLR, Batch, InstDisc, Method, MoCo, MoCoV1, MoCoV3
+from nearfar.methods import BYOL, NNCLR, Batch, InstDisc, Method, MoCo, MoCoV1, MoCoV3, SupCon
 from nearfar.methods import step_buffer as pending_module
 
 
@@ -251,3 +252,35 @@ def test_rows_that_are_not_finite_reach_no_store(method: Method) -> None:
     method.after_step(0.0)
     for key, value in method.state_dict().items():
         assert "rows" not in key or value.isfinite().all()
+
+
+@pytest.mark.parametrize("group", [1, 2, 3])
+@pytest.mark.parametrize("rows", [2, 3, 4, 5, 12, 13, 15])
+def test_mocos_groups_have_two_samples_or_more(group: int, rows: int) -> None:
+    method = TestMoCo().make(group=group)
+    groups = method._groups(rows)
+    assert groups == 1 or min(len(part) for part in torch.arange(rows).tensor_split(groups)) >= 2
+    assert method(batch(rows=rows)).loss.isfinite()
+
+
+def test_a_negative_group_is_refused() -> None:
+    with pytest.raises(ValueError, match="group is -1"):
+        TestMoCo().make(group=-1)
+
+
+def labelled(labels: Tensor) -> Batch:
+    return replace(batch(), labels=labels)
+
+
+def test_supcon_takes_booleans_as_two_classes() -> None:
+    torch.manual_seed(0)
+    method = SupCon(encoder(), features=8, dim=4)
+    labels = torch.arange(12) % 2
+    assert torch.equal(method(labelled(labels == 1)).loss, method(labelled(labels)).loss)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_supcon_refuses_labels_that_are_no_classes(dtype: torch.dtype) -> None:
+    method = SupCon(encoder(), features=8, dim=4)
+    with pytest.raises(TypeError, match=f"labels are {dtype}, expected whole numbers"):
+        method(labelled(torch.arange(12).to(dtype)))

@@ -97,7 +97,7 @@ class Method(nn.Module):
         A constructor that takes `**options` hands them to its parent, and so has the parent's, too.
         """
         found: dict[str, Any] = {}
-        for kind in cls.__mro__:
+        for kind in cls.__mro__[: cls.__mro__.index(Method)]:
             if "__init__" not in vars(kind):
                 continue
             parameters = inspect.signature(vars(kind)["__init__"]).parameters.values()
