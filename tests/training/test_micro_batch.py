@@ -26,7 +26,7 @@ def of(**settings: Any) -> TrainConfig:
     "settings",
     [
         {"data": "glyphs:40", "views": "simclr"},
-        {"data": "glyphs:40", "views": "dino", "image_size": 32},
+        {"data": "glyphs:40", "views": "byol", "image_size": 32},
         {"data": "glyphs:40", "views": "shapes"},
         {"data": "glyphs:40", "method": "clip"},
         {"data": "waves:40"},
