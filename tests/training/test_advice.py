@@ -109,3 +109,16 @@ def test_a_run_says_it_once_and_keeps_it(tmp_path: Path, train_only: None) -> No
     run.go()
     verdicts = (tmp_path / "verdicts.json").read_text()
     assert verdicts.count("untrained start after") == 1 and '"step": 0' in verdicts
+
+
+def test_a_locked_tower_without_weights_is_named() -> None:
+    made, _ = METHODS["lit"].toy()
+
+    def names(method: str, **settings: Any) -> set[str]:
+        found = advise(TrainConfig(method=method, **settings), made, samples=10**6, total=10**6)
+        return {verdict.name for verdict in found}
+
+    assert "locked" in names("lit")
+    assert "locked" not in names("lit", pretrained=True) | names("lit", weights="run/model.safetensors")
+    made, _ = METHODS["clip"].toy()
+    assert "locked" not in names("clip")

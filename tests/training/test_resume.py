@@ -19,15 +19,15 @@ from tests.training.runs import QUIET, config, stop_after, weights
 def test_a_stopped_run_resumes_to_the_same_weights(
     method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, train_only: None
 ) -> None:
-    whole = Run(config(method), tmp_path / "whole", resume=False, console=QUIET)
+    whole = Run(config(method, seed=3), tmp_path / "whole", resume=False, console=QUIET)
     whole.go()
     for steps in (1, 4, 7):  # within the first epoch, and within the second
         folder = tmp_path / f"stopped-{steps}"
         with monkeypatch.context() as patch:
             stop_after(steps, patch)
-            stopped = Run(config(method), folder, resume=False, console=QUIET)
+            stopped = Run(config(method, seed=3), folder, resume=False, console=QUIET)
             assert stopped.go() is None
-        resumed = Run(config(method), folder, resume=True, console=QUIET)
+        resumed = Run(config(method, seed=3), folder, resume=True, console=QUIET)
         resumed.go()
         for name, x in weights(whole).items():
             assert torch.equal(x, weights(resumed)[name]), (steps, name)
