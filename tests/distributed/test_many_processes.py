@@ -12,6 +12,7 @@ from nearfar.distributed.processes import Outcome, in_processes
 from nearfar.methods import METHODS
 from nearfar.methods.toy_methods import specimen, specimen_batch
 from tests.distributed import chunks, work
+from tests.support.facts import facts, tells
 
 
 def subjects(names: list[str]) -> list[Subject]:
@@ -59,7 +60,7 @@ def test_what_two_processes_put_together() -> None:
         for sizes, seen in found["ring"]:
             for loss in work.LOSSES:
                 ring_is_gather_is_one(loss, seen, sum(sizes))
-        assert "process 1 has no rows" in found["empty"]
+        assert tells(found["empty"], "process 1 rows")
     chunks.assert_trained_alike([found["parts"] for found in every])
     chunks.assert_parts_held([found["parts"] for found in every])
 
@@ -101,5 +102,5 @@ def fails(say: object) -> None:
 
 
 def test_a_process_that_fails_is_told_in_one_line() -> None:
-    with pytest.raises(Outcome, match=r"process 0 of 1: something is wrong with it \(test_many_processes.py:\d+\)"):
+    with pytest.raises(Outcome, match=facts("process 0 1 test_many_processes.py:")):
         in_processes(1, fails)
