@@ -12,6 +12,7 @@ from nearfar.distributed.ring import Ring
 from nearfar.losses.engine.backends import Dense, sums_by
 from nearfar.methods.toy_methods import specimen
 from nearfar.nn.shard import Share
+from tests.support.facts import facts
 
 IDS = torch.tensor([0, 1, 0, 2])
 Z = torch.randn(3, 4, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
@@ -61,5 +62,5 @@ def test_a_ring_refuses_what_needs_all_rows(loss: Callable[[Tensor, Tensor], Ten
 
 def test_methods_say_whether_keys_may_travel() -> None:
     check_ring(specimen("siglip"))  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="gather is 'ring', which MoCo cannot use"):
+    with pytest.raises(ValueError, match=facts("gather 'ring' MoCo")):
         check_ring(specimen("moco"))  # type: ignore[arg-type]
