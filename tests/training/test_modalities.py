@@ -19,6 +19,7 @@ from nearfar.model.export.export import export
 from nearfar.training.advice import advise, labels_hint
 from nearfar.training.report_samples import two_views
 from nearfar.training.run import Run, build_method
+from tests.support.facts import facts, tells
 from tests.training.runs import QUIET, page_of, shown, stop_after, weights
 
 SMALL = {"encoder": "text-micro", "vocabulary": 300, "length": 16, "dim": 16}
@@ -66,7 +67,7 @@ def test_a_stopped_run_resumes_to_the_same_weights(
     with monkeypatch.context() as patch:
         stop_after(3, patch)
         assert Run(config, folder, resume=False, console=QUIET).go() is None
-    assert "it is not finished" in page_of(folder)
+    assert tells(page_of(folder), "not finished")
     resumed = Run(config, folder, resume=True, console=QUIET)
     resumed.go()
     for name, x in weights(whole).items():
@@ -105,8 +106,7 @@ def test_labels_are_left_out_where_that_is_asked(tmp_path: Path) -> None:
 def test_how_to_say_that_folders_are_classes(tmp_path: Path) -> None:
     for name in ("cats", "dogs"):
         (tmp_path / "photos" / name).mkdir(parents=True)
-    hint = "if the sub-folders are classes, say so: --sources.labels true"
-    assert labels_hint(TrainConfig(data=str(tmp_path / "photos"))) == hint
+    assert tells(labels_hint(TrainConfig(data=str(tmp_path / "photos"))), "classes --sources.labels true")
     assert labels_hint(TrainConfig(data=str(tmp_path / "photos"), sources=DataConfig(labels=False))) is None
     assert labels_hint(TrainConfig(data=str(tmp_path / "photos" / "cats"))) is labels_hint(TrainConfig()) is None
 
@@ -148,7 +148,7 @@ def test_data_without_captions_are_refused_in_a_line(tmp_path: Path) -> None:
     from tests.training.test_run_folder import photos
 
     config = of_pairs(data=str(photos(tmp_path / "photos", 20)))
-    with pytest.raises(ValueError, match="has no captions"):
+    with pytest.raises(ValueError, match=facts("caption")):
         Run(config, tmp_path / "run", resume=False, console=QUIET)
 
 

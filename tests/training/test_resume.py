@@ -12,6 +12,7 @@ from nearfar.modalities.image.data.opening import find_source
 from nearfar.modalities.image.data.shard_writer import write_shards
 from nearfar.training import checkpoint
 from nearfar.training.run import Run
+from tests.support.facts import facts
 from tests.training.runs import QUIET, config, stop_after, weights
 
 
@@ -95,7 +96,7 @@ def test_a_broken_checkpoint_gives_way_to_the_one_before(
 
 
 def test_nothing_to_resume_is_said_in_one_line(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="holds no checkpoint to resume from"):
+    with pytest.raises(FileNotFoundError, match=facts("checkpoint")):
         checkpoint.load_newest(tmp_path)
 
 
@@ -117,5 +118,5 @@ def test_fewer_epochs_than_were_made_are_refused(tmp_path: Path, monkeypatch: py
     """The record would say that the weights are younger than they are."""
     stop_after(7, monkeypatch)
     Run(config("simclr"), tmp_path, resume=False, console=QUIET).go()
-    with pytest.raises(ValueError, match="has made 7 steps, more than the 5 that it would have now"):
+    with pytest.raises(ValueError, match=facts("7 5")):
         Run(config("simclr", epochs=1), tmp_path, resume=True, console=QUIET)
