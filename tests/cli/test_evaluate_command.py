@@ -61,7 +61,7 @@ def test_a_run_on_a_folder_in_a_real_process(run: Path, tmp_path: Path) -> None:
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "written:" in done.stdout and "photos test" in done.stdout
-    assert f"written anew: {run / 'report.html'}. Not judged: " in done.stdout
+    assert tells(done.stdout, f"{run / 'report.html'}")
     content = json.loads((run / "evaluation.json").read_text())["results"]
     assert content[0]["data"] == "elsewhere"  # what was measured before stays
     anew = [row for row in content if row["data"] == "photos"]
@@ -134,7 +134,7 @@ def test_a_broken_file_is_moved_aside_before_the_work(run: Path, capsys: pytest.
     for number, name in enumerate(("evaluation.json.broken", "evaluation.json.broken-2")):
         (run / "evaluation.json").write_text("{" * (number + 1))
         assert main(["evaluate", str(run), "--data", "glyphs:60", "--protocol", "knn"]) == 0
-        assert f"moved to {run / name}" in capsys.readouterr().out
+        assert f"{run / name}" in capsys.readouterr().out.replace("\n", "")
         assert (run / name).read_text() == "{" * (number + 1)
         assert Results.load(run / "evaluation.json").value("trained", "knn") is not None
 
@@ -159,7 +159,7 @@ def test_what_is_finished_is_kept_whatever_happens_next(
     status = main(["evaluate", str(run), "--data", "glyphs:60", "--protocol", "knn", "clustering"])
     assert status == (130 if isinstance(error, KeyboardInterrupt) else 1)
     said = capsys.readouterr().out
-    assert "trained: knn: done after" in said  # a sign of life without a terminal
+    assert tells(said, "trained knn done")  # a sign of life without a terminal
     assert tells(said, f"{run}")
     kept = Results.load(run / "evaluation.json")
     assert kept.rows[0].data == "elsewhere" and kept.value("trained", "knn") is not None

@@ -19,8 +19,8 @@ from nearfar.modalities.image.data.annotations import Annotated, Annotations
 from nearfar.modalities.image.data.boxes import BoxedImages, boxed_images
 from nearfar.modalities.image.views.prepare import Preparation
 from nearfar.model.encoder import save_model
-from tests.boxes import blocks, write_coco, write_voc
 from tests.evaluation.bars import Bars
+from tests.support.boxes import blocks, write_coco, write_voc
 from tests.support.facts import all_tell, facts, tells
 
 pytest.importorskip("pycocotools")

@@ -101,4 +101,4 @@ def test_the_protocol_is_of_raw_series_alone() -> None:
     assert found.value("raw", "dtw", "accuracy") == 1.0
     few = ProtocolConfig(cells=10)
     found = evaluate(encoders, labelled(0), labelled(6), prepare=lambda x: x, protocols=["dtw"], seed=0, settings=few)
-    assert not found.rows and any("raise --protocols.cells" in note for note in found.notes)
+    assert not found.rows and any("--protocols.cells" in note for note in found.notes)

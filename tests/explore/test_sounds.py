@@ -17,8 +17,8 @@ from nearfar.explore.serve import guarded
 from nearfar.modalities import modality_of
 from nearfar.modalities.sound.files import decode_sound
 from nearfar.model.encoder import SeriesModel, SoundModel, load, save_model
-from tests.sounds import RATE, recordings, tone
 from tests.support.facts import tells
+from tests.support.sounds import RATE, recordings, tone
 
 soundfile = pytest.importorskip("soundfile")
 WAV = {"Content-Type": "audio/wav"}

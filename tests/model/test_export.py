@@ -111,7 +111,7 @@ def test_a_plain_torchvision_model_takes_the_weights(tmp_path: Path) -> None:
 def test_the_stem_for_small_images_is_not_passed_off_as_the_plain_one(tmp_path: Path) -> None:
     run = run_of("resnet10t", 32, tmp_path / "run")
     out = tmp_path / "x.safetensors"
-    with pytest.raises(ValueError, match=r"differs from the encoder|has another") as error:
+    with pytest.raises(ValueError, match=r"differ|another") as error:
         export(run, "timm", out)
     assert "\n" not in str(error.value) and not out.exists()
 
@@ -178,7 +178,7 @@ def test_nothing_lies_in_the_folder_while_a_graph_is_made(
 
 
 def test_a_card_without_an_evaluation_says_so(run: Path) -> None:
-    assert "Not evaluated." in readme(load(run).card)
+    assert tells(readme(load(run).card), "not evaluated")
 
 
 @pytest.mark.parametrize(
@@ -203,7 +203,7 @@ def test_without_onnx_the_extra_is_named(run: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     with pytest.raises(ModuleNotFoundError, match=facts("'nearfar[export]'")):
         export(run, "onnx")
-    with pytest.raises(ValueError, match="expected one of") as error:
+    with pytest.raises(ValueError, match=facts("one of")) as error:
         export(run, "keras")
     assert all(name in str(error.value) for name in FORMATS)
 

@@ -142,7 +142,7 @@ def test_the_command_names_every_file(tmp_path: Path, capsys: pytest.CaptureFixt
     run = of_texts(tmp_path / "run")
     assert main(["export", str(run), "--format", "torchscript"]) == 0
     out = capsys.readouterr().out
-    assert "torchscript: " in out and "beside it: " in out and "model-tokenizer.json" in out
+    assert "torchscript: " in out and "model-tokenizer.json" in out
 
 
 def test_load_says_what_it_found_where_another_kind_was_expected(tmp_path: Path) -> None:

@@ -239,7 +239,7 @@ def test_a_run_has_its_page_however_it_ends(
     monkeypatch.setattr(Run, part, ends)
     with pytest.raises(type(error)):
         Run(config("simclr"), tmp_path, resume=False, console=QUIET).go()
-    assert "Not judged" in (tmp_path / "report.html").read_text()
+    assert tells((tmp_path / "report.html").read_text(), "not judged")
 
 
 def test_a_gradient_that_is_not_finite_leaves_the_weights(

@@ -17,8 +17,8 @@ from nearfar.model.encoder import SoundModel
 from nearfar.report.thumbnail_sheet import sheet_side
 from nearfar.training.run import Run
 from tests.methods.test_every_method import SMALL
-from tests.sounds import RATE, recordings
 from tests.support.facts import tells
+from tests.support.sounds import RATE, recordings
 from tests.training.runs import QUIET, shown, stop_after, weights
 
 OTHERS = ("clip", "lit", "siglip", "simcse")  # of captions and sentences
@@ -170,7 +170,7 @@ def test_clipped_sounds_are_told(tmp_path: Path) -> None:
     import numpy as np
     import soundfile
 
-    from tests.sounds import tone
+    from tests.support.sounds import tone
 
     folder = recordings(tmp_path / "words", words=1, speakers=1, takes=2)
     soundfile.write(folder / "loud.wav", np.clip(tone(200, loud=3.0), -1, 1), RATE)

@@ -12,7 +12,7 @@ from PIL import Image
 from nearfar.evaluation.splits import open_boxed_parts
 from nearfar.modalities.image.data.annotations import Annotated, Annotations, find_annotations, read_coco, read_voc
 from nearfar.modalities.image.data.boxes import boxed_images, find_boxes, fitted
-from tests.boxes import blocks, coco, write_coco, write_voc, xml
+from tests.support.boxes import blocks, coco, write_coco, write_voc, xml
 from tests.support.facts import all_tell, facts, tells
 
 

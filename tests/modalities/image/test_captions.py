@@ -101,7 +101,7 @@ def test_other_encodings(tmp_path: Path) -> None:
         assert open_source(tmp_path / "t.csv").captions == [("ein Kätzchen",), ("a dog",)]
     (tmp_path / "t.csv").write_text(text, encoding="latin-1")
     source = open_source(tmp_path / "t.csv")
-    assert source.captions == [("a dog",)] and "not UTF-8" in source.skipped[0].reason
+    assert source.captions == [("a dog",)] and "UTF-8" in source.skipped[0].reason
     (tmp_path / "t.jsonl").write_bytes(
         b'{"path": "a.png", "text": "caf\xe9"}\n{"path": "b.png", "text": "x \\ud800"}\n'
     )

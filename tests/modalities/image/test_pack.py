@@ -130,7 +130,7 @@ def test_strict_names_the_file(photos: Path, cache: Path) -> None:
     pack(open_source(photos), size=8, cache=cache, strict=True, progress=False)
     spoil(photos)
     for _ in range(2):  # also when the cache knows
-        with pytest.raises(ValueError, match=r"(text\.jpg|cut\.png) in .* cannot be read") as error:
+        with pytest.raises(ValueError, match=r"text\.jpg|cut\.png") as error:
             pack(open_source(photos), size=8, cache=cache, strict=True, progress=False)
         assert "\n" not in str(error.value)
         pack(open_source(photos), size=8, cache=cache, progress=False)

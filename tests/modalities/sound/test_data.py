@@ -17,8 +17,8 @@ from nearfar.modalities.sound.data import OVER, SoundSource, are_sounds, open_so
 from nearfar.modalities.sound.files import decode_sound
 from nearfar.modalities.sound.melodies import CLASSES, melodies
 from nearfar.modalities.sound.resample import resample
-from tests.sounds import RATE, recordings, tone
 from tests.support.facts import all_tell, facts, tells
+from tests.support.sounds import RATE, recordings, tone
 
 
 @pytest.fixture

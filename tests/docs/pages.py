@@ -46,7 +46,7 @@ from nearfar.evaluation.protocols import PROTOCOLS
 from nearfar.evaluation.results import Results
 from nearfar.evaluation.runner import evaluate
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PAGES = sorted(
     [*ROOT.glob("README*.md"), *ROOT.glob("examples/*.md"), *(ROOT / "docs").rglob("*.md")],
     key=lambda page: (page.parent != ROOT, str(page)),

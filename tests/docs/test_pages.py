@@ -18,9 +18,9 @@ import pytest
 from markdown_it import MarkdownIt
 
 from nearfar.cli import COMMANDS, main
-from tests.browser import found_by_axe, kept
-from tests.pages import LANGUAGES, PAGES, ROOT, Block, Reader, blocks, commands_in_text
-from tests.small_data import write_small_data
+from tests.docs.pages import LANGUAGES, PAGES, ROOT, Block, Reader, blocks, commands_in_text
+from tests.support.browser import found_by_axe, kept
+from tests.support.small_data import write_small_data
 from tools.translations import english_of
 
 RUN = ["train", "--data", "photos/", "--backbone", "micro", "--epochs", "1", "--batch-size", "32", "--out", "RUN"]
