@@ -18,10 +18,10 @@ demo: $(VENV)/.core  ## train, evaluate, report on built-in data, with the core 
 	$(BIN)/nearfar train $(DEMO)
 
 test: $(VENV)/.dev  ## the tests of the code, doctests included
-	$(BIN)/pytest -q -n auto
+	$(BIN)/pytest -q -n auto --dist worksteal
 
 slow: $(VENV)/.dev  ## all tests but the drills: the long ones and those of the docs too
-	$(BIN)/pytest -q -n auto -m "not drill"
+	$(BIN)/pytest -q -n auto --dist worksteal -m "not drill"
 
 recipe: $(VENV)/.dev  ## a recipe run again beside what it reached, NAME=glyphs-simclr
 	$(BIN)/nearfar recipes $(or $(NAME),glyphs-simclr) --rerun
@@ -42,7 +42,7 @@ docs: $(VENV)/.dev  ## the docs as a site that needs no network: open site/index
 	@echo "docs: site/index.html"
 
 docs-check: $(VENV)/.dev docs  ## the site and its links; code, commands, numbers and translations on pages
-	$(BIN)/pytest -q -n auto -m "docs and not slow" tests
+	$(BIN)/pytest -q -n auto --dist worksteal -m "docs and not slow" tests
 
 format: $(VENV)/.dev  ## put the code into its format
 	$(BIN)/ruff check --fix .

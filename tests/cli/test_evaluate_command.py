@@ -55,8 +55,8 @@ def test_a_run_on_a_folder_in_a_real_process(run: Path, tmp_path: Path) -> None:
     pictures(tmp_path / "photos" / "train", 12, 0)
     pictures(tmp_path / "photos" / "test", 6, 1)
     weights = tmp_path / "resnet18.safetensors"
-    save_file({k: v.contiguous() for k, v in backbone("resnet18", size=96).state_dict().items()}, weights)
-    command = f"nearfar evaluate {run} --data photos --protocol knn verification --image-size 96"
+    save_file({k: v.contiguous() for k, v in backbone("resnet18", size=32).state_dict().items()}, weights)
+    command = f"nearfar evaluate {run} --data photos --protocol knn verification --image-size 32"
     words = [sys.executable, "-m", *command.split(), "--against", f"timm:resnet18={weights}"]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

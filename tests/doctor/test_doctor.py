@@ -4,8 +4,6 @@ import csv
 import io
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -137,24 +135,9 @@ def test_bad_input_is_told_in_a_line(
 
 
 def trained(data: Path, out: Path, *more: str) -> list[float]:
-    """The losses of a short run as a process of its own."""
-    words = [
-        "train",
-        "--data",
-        str(data),
-        "--out",
-        str(out),
-        "--backbone",
-        "micro",
-        "--epochs",
-        "2",
-        "--batch-size",
-        "4",
-    ]
-    run = subprocess.run(
-        [sys.executable, "-m", "nearfar", *words, "--health-every", "1", *more], capture_output=True, text=True
-    )
-    assert run.returncode == 0, run.stderr
+    """The losses of a short run."""
+    words = ["--data", str(data), "--out", str(out), "--backbone", "micro", "--epochs", "2", "--batch-size", "4"]
+    assert main(["train", *words, "--health-every", "1", *more]) == 0
     return [json.loads(line)["loss"] for line in (out / "metrics.jsonl").read_text().splitlines()]
 
 

@@ -107,7 +107,7 @@ def test_a_wrong_covariance_disagrees(monkeypatch: pytest.MonkeyPatch) -> None:
         return covariance
 
     monkeypatch.setattr(importlib.import_module("nearfar.lab.experiments.nce"), "nce_covariance", without)
-    claims = {c.what: c.agrees for c in experiments.nce(quick=True).claims if "log Z" in c.what}
+    claims = {c.what: c.agrees for c in experiments.nce(quick=True).claims if "squared error of log Z" in c.what}
     assert len(claims) == 4 and not any(agrees for what, agrees in claims.items() if what.startswith("noise 1"))
 
 

@@ -45,8 +45,8 @@ def stopped(folder: Path, steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @posix
 def test_killed_at_random_moments_a_run_ends_in_the_same_weights(tmp_path: Path) -> None:
-    kills, whole, mended = killed_again_and_again(tmp_path, kills=4, seed=0)
-    assert kills == 4
+    kills, whole, mended = killed_again_and_again(tmp_path, kills=2, seed=0)
+    assert kills == 2
     assert whole.keys() == mended.keys() and all(torch.equal(x, mended[name]) for name, x in whole.items())
 
 

@@ -17,7 +17,8 @@ def test_bf16_trains_like_float32_and_resumes_bit_for_bit(
 ) -> None:
     runs = {}
     for precision in ("32", "bf16"):
-        runs[precision] = Run(config(method, precision=precision), tmp_path / precision, resume=False, console=QUIET)
+        made = config(method, precision=precision, epochs=1)
+        runs[precision] = Run(made, tmp_path / precision, resume=False, console=QUIET)
         runs[precision].go()
     whole, full = weights(runs["bf16"]), weights(runs["32"])
     kinds = {x.dtype for x in whole.values() if x.is_floating_point()}
@@ -30,9 +31,9 @@ def test_bf16_trains_like_float32_and_resumes_bit_for_bit(
     assert losses[1] == pytest.approx(losses[0], rel=0.05)
 
     with monkeypatch.context() as patch:
-        stop_after(4, patch)
-        Run(config(method, precision="bf16"), tmp_path / "stopped", resume=False, console=QUIET).go()
-    resumed = Run(config(method, precision="bf16"), tmp_path / "stopped", resume=True, console=QUIET)
+        stop_after(3, patch)
+        Run(made, tmp_path / "stopped", resume=False, console=QUIET).go()
+    resumed = Run(made, tmp_path / "stopped", resume=True, console=QUIET)
     resumed.go()
     for name, x in whole.items():
         assert torch.equal(x, weights(resumed)[name]), name

@@ -93,7 +93,7 @@ def test_half_a_surrogate_pair_becomes_a_question_mark(own: Tokenizer) -> None:
 
 def test_the_same_texts_give_the_same_tokenizer() -> None:
     program = (
-        "import sys; from nearfar.data import Tokenizer; from pathlib import Path\n"
+        "import sys; from nearfar.modalities.text.tokenizer import Tokenizer\n"
         f"print(Tokenizer.train({TEXTS!r} * 3, vocabulary=290)._backend.to_str())"
     )
     made = [subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stdout for _ in range(2)]
