@@ -158,7 +158,7 @@ def links(page: Path) -> list[tuple[str, str]]:
 
 
 OTHERS = [ROOT / name for name in ("CHANGELOG.md", "CONTRIBUTING.md")]
-ROOMS = {"losses", "methods", "views", "nn", "data", "evaluate", "embeddings", "export", "scale", "lab"}
+ROOMS = {"losses", "methods", "modalities", "nn", "data", "evaluation", "search", "model", "distributed", "lab"}
 MADE = {"command", "config", *ROOMS}  # pages of the reference
 
 
