@@ -3,24 +3,25 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 BENCH := .venv-bench
+unexport PYTHONDONTWRITEBYTECODE  # tests start many processes, which should not compile it all again
 PIP_FLAGS := --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test slow recipe drills fuzz check docs format bench clean
+.PHONY: help setup demo test slow recipe drills fuzz check docs docs-check format bench clean
 
 help:  ## this list
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## /  make \1\t/' | expand -t 16
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /  make \1\t/' | expand -t 20
 
 setup: $(VENV)/.dev  ## everything for development into .venv
 
 demo: $(VENV)/.core  ## train, evaluate, report on built-in data, with the core alone installed
 	$(BIN)/nearfar train $(DEMO)
 
-test: $(VENV)/.dev  ## the tests, doctests included
-	$(BIN)/pytest -q -n auto
+test: $(VENV)/.dev  ## the tests of the code, doctests included
+	$(BIN)/pytest -q -n auto --dist worksteal
 
-slow: $(VENV)/.dev  ## the long tests too
-	$(BIN)/pytest -q -n auto -m "not drill"
+slow: $(VENV)/.dev  ## all tests but the drills: the long ones and those of the docs too
+	$(BIN)/pytest -q -n auto --dist worksteal -m "not drill"
 
 recipe: $(VENV)/.dev  ## a recipe run again beside what it reached, NAME=glyphs-simclr
 	$(BIN)/nearfar recipes $(or $(NAME),glyphs-simclr) --rerun
@@ -31,7 +32,7 @@ drills: $(VENV)/.dev  ## kills, full disks, dying processes and damaged files in
 fuzz: $(VENV)/.fuzz  ## atheris on everything that reads a file, FUZZ_SECONDS for each target (60)
 	$(BIN)/python -m tests.fuzz.explore --seconds $(or $(FUZZ_SECONDS),60)
 
-check: $(VENV)/.dev docs  ## lint, format, types, and the docs with their links
+check: $(VENV)/.dev  ## lint, format, types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -39,6 +40,9 @@ check: $(VENV)/.dev docs  ## lint, format, types, and the docs with their links
 docs: $(VENV)/.dev  ## the docs as a site that needs no network: open site/index.html
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "docs: site/index.html"
+
+docs-check: $(VENV)/.dev docs  ## the site and its links; code, commands, numbers and translations on pages
+	$(BIN)/pytest -q -n auto --dist worksteal -m "docs and not slow" tests
 
 format: $(VENV)/.dev  ## put the code into its format
 	$(BIN)/ruff check --fix .

@@ -35,25 +35,36 @@ MAY_IMPORT = {
 }
 
 
-def imported_rooms(file: Path) -> set[str]:
-    """The rooms of nearfar that a file imports, anywhere in it."""
-    rooms = set()
+def imported_packages(file: Path) -> dict[str, int]:
+    """The packages of nearfar that a file imports, anywhere in it, each with the first line that does."""
+    found: dict[str, int] = {}
     for node in ast.walk(ast.parse(file.read_text())):
+        names: list[str] = []
         if isinstance(node, ast.ImportFrom) and node.module == "nearfar":
-            rooms |= {alias.name for alias in node.names}
+            names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("nearfar."):
-            rooms.add(str(node.module).split(".")[1])
+            names = [str(node.module).split(".")[1]]
         elif isinstance(node, ast.Import):
-            rooms |= {a.name.split(".")[1] for a in node.names if a.name.startswith("nearfar.")}
-    return rooms - {"__version__", "_torchvision"}
+            names = [alias.name.split(".")[1] for alias in node.names if alias.name.startswith("nearfar.")]
+        for name in names:
+            found[name] = min(node.lineno, found.get(name, node.lineno))  # type: ignore[attr-defined]
+    return {name: line for name, line in found.items() if name not in ("__version__", "_torchvision")}
 
 
-@pytest.mark.parametrize("room", sorted(p.name for p in PACKAGE.iterdir() if (p / "__init__.py").exists()))
-def test_imports_point_one_way(room: str) -> None:
-    allowed = MAY_IMPORT[room]
-    for file in (PACKAGE / room).rglob("*.py"):
-        foreign = imported_rooms(file) - allowed - {room}
-        assert not foreign, f"{file.relative_to(PACKAGE)} imports {sorted(foreign)}"
+@pytest.mark.parametrize("package", sorted(p.name for p in PACKAGE.iterdir() if (p / "__init__.py").exists()))
+def test_imports_point_one_way(package: str) -> None:
+    if package not in MAY_IMPORT:
+        pytest.fail(f"nearfar.{package} has no place in ORDER: add it to the row of what may import it", pytrace=False)
+    allowed = MAY_IMPORT[package] | {package}
+    wrong = [
+        f"  src/nearfar/{file.relative_to(PACKAGE)}:{line} imports nearfar.{name}"
+        for file in sorted((PACKAGE / package).rglob("*.py"))
+        for name, line in sorted(imported_packages(file).items())
+        if name not in allowed
+    ]
+    if wrong:
+        may = ", ".join(sorted(MAY_IMPORT[package])) or "no other package"
+        pytest.fail(f"nearfar.{package} may import {may}, but\n" + "\n".join(wrong), pytrace=False)
 
 
 def test_the_direction_test_sees_an_import(tmp_path: Path) -> None:
@@ -61,7 +72,7 @@ def test_the_direction_test_sees_an_import(tmp_path: Path) -> None:
     file.write_text(
         "def f():\n    from nearfar.training import x\n    import nearfar.cli.check\n    from nearfar import methods\n"
     )
-    assert imported_rooms(file) == {"training", "cli", "methods"}
+    assert imported_packages(file) == {"training": 2, "cli": 3, "methods": 4}
 
 
 def requirements_of_torch() -> set[str]:

@@ -15,7 +15,8 @@ def test_detection_models_and_their_users_import_and_run() -> None:
     program = (
         "from nearfar import _torchvision\n"
         "import torch, torchvision, timm, torchmetrics, lightning\n"
-        "model = torchvision.models.detection.fcos_resnet50_fpn(weights=None, weights_backbone=None).eval()\n"
+        "small = dict(weights=None, weights_backbone=None, min_size=64, max_size=64)\n"
+        "model = torchvision.models.detection.fcos_resnet50_fpn(**small).eval()\n"
         "with torch.no_grad():\n"
         "    out = model([torch.rand(3, 64, 64)])\n"
         "print(sorted(out[0]))\n"

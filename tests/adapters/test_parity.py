@@ -14,6 +14,7 @@ from nearfar.adapters import lightly, open_clip, pytorch_metric_learning
 from nearfar.losses import tile_size
 from tests.adapters.shared import open_clip_losses
 from tests.losses.agreement import assert_near, rows, value_and_gradients
+from tests.support.facts import facts
 
 get_all_pairs_indices = pytest.importorskip("pytorch_metric_learning.utils.loss_and_miner_utils").get_all_pairs_indices
 lightly_losses = pytest.importorskip("lightly.loss")
@@ -342,60 +343,60 @@ def set_to_zero(loss: nn.Module) -> nn.Module:
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: lightly.NTXentLoss(memory_bank_size=4096), r"memory_bank_size is 4096, expected 0, or \(rows, feat"),
-        (lambda: lightly.NegativeCosineSimilarity(dim=0), "dim is 0, expected 1"),
-        (lambda: lightly.NegativeCosineSimilarity(eps=1e-3), "eps is 0.001, expected 1e-8"),
-        (lambda: lightly.VICRegLoss(eps=1e-3), "eps is 0.001, expected 0.0001"),
-        (lambda: lightly.NTXentLoss(temperature=0.0), "temperature is 0, expected"),
-        (lambda: lightly.DCLLoss(temperature=0.0), "temperature is 0, expected"),
-        (lambda: lightly.DCLWLoss(temperature=-1.0), "temperature is -1, expected"),
-        (lambda: set_to_zero(lightly.NTXentLoss())(*views()), "temperature is 0, expected"),
+        (lambda: lightly.NTXentLoss(memory_bank_size=4096), "memory_bank_size 4096 0"),
+        (lambda: lightly.NegativeCosineSimilarity(dim=0), "dim 0 1"),
+        (lambda: lightly.NegativeCosineSimilarity(eps=1e-3), "eps 0.001 1e-8"),
+        (lambda: lightly.VICRegLoss(eps=1e-3), "eps 0.001 0.0001"),
+        (lambda: lightly.NTXentLoss(temperature=0.0), "temperature 0"),
+        (lambda: lightly.DCLLoss(temperature=0.0), "temperature 0"),
+        (lambda: lightly.DCLWLoss(temperature=-1.0), "temperature -1"),
+        (lambda: set_to_zero(lightly.NTXentLoss())(*views()), "temperature 0"),
         (
             lambda: lightly.DCLLoss(weight_fn=lambda a, b: a)(*views()),
-            r"weight_fn's shape is \(7, 5\), expected \(7,\), a weight for each row",
+            "weight_fn shape (7, 5) (7,)",
         ),
-        (lambda: pytorch_metric_learning.NTXentLoss(distance=object()), "distance is 'object', expected None"),
-        (lambda: pytorch_metric_learning.SupConLoss(reducer=object()), "reducer is 'object', expected None"),
-        (lambda: pytorch_metric_learning.TripletMarginLoss(swap=True), "swap is True, expected False"),
-        (lambda: pytorch_metric_learning.TripletMarginLoss(triplets_per_anchor=5), "triplets_per_anchor is 5"),
-        (lambda: pytorch_metric_learning.NTXentLoss()(views()[0]), "labels is None"),
-        (lambda: pytorch_metric_learning.TripletMarginLoss(margin=-0.1), "margin is -0.1, expected 0 or more: below"),
+        (lambda: pytorch_metric_learning.NTXentLoss(distance=object()), "distance 'object'"),
+        (lambda: pytorch_metric_learning.SupConLoss(reducer=object()), "reducer 'object'"),
+        (lambda: pytorch_metric_learning.TripletMarginLoss(swap=True), "swap True"),
+        (lambda: pytorch_metric_learning.TripletMarginLoss(triplets_per_anchor=5), "triplets_per_anchor 5"),
+        (lambda: pytorch_metric_learning.NTXentLoss()(views()[0]), "labels None"),
+        (lambda: pytorch_metric_learning.TripletMarginLoss(margin=-0.1), "margin -0.1 0"),
         (
             lambda: pytorch_metric_learning.NTXentLoss()(rows(3, 2), torch.arange(3), ((), (), ())),
-            "indices_tuple is .*expected 3 or 4 tensors",
+            "indices_tuple 3 4",
         ),
         (
             lambda: pytorch_metric_learning.SupConLoss()(rows(3, 2), None, [torch.tensor([0, 1])] * 4),
-            "a pair as positive and as negative",
+            "positive negative",
         ),
         (
             lambda: metric_losses.CrossBatchMemory(pytorch_metric_learning.TripletMarginLoss(), 2)(
                 rows(3, 2), torch.arange(3)
             ),
-            "indices_tuple is given, by a miner or CrossBatchMemory, expected None",
+            "indices_tuple CrossBatchMemory",
         ),
         (
             lambda: pytorch_metric_learning.NTXentLoss()(rows(3, 2), torch.arange(3), None, rows(4, 2)),
-            "ref_emb has 4 rows and no labels of its own, expected 3",
+            "ref_emb 4 label 3",
         ),
-        (lambda: pytorch_metric_learning.NTXentLoss()(rows(3, 2), torch.arange(4)), "labels has shape .4,., expected"),
+        (lambda: pytorch_metric_learning.NTXentLoss()(rows(3, 2), torch.arange(4)), "labels (4,)"),
         (
             lambda: pytorch_metric_learning.TripletMarginLoss()(
                 rows(3, 2), torch.arange(3), None, rows(3, 2), torch.arange(3)
             ),
             "ref_emb is",
         ),
-        (lambda: open_clip.ClipLoss(use_horovod=True), "use_horovod is True, expected False; start"),
-        (lambda: open_clip.SigLipLoss(dist_impl="tree"), "dist_impl is 'tree', expected 'bidir'"),
+        (lambda: open_clip.ClipLoss(use_horovod=True), "use_horovod True"),
+        (lambda: open_clip.SigLipLoss(dist_impl="tree"), "dist_impl 'tree' 'bidir'"),
         (
             lambda: open_clip.ClipLoss(world_size=2)(*views(), torch.tensor(1.0)),
-            "world_size is 2, expected 1, the numb",
+            "world_size 2 1",
         ),
-        (lambda: open_clip.ClipLoss()(*views(), torch.ones(7, 1)), r"logit_scale's shape is \(7, 1\), expected \(\)"),
-        (lambda: open_clip.SigLipLoss()(*views(), torch.ones(7, 1), None), r"logit_scale's shape is \(7, 1\), exp"),
+        (lambda: open_clip.ClipLoss()(*views(), torch.ones(7, 1)), "logit_scale shape (7, 1)"),
+        (lambda: open_clip.SigLipLoss()(*views(), torch.ones(7, 1), None), "logit_scale shape (7, 1)"),
     ],
 )
 def test_what_is_not_carried_is_refused_in_a_line(make: Callable[[], object], words: str) -> None:
-    with pytest.raises(ValueError, match=words) as error:
+    with pytest.raises(ValueError, match=facts(words)) as error:
         make()
     assert "\n" not in str(error.value)

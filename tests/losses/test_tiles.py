@@ -3,6 +3,7 @@ import pytest
 from nearfar.losses import tile_size
 from nearfar.losses.engine.tiles import Grid
 from tests.losses.agreement import rows
+from tests.support.facts import facts
 
 
 def tiles_under(side: int) -> int:
@@ -34,7 +35,7 @@ def test_symmetric_matrix_is_walked_on_and_above_the_diagonal_only() -> None:
 
 @pytest.mark.parametrize("side", [0, -1, 2.0, True, "4", None])
 def test_tile_size_refuses_what_is_no_whole_number_above_zero(side: object) -> None:
-    with pytest.raises(ValueError, match="tile_size: side is"), tile_size(side):  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=facts("tile_size side")), tile_size(side):  # type: ignore[arg-type]
         pass
 
 

@@ -17,6 +17,7 @@ from nearfar.nn.text import TextEncoder
 from nearfar.nn.towers import TwoTowers
 from tests import references
 from tests.losses.agreement import rows
+from tests.support.facts import facts
 
 B, D = 6, 5
 IDS = torch.arange(B)
@@ -265,13 +266,13 @@ def test_sounds_learn_their_captions() -> None:
 
 
 def test_mistakes_are_told() -> None:
-    with pytest.raises(TypeError, match=r"encoder is a Linear, expected TwoTowers"):
+    with pytest.raises(TypeError, match=facts("encoder Linear TwoTowers")):
         CLIP(nn.Linear(2, 2))  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="loss is 'hinge'"):
+    with pytest.raises(ValueError, match=facts("loss 'hinge'")):
         image_text(loss="hinge")
-    with pytest.raises(ValueError, match="set its num_features"):
+    with pytest.raises(ValueError, match=facts("num_features")):
         TwoTowers(nn.Linear(2, 2), Vectors(3))
-    with pytest.raises(ValueError, match="dim is 0"):
+    with pytest.raises(ValueError, match=facts("dim 0")):
         TwoTowers(Vectors(2), Vectors(3), dim=0)
-    with pytest.raises(TypeError, match="expected a tensor of integers"):  # pictures where the tokens should be
+    with pytest.raises(TypeError, match=facts("integers")):  # pictures where the tokens should be
         image_text()(Batch([make_batch().views[0]] * 2, IDS, IDS))

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from nearfar.methods import BYOL, NNCLR, Batch, InstDisc, Method, MoCo, MoCoV1, MoCoV3, SupCon
 from nearfar.methods import step_buffer as pending_module
+from tests.support.facts import facts
 
 
 def encoder() -> nn.Module:
@@ -169,7 +170,7 @@ class TestMoCo:
     def test_never_calling_after_step_is_an_error(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(pending_module, "MOST", 3)
         method = self.make()
-        with pytest.raises(RuntimeError, match="after_step was never called"):
+        with pytest.raises(RuntimeError, match=facts("after_step")):
             for _ in range(4):
                 method(batch())
 
@@ -222,11 +223,11 @@ class TestInstDisc:
         assert not torch.equal(method.bank.noise(16), drawn)
 
     def test_without_the_number_of_samples(self) -> None:
-        with pytest.raises(ValueError, match="samples is 0, expected the number of training samples"):
+        with pytest.raises(ValueError, match=facts("samples 0")):
             InstDisc(encoder(), features=8)
 
     def test_a_sample_outside_the_bank(self) -> None:
-        with pytest.raises(ValueError, match="the bank has 60 rows"):
+        with pytest.raises(ValueError, match=facts("bank 60")):
             self.make()(batch(9))
 
 

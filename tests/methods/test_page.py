@@ -10,6 +10,8 @@ from torch import Tensor, nn
 
 from nearfar.methods import CLIP, CPC, METHODS, Method
 
+pytestmark = pytest.mark.docs
+
 PAGE = (Path(__file__).parents[2] / "docs" / "concepts" / "methods.md").read_text(encoding="utf-8")
 ROWS = [[cell.strip() for cell in line.strip("|").split("|")] for line in PAGE.splitlines() if line.startswith("| `")]
 TASKS = {row[0].strip("`"): row[1:] for row in ROWS if len(row) == 6}

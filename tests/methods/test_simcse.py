@@ -13,6 +13,7 @@ from nearfar.modalities.text.tokenizer import Tokenizer
 from nearfar.nn.text import TextEncoder
 from tests.losses.agreement import rows
 from tests.references.similarity import cosine, log_sum_exp
+from tests.support.facts import facts
 
 B, D, WORDS, LENGTH = 6, 16, 40, 8
 IDS = torch.arange(B)
@@ -103,7 +104,7 @@ def test_one_view_is_read_twice_under_two_dropouts() -> None:
 
 def test_an_encoder_without_dropout_has_no_views() -> None:
     method = make(dropout=0.0)
-    with pytest.raises(ValueError, match=r"make it with dropout=0.1") as error:
+    with pytest.raises(ValueError, match=facts("dropout=0.1")) as error:
         method(make_batch(1))
     assert "\n" not in str(error.value)
     assert method(make_batch(2)).loss.isfinite()  # pairs of sentences need none
@@ -187,13 +188,13 @@ def test_bfloat16_autocast_and_equal_ids() -> None:
 
 
 def test_mistakes_are_told() -> None:
-    with pytest.raises(ValueError, match="Linear has none; set mlm and warmup to 0"):
+    with pytest.raises(ValueError, match=facts("Linear mlm warmup 0")):
         SimCSE(nn.Linear(3, 3), features=3, mlm=0.1)
-    with pytest.raises(ValueError, match="warmup is 2"):
+    with pytest.raises(ValueError, match=facts("warmup 2")):
         make(warmup=2)
-    with pytest.raises(ValueError, match="mlm is -1"):
+    with pytest.raises(ValueError, match=facts("mlm -1")):
         make(mlm=-1)
-    with pytest.raises(ValueError, match="the tokenizer has no mask token"):
+    with pytest.raises(ValueError, match=facts("tokenizer mask")):
         make(warmup=0.5, mask_token=None)
     assert make(mask_token=None).masked_words is None
 

@@ -3,6 +3,7 @@ import torch
 import torch.nn.functional as F
 
 from nearfar.nn.bank import Bank
+from tests.support.facts import facts
 
 
 def test_rows_are_of_unit_length_and_follow_the_seed() -> None:
@@ -41,9 +42,9 @@ def test_noise_is_uniform_and_resumes() -> None:
 
 def test_wrong_arguments() -> None:
     bank = Bank(5, 3)
-    with pytest.raises(ValueError, match="index goes from 2 to 5, the bank has 5 rows"):
+    with pytest.raises(ValueError, match=facts("index 2 5 bank")):
         bank.read(torch.tensor([2, 5]))
-    with pytest.raises(ValueError, match="momentum is 1"):
+    with pytest.raises(ValueError, match=facts("momentum 1")):
         bank.write(torch.tensor([0]), torch.randn(1, 3), 1.0)
-    with pytest.raises(ValueError, match="n is 0"):
+    with pytest.raises(ValueError, match=facts("n 0")):
         Bank(0, 3)

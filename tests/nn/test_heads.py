@@ -3,6 +3,7 @@ import torch
 from torch import nn
 
 from nearfar.nn.heads import predictor, projector
+from tests.support.facts import facts
 
 
 def kinds(head: nn.Sequential) -> list[str]:
@@ -29,5 +30,5 @@ def test_shapes() -> None:
     assert projector(8, 16, 4, layers=3)(torch.randn(5, 8)).shape == (5, 4)
     assert predictor(8, 2)(torch.randn(5, 8)).shape == (5, 8)
     assert predictor(8, 2, 3)(torch.randn(5, 8)).shape == (5, 3)
-    with pytest.raises(ValueError, match="layers is 0"):
+    with pytest.raises(ValueError, match=facts("layers 0")):
         projector(8, 16, 4, layers=0)

@@ -5,6 +5,7 @@ import torch
 from torch import Tensor
 
 from nearfar.nn.masking import mask_tokens
+from tests.support.facts import facts
 
 VOCABULARY, MASK, SPECIAL = 1000, 3, (0, 1, 2, 3)
 
@@ -75,7 +76,7 @@ def test_drawn_from_the_generator_alone() -> None:
 
 
 def test_mistakes_are_told() -> None:
-    with pytest.raises(ValueError, match=r"rate is 1\.5"):
+    with pytest.raises(ValueError, match=facts("rate 1.5")):
         masked(sentences(2), rate=1.5)
-    with pytest.raises(ValueError, match="all 4 tokens of the vocabulary are special"):
+    with pytest.raises(ValueError, match=facts("4 tokens vocabulary")):
         masked(torch.zeros(2, 3, dtype=torch.long), vocabulary=4)

@@ -2,6 +2,7 @@ import pytest
 import torch
 
 from nearfar.nn.queue import Queue
+from tests.support.facts import facts
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3, 4, 5, 7, 10, 11, 23])
@@ -54,7 +55,7 @@ def test_half_precision_keys_and_rows_that_are_not_finite() -> None:
 
 
 def test_wrong_arguments() -> None:
-    with pytest.raises(ValueError, match="size is 0"):
+    with pytest.raises(ValueError, match=facts("size 0")):
         Queue(0, 3)
-    with pytest.raises(ValueError, match=r"ids has shape \(2,\)"):
+    with pytest.raises(ValueError, match=facts("ids (2,)")):
         Queue(4, 3).push(torch.randn(3, 3), torch.arange(2))

@@ -3,6 +3,7 @@ import torch
 
 from nearfar.losses import nt_xent
 from nearfar.nn.temperature import LogitScale, LogTemperature
+from tests.support.facts import facts
 
 
 @pytest.mark.parametrize("initial", [0.01, 0.07, 1.0, 100.0])
@@ -65,19 +66,19 @@ def test_temperature_learns_through_a_loss() -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"initial": 0.0}, "initial is 0"),
-        ({"initial": -1.0}, "initial is -1"),
-        ({"initial": float("nan")}, "initial is nan"),
-        ({"initial": 1.0, "low": 0.0}, "low is 0"),
-        ({"initial": 1.0, "high": float("inf")}, "high is inf"),
-        ({"initial": 200.0}, "initial is 200, expected a number from low=0.01 to high=100"),
-        ({"initial": 0.001}, "initial is 0.001"),
+        ({"initial": 0.0}, "initial 0"),
+        ({"initial": -1.0}, "initial -1"),
+        ({"initial": float("nan")}, "initial nan"),
+        ({"initial": 1.0, "low": 0.0}, "low 0"),
+        ({"initial": 1.0, "high": float("inf")}, "high inf"),
+        ({"initial": 200.0}, "initial 200 low=0.01 high=100"),
+        ({"initial": 0.001}, "initial 0.001"),
     ],
 )
 def test_bounds_that_make_no_sense_are_refused(
     kind: type[LogTemperature] | type[LogitScale], arguments: dict[str, float], words: str
 ) -> None:
-    with pytest.raises(ValueError, match=words):
+    with pytest.raises(ValueError, match=facts(words)):
         kind(**arguments)
 
 

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from nearfar.modalities.text.encoders import text_encoder
 from nearfar.nn.text import PADDING, PRESETS, TextEncoder, pooled
+from tests.support.facts import facts
 
 WORDS, LENGTH = 50, 12
 
@@ -116,16 +117,16 @@ def test_what_cannot_be_loaded_is_told_in_a_line(tmp_path: Path, monkeypatch: py
     (tmp_path / "pickled" / "config.json").write_bytes((tmp_path / "bert" / "config.json").read_bytes())
     torch.save({}, tmp_path / "pickled" / "pytorch_model.bin")
     for source, options, told in (
-        ("transformers:no-one/nothing", {}, "a name of the Hugging Face hub and a network"),
-        (f"transformers:{tmp_path / 'empty'}", {}, "expected a folder with config.json"),
+        ("transformers:no-one/nothing", {}, "Hugging Face hub network"),
+        (f"transformers:{tmp_path / 'empty'}", {}, "config.json"),
         (f"transformers:{tmp_path / 'pickled'}", {}, "model.safetensors"),
         (name, {"vocabulary": 51}, "knows 50 tokens"),
-        (name, {"length": 21}, "reads 20 tokens at most"),
-        (name, {"causal": True}, "leave causal out"),
-        ("text-tini", {}, "the nearest known is 'text-tiny'"),
-        ("text-tiny", {}, "no pretrained weights of 'text-tiny'"),
+        (name, {"length": 21}, "20 tokens"),
+        (name, {"causal": True}, "causal"),
+        ("text-tini", {}, "'text-tiny'"),
+        ("text-tiny", {}, "weights 'text-tiny'"),
     ):
-        with pytest.raises(ValueError, match=told) as error:
+        with pytest.raises(ValueError, match=facts(told)) as error:
             text_encoder(source, **({"vocabulary": WORDS, "length": LENGTH, "pretrained": True} | options))  # type: ignore[arg-type]
         assert "\n" not in str(error.value)
 
@@ -183,23 +184,23 @@ def test_a_traced_graph_reads_what_its_example_had_no_text_for() -> None:
 @pytest.mark.parametrize(
     ("tokens", "told"),
     [
-        (torch.zeros(2, 3), "expected a tensor of integers"),
-        (["a text"], "tokens is list, expected a tensor of integers"),
-        (torch.ones(3, dtype=torch.long), r"expected \(B, L\) with L from 1 to 12"),
-        (torch.ones(2, 13, dtype=torch.long), "a Tokenizer of length 12"),
-        (torch.full((2, 3), 50), "tokens go from 50 to 50, expected 0 to 49"),
-        (torch.full((2, 3), -1), "the tokenizer is not the encoder's"),
+        (torch.zeros(2, 3), "integers"),
+        (["a text"], "tokens list"),
+        (torch.ones(3, dtype=torch.long), "(B, L) 1 12"),
+        (torch.ones(2, 13, dtype=torch.long), "tokenizer 12"),
+        (torch.full((2, 3), 50), "tokens 50 0 49"),
+        (torch.full((2, 3), -1), "tokenizer encoder"),
     ],
 )
 def test_tokens_that_are_none_are_told(tokens: Tensor, told: str) -> None:
-    with pytest.raises((TypeError, ValueError), match=told):
+    with pytest.raises((TypeError, ValueError), match=facts(told)):
         encoder().states(tokens)
 
 
 def test_a_first_token_that_sees_nothing_is_refused() -> None:
-    with pytest.raises(ValueError, match="choose 'last'"):
+    with pytest.raises(ValueError, match=facts("'last'")):
         encoder(pooling="cls", causal=True)
-    with pytest.raises(ValueError, match="pooling is 'max'"):
+    with pytest.raises(ValueError, match=facts("pooling 'max'")):
         encoder(pooling="max")
 
 

@@ -8,6 +8,7 @@ import torch
 from nearfar.methods import Batch, MoCo, step_buffer
 from tests.pitfalls import world
 from tests.pitfalls.page import Numbers, as_told, code_of
+from tests.support.facts import facts
 
 WITHIN = {
     "twins found, wrong": 0.0004,
@@ -51,6 +52,6 @@ def test_a_method_whose_after_step_is_forgotten_says_so(monkeypatch: pytest.Monk
     monkeypatch.setattr(step_buffer, "MOST", 3)
     method = MoCo(world.network(), features=world.DIM, dim=8, queue_size=64)
     index = torch.arange(8)
-    with pytest.raises(RuntimeError, match="after_step was never called"):
+    with pytest.raises(RuntimeError, match=facts("after_step")):
         for view1, view2 in world.batches(4, size=8):
             method(Batch([view1, view2], index, index))

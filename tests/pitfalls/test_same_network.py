@@ -13,6 +13,7 @@ from nearfar.nn.ema import copy_of, ema_distance, move_towards
 from tests.distributed.work import SameObject
 from tests.pitfalls import world
 from tests.pitfalls.page import Numbers, as_told, code_of
+from tests.support.facts import facts, tells
 
 
 def trained_by(method: torch.nn.Module) -> list[float]:
@@ -82,7 +83,7 @@ def test_the_loss_falls_and_the_encoder_is_as_it_was() -> None:
 
 def test_nearfar_refuses_it_and_the_certificate_names_it() -> None:
     met = code_of("same_network")["MomentumContrast"](world.network(), world.DIM)
-    with pytest.raises(ValueError, match="it is the same network, not a momentum copy"):
+    with pytest.raises(ValueError, match=facts("same network momentum")):
         move_towards(met.encoder_k, met.encoder_q, 0.999)
-    note = same_object(Subject("wrong", SameObject(ToyImageEncoder()), [toy_batch()]))
-    assert "the same network: no momentum network" in note
+    note = same_object(Subject("wrong", SameObject(Pictures()), [specimen_batch("byol")]))
+    assert tells(note, "same network momentum")

@@ -11,8 +11,9 @@ import pytest
 from nearfar.evaluation.results import Results
 from nearfar.report.compare import write_comparison
 from nearfar.report.page import write_report
-from tests.browser import found_by_axe, kept
 from tests.report.test_report import HOSTILE, fill, row, seen
+from tests.support.browser import found_by_axe, kept
+from tests.support.facts import tells
 
 SECTIONS = ("evaluation", "curves", "similarities", "health", "map", "nearest-neighbours", "negatives", "views")
 
@@ -140,7 +141,7 @@ def test_a_point_of_the_map_shows_its_sample(browser: Any, report: Path) -> None
         return [far.indexOf(Math.min(...far)) + 1, ...told]; }"""
     )
     assert nearest == [int(page.locator("#map-sample").input_value()), "application", "Map of the samples", 0]
-    assert moved != str(nearest[0]) and "arrows move" in page.locator("#map-keys").inner_text()
+    assert moved != str(nearest[0]) and tells(page.locator("#map-keys").inner_text(), "arrow")
     page.locator("#map-in").click()
     page.locator("#map-whole").click()
     assert heard == []

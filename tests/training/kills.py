@@ -50,7 +50,7 @@ def forked(folder: str, kills: int, seed: int, epochs: int) -> None:
     from tests.training.runs import QUIET, config
 
     Run._evaluate = lambda self: None  # type: ignore[method-assign,assignment,return-value]
-    settings = config("moco", data="glyphs:200", epochs=epochs, checkpoint_every=3)
+    settings = config("moco", epochs=epochs, checkpoint_every=3)
     begun = time.monotonic()
     run(settings, Path(folder) / "whole", console=QUIET)
     taken, total = time.monotonic() - begun, newest(Path(folder) / "whole")

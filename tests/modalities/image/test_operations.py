@@ -23,6 +23,7 @@ from nearfar.modalities.image.views.prepare import resize_eval
 from nearfar.modalities.image.views.view import ImageView
 
 from torchvision.transforms.v2 import functional as T  # isort: skip
+from tests.support.facts import facts
 
 TOLERANCE = 2e-6  # of a range of one: a 2000th of a byte's step
 
@@ -146,32 +147,32 @@ def test_bytes_and_floats_give_the_same_crop() -> None:
 @pytest.mark.parametrize(
     "call, message",
     [
-        (lambda: adjust_hue(torch.rand(3, 8, 8), 0.1), r"shape \(3, 8, 8\), expected \(B, 3, H, W\); add the batch"),
-        (lambda: adjust_hue(torch.rand(2, 1, 8, 8), 0.1), "1 channels, expected.*expand gray"),
-        (lambda: adjust_hue(torch.rand(2, 8, 8, 3), 0.1), "8 channels, expected.*permute"),
-        (lambda: adjust_hue(torch.rand(2, 3, 8, 0), 0.1), "at least one pixel"),
-        (lambda: adjust_contrast(torch.rand(2, 3, 8, 8), torch.ones(3)), r"factor has shape \(3,\), expected \(2,\)"),
-        (lambda: crop_resize(torch.rand(2, 3, 8, 8), torch.ones(2, 2), 4), "expected \\(2, 4\\): top, left"),
-        (lambda: crop_resize(torch.rand(2, 3, 8, 8), torch.ones(2, 4), 0), "size is 0"),
-        (lambda: crop_resize(torch.rand(2, 3, 8, 8), torch.ones(2, 4), 4, torch.ones(3).bool()), "flip has shape"),
-        (lambda: gaussian_blur(torch.rand(2, 3, 8, 8), 1.0, 8), "radius is 8, expected 0 to 7"),
-        (lambda: ImageView(size=32, flip=1.5), "flip is 1.5, expected a probability"),
+        (lambda: adjust_hue(torch.rand(3, 8, 8), 0.1), "(3, 8, 8) (B, 3, H, W)"),
+        (lambda: adjust_hue(torch.rand(2, 1, 8, 8), 0.1), "1 expand"),
+        (lambda: adjust_hue(torch.rand(2, 8, 8, 3), 0.1), "8 permute"),
+        (lambda: adjust_hue(torch.rand(2, 3, 8, 0), 0.1), "pixel"),
+        (lambda: adjust_contrast(torch.rand(2, 3, 8, 8), torch.ones(3)), "factor (3,) (2,)"),
+        (lambda: crop_resize(torch.rand(2, 3, 8, 8), torch.ones(2, 2), 4), "(2, 4)"),
+        (lambda: crop_resize(torch.rand(2, 3, 8, 8), torch.ones(2, 4), 0), "size 0"),
+        (lambda: crop_resize(torch.rand(2, 3, 8, 8), torch.ones(2, 4), 4, torch.ones(3).bool()), "flip"),
+        (lambda: gaussian_blur(torch.rand(2, 3, 8, 8), 1.0, 8), "radius 8 0 7"),
+        (lambda: ImageView(size=32, flip=1.5), "flip 1.5"),
         (lambda: ImageView(size=32, crop_scale=(0.5, 0.1)), "crop_scale is"),
-        (lambda: ImageView(size=32, hue=0.7), "hue is 0.7"),
-        (lambda: ImageView(size=32, contrast=-1), "contrast is -1"),
+        (lambda: ImageView(size=32, hue=0.7), "hue 0.7"),
+        (lambda: ImageView(size=32, contrast=-1), "contrast -1"),
         (lambda: ImageView(size=32, std=(1.0, 0.0, 1.0)), "std above 0"),
     ],
 )
 def test_bad_values_are_named(call: Callable[[], object], message: str) -> None:
-    with pytest.raises(ValueError, match=message) as error:
+    with pytest.raises(ValueError, match=facts(message)) as error:
         call()
     assert "\n" not in str(error.value)
 
 
 def test_bad_types_are_named() -> None:
-    with pytest.raises(TypeError, match=r"images has type torch.int64, expected uint8"):
+    with pytest.raises(TypeError, match=facts("images torch.int64 uint8")):
         resize_eval(torch.ones(2, 3, 8, 8, dtype=torch.long), 8)
-    with pytest.raises(TypeError, match="convert by images / 255"):
+    with pytest.raises(TypeError, match=facts("/ 255")):
         adjust_hue(torch.ones(2, 3, 8, 8, dtype=torch.uint8), 0.1)
-    with pytest.raises(TypeError, match="images is a list"):
+    with pytest.raises(TypeError, match=facts("images list")):
         resize_eval([1, 2], 8)  # type: ignore[arg-type]

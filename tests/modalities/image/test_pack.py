@@ -19,6 +19,7 @@ from nearfar.data.pack import pack
 from nearfar.data.sources import Source, open_source
 from nearfar.modalities.image.data.decode import decode
 from nearfar.modalities.image.data.stream import StreamDataset
+from tests.support.facts import facts, tells
 
 
 @pytest.fixture
@@ -102,7 +103,7 @@ def test_broken_files_are_skipped_and_listed(photos: Path, cache: Path) -> None:
         packed = pack(counted(photos), size=8, cache=cache, progress=False)
         assert Counting.reads == reads  # known to be broken: not tried again
         assert [skip.path for skip in packed.skipped] == ["a/text.jpg", "b/cut.png"]
-        assert packed.skipped[0].reason == "not an image, or of an unknown kind"
+        assert tells(packed.skipped[0].reason, "image")
         assert packed.dataset.skipped == packed.skipped and len(packed.dataset) == 12
         assert packed.dataset.labels is not None and packed.dataset.labels.tolist() == [0] * 4 + [1] * 4 + [2] * 4
     kept = values(photos, cache)
@@ -129,7 +130,7 @@ def test_strict_names_the_file(photos: Path, cache: Path) -> None:
     pack(open_source(photos), size=8, cache=cache, strict=True, progress=False)
     spoil(photos)
     for _ in range(2):  # also when the cache knows
-        with pytest.raises(ValueError, match=r"(text\.jpg|cut\.png) in .* cannot be read") as error:
+        with pytest.raises(ValueError, match=r"text\.jpg|cut\.png") as error:
             pack(open_source(photos), size=8, cache=cache, strict=True, progress=False)
         assert "\n" not in str(error.value)
         pack(open_source(photos), size=8, cache=cache, progress=False)
@@ -139,7 +140,7 @@ def test_nothing_readable_is_an_error(tmp_path: Path, cache: Path) -> None:
     (tmp_path / "photos").mkdir()
     for i in range(3):
         (tmp_path / "photos" / f"{i}.jpg").write_text("no image")
-    with pytest.raises(ValueError, match=r"none of the 3 images .* the first, 0\.jpg: not an image") as error:
+    with pytest.raises(ValueError, match=facts("3 0.jpg image")) as error:
         pack(open_source(tmp_path / "photos"), size=8, cache=cache, progress=False)
     assert "\n" not in str(error.value)
 
@@ -236,7 +237,7 @@ def test_two_packers_at_once_share_the_work(photos: Path, cache: Path) -> None:
 
 def test_no_room_is_said_before_the_work(photos: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shutil.disk_usage", lambda _: type("Usage", (), {"free": 100})())
-    with pytest.raises(OSError, match="GB are free; make room"):
+    with pytest.raises(OSError, match=facts("GB free")):
         pack(open_source(photos), size=8, cache=cache, progress=False)
 
 
@@ -245,7 +246,7 @@ def test_cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert cache_folder() == tmp_path / "there" and (tmp_path / "there").is_dir()
     assert cache_folder(tmp_path / "other") == tmp_path / "other"
     (tmp_path / "file").touch()
-    with pytest.raises(OSError, match="set NEARFAR_CACHE to another"):
+    with pytest.raises(OSError, match=facts("NEARFAR_CACHE")):
         cache_folder(tmp_path / "file" / "below")
 
 
@@ -274,5 +275,5 @@ def test_stream_gives_gray_for_the_broken(photos: Path) -> None:
     x = stream.fetch(torch.arange(len(stream)))
     assert bool((x[broken] == 128).all())
     assert [skip.path for skip in stream.skipped] == ["a/text.jpg", "b/cut.png"]
-    with pytest.raises(ValueError, match=r"a/text\.jpg in .* cannot be read: not an image"):
+    with pytest.raises(ValueError, match=facts("a/text.jpg image")):
         StreamDataset(open_source(photos), 8, strict=True).fetch(torch.tensor([broken]))

@@ -5,7 +5,6 @@ import io
 import itertools
 import json
 import os
-import re
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,6 +27,7 @@ from nearfar.modalities.image.data.opening import find_source, open_data
 from nearfar.modalities.image.data.shard_writer import write_shards
 from nearfar.modalities.image.data.shards import shard_files
 from nearfar.modalities.image.data.stream import StreamDataset
+from tests.support.facts import facts, tells
 
 
 def table(folder: Path, n: int = 10) -> Path:
@@ -134,20 +134,20 @@ def test_killed_it_goes_on_and_other_data_are_refused(tmp_path: Path, monkeypatc
     assert json.loads((whole / "index.json").read_text()) == json.loads(
         (tmp_path / "killed" / "index.json").read_text()
     )
-    with pytest.raises(FileExistsError, match="holds shards of other data or settings; give another folder"):
+    with pytest.raises(FileExistsError, match=facts("folder")):
         write_shards(source, whole, samples=4, progress=False)
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "a.tar").write_bytes(b"")
-    with pytest.raises(FileExistsError, match=r"holds a\.tar already"):
+    with pytest.raises(FileExistsError, match=facts("a.tar")):
         write_shards(source, tmp_path / "other", progress=False)
 
 
 @pytest.mark.parametrize(
     ("damage", "lost", "said"),
     [
-        ("gone", 3, "3 of the 3 samples that index.json names are gone"),
-        ("cut", 2, "cut short inside .*; what came before is kept; 2 of the 3 samples that index.json names are gone"),
-        ("noise", 2, "broken at byte .*; what came before is kept; 2 of the 3 samples that index.json names are gone"),
+        ("gone", 3, "3 of the 3 index.json"),
+        ("cut", 2, "cut 2 3 index.json"),
+        ("noise", 2, "broken byte 2 3 index.json"),
     ],
 )
 def test_shards_that_are_lost_are_told_with_their_samples(tmp_path: Path, damage: str, lost: int, said: str) -> None:
@@ -165,7 +165,7 @@ def test_shards_that_are_lost_are_told_with_their_samples(tmp_path: Path, damage
     read = open_source(folder)
     assert len(read) == 8 - lost and how_many(read.skipped) == str(lost)
     assert [Path(s.path).name for s in read.skipped] == ["shard-000001.tar"]
-    assert re.fullmatch(said, read.skipped[0].reason)
+    assert tells(read.skipped[0].reason, said)
     assert open_source(folder / "shard-000000.tar").skipped == []
     (folder / "index.json").unlink()
     assert how_many(open_source(folder).skipped) == ("0" if damage == "gone" else "at least 1")
@@ -237,9 +237,9 @@ def test_the_global_batches_are_the_same_for_any_number_of_processes() -> None:
 
 
 def test_worker_out_of_range() -> None:
-    with pytest.raises(ValueError, match="worker is 2, expected from 0 to below the 2"):
+    with pytest.raises(ValueError, match=facts("worker 2 0")):
         next(Loader(4, 2, 0).fetched(Numbers(4), 0, worker=2, workers=2))  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="parts have shape"):
+    with pytest.raises(ValueError, match=facts("parts")):
         Loader(4, 2, 0, parts=torch.zeros(3))
 
 
@@ -307,7 +307,7 @@ def test_a_shard_that_was_cut_after_it_was_opened(tmp_path: Path, quick: list[fl
     file = tmp_path / "shards" / "shard-000002.tar"
     os.truncate(file, 1024)
     assert data.fetch(torch.arange(8, 12))[1:, 0, 0, 0].tolist() == [128] * 3
-    assert "ends before byte" in data.skipped[-1].reason
+    assert tells(data.skipped[-1].reason, "byte")
 
 
 def test_what_will_not_pass_is_not_tried_again(tmp_path: Path, quick: list[float]) -> None:
@@ -330,7 +330,7 @@ def test_a_header_that_cannot_be_read_for_a_moment_is_not_remembered_as_the_end(
 
     with monkeypatch.context() as patch:
         patch.setattr(tarfile.TarFile, "next", failing)
-        with pytest.raises(ValueError, match=r"there is no sample in 3 shards .*Input/output error"):
+        with pytest.raises(ValueError, match=facts("3 Input/output")):
             open_data(tmp_path / "shards", stream=True, cache=tmp_path / "other")
     assert len(open_data(tmp_path / "shards", stream=True, cache=tmp_path / "other")) == 12
 

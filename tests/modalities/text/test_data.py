@@ -9,6 +9,7 @@ import torch
 from pyarrow import parquet
 
 from nearfar.modalities.text.data import open_texts
+from tests.support.facts import all_tell, facts, lists
 
 
 def write(path: Path, rows: list[dict[str, object]]) -> Path:
@@ -27,12 +28,9 @@ def test_a_sentence_a_line(tmp_path: Path) -> None:
     (tmp_path / "s.txt").write_bytes("\ufeffone  two\r\n\n  \nünï\n".encode() + b"caf\xe9\n" + b"x" * 30 + b"\nlast")
     data = open_texts(tmp_path / "s.txt", longest=20)
     assert data.texts == ["one two", "ünï", "last"] and data.names == ["1", "4", "7"] and len(data) == 3
-    assert [(s.path, s.reason) for s in data.skipped] == [
-        ("line 5", "the text is not UTF-8"),
-        ("line 6", "the text has 30 characters, more than 20"),
-    ]
+    assert lists(data.skipped, [("line 5", "text UTF-8"), ("line 6", "text 30 20")])
     assert data.labels is None and data.partners is None and data.scores is None and data.groups is None
-    with pytest.raises(ValueError, match=r"line 5 of .* cannot be used: the text is not UTF-8"):
+    with pytest.raises(ValueError, match=facts("line 5 UTF-8")):
         open_texts(tmp_path / "s.txt", strict=True)
 
 
@@ -47,7 +45,7 @@ def test_labelled_texts(tmp_path: Path, suffix: str) -> None:
     assert data.texts == ["fly in italian", "wake me at six"] and data.classes == ["alarm", "translate"]
     assert data.labels is not None and data.labels.tolist() == [1, 0]
     assert data.groups is not None and data.groups.tolist() == [0, 1]
-    assert [(s.path, s.reason) for s in data.skipped] == [("row 3", "the text is empty")]
+    assert lists(data.skipped, [("row 3", "text empty")])
     part = data.subset(torch.tensor([1]))
     assert part.texts == ["wake me at six"] and part.labels is not None and part.labels.tolist() == [0]
     assert open_texts(tmp_path / f"t{suffix}", split="test").texts == ["wake me at six"]
@@ -67,10 +65,10 @@ def test_pairs_with_scores(tmp_path: Path) -> None:
     data = open_texts(tmp_path, split="dev")
     assert data.texts == ['"A man', "x"] and data.partners == ["a man", "y"] and data.negatives is None
     assert data.scores is not None and data.scores.tolist() == [4.75, 1.5] and data.scores.dtype == torch.float32
-    assert [s.reason for s in data.skipped] == ["the score is 'high', expected a number", "the text is empty"]
+    assert all_tell((s.reason for s in data.skipped), ["score 'high'", "text empty"])
     part = data.subset(torch.tensor([1]))
     assert part.partners == ["y"] and part.scores is not None and part.scores.tolist() == [1.5]
-    with pytest.raises(ValueError, match=r"has the files 'dev'; name one of them as the split; did you mean 'dev'"):
+    with pytest.raises(ValueError, match=facts("'dev' split")):
         open_texts(tmp_path, split="dve")
 
 
@@ -119,23 +117,23 @@ def test_pairs_that_are_judged_are_sentences(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "arguments", "message"),
     [
-        ("t.csv", "a,b\n1,2\n", {}, "no column of texts among 'a', 'b'; name it with text_column"),
-        ("t.csv", "a,b\n1,2\n", {"text_column": "c"}, "no column 'c' for the text"),
-        ("t.csv", "a,b\n1,2\n", {"text_column": "a", "partner_column": "c"}, "no column 'c' for the partner"),
-        ("t.csv", "a,b\n1,2\n", {"negative_column": "b"}, "no column of partners beside 'b'"),
-        ("t.csv", "text\n", {}, "has no texts"),
-        ("t.csv", "text\nhello\n", {"labels": True}, "no column of labels"),
-        ("t.txt", "hello\n", {"split": "test"}, "has no splits"),
-        ("t.txt", "\n\n", {}, "has no texts, expected one for each line"),
-        ("t.doc", "", {}, "is no file of texts, expected one of .txt, .csv"),
+        ("t.csv", "a,b\n1,2\n", {}, "column text 'a' 'b' text_column"),
+        ("t.csv", "a,b\n1,2\n", {"text_column": "c"}, "'c' text"),
+        ("t.csv", "a,b\n1,2\n", {"text_column": "a", "partner_column": "c"}, "'c' partner"),
+        ("t.csv", "a,b\n1,2\n", {"negative_column": "b"}, "column 'b'"),
+        ("t.csv", "text\n", {}, "text"),
+        ("t.csv", "text\nhello\n", {"labels": True}, "column label"),
+        ("t.txt", "hello\n", {"split": "test"}, "split"),
+        ("t.txt", "\n\n", {}, "text line"),
+        ("t.doc", "", {}, "text .txt .csv"),
     ],
 )
 def test_refuses_in_one_line(
     tmp_path: Path, name: str, content: str, arguments: dict[str, str | bool], message: str
 ) -> None:
     (tmp_path / name).write_text(content)
-    with pytest.raises(ValueError, match=message) as error:
+    with pytest.raises(ValueError, match=facts(message)) as error:
         open_texts(tmp_path / name, **arguments)  # type: ignore[arg-type]
     assert "\n" not in str(error.value)
-    with pytest.raises(FileNotFoundError, match="no file or folder"):
+    with pytest.raises(FileNotFoundError, match=facts("folder")):
         open_texts(tmp_path / "gone.txt")

@@ -45,7 +45,7 @@ from nearfar.evaluation.protocols import PROTOCOLS
 from nearfar.evaluation.results import Results
 from nearfar.evaluation.runner import evaluate
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PAGES = sorted(
     [*ROOT.glob("README*.md"), *ROOT.glob("examples/*.md"), *(ROOT / "docs").rglob("*.md")],
     key=lambda page: (page.parent != ROOT, str(page)),
@@ -130,7 +130,7 @@ class Reader:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, everything: bool) -> None:
         self.monkeypatch, self.everything = monkeypatch, everything
         self.namespace: dict[str, Any] = {"__name__": "__main__"}
-        monkeypatch.setattr("nearfar.training.build", small)
+        monkeypatch.setattr("nearfar.training.train.build", small)
         monkeypatch.setattr("nearfar.cli.train.build", small)
         monkeypatch.setattr("nearfar.cli.evaluate.build", small)
         monkeypatch.setattr(import_module("nearfar.training.run"), "evaluate", quickly)  # at the end of a run
@@ -241,7 +241,11 @@ class Reader:
         """Every flag and value by the command's own parser, and no further."""
         assert words and words[0] in COMMANDS, f"there is no command {words[:1]}"
         with self.monkeypatch.context() as patch:
-            for place in ("nearfar.training.run", "nearfar.training.resumed", "nearfar.training.memory_plan.plan"):
+            for place in (
+                "nearfar.training.train.run",
+                "nearfar.training.train.resumed",
+                "nearfar.training.memory_plan.plan",
+            ):
                 patch.setattr(place, _stop)
             patch.setattr("nearfar.evaluation.evaluate_run.assess", _stop)
             if words[0] not in ("train", "plan", "evaluate"):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-CONCEPTS = Path(__file__).parents[1] / "docs" / "concepts"
+CONCEPTS = Path(__file__).parents[2] / "docs" / "concepts"
 _BLOCK = re.compile(r"```(python|text)\n(.*?)```", re.DOTALL)
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 

@@ -18,9 +18,9 @@ import pytest
 from markdown_it import MarkdownIt
 
 from nearfar.cli import COMMANDS, main
-from tests.browser import found_by_axe, kept
-from tests.pages import LANGUAGES, PAGES, ROOT, Block, Reader, blocks, commands_in_text
-from tests.small_data import write_small_data
+from tests.docs.pages import LANGUAGES, PAGES, ROOT, Block, Reader, blocks, commands_in_text
+from tests.support.browser import found_by_axe, kept
+from tests.support.small_data import write_small_data
 from tools.translations import english_of
 
 RUN = ["train", "--data", "photos/", "--backbone", "micro", "--epochs", "1", "--batch-size", "32", "--out", "RUN"]
@@ -158,7 +158,7 @@ def links(page: Path) -> list[tuple[str, str]]:
 
 
 OTHERS = [ROOT / name for name in ("CHANGELOG.md", "CONTRIBUTING.md")]
-ROOMS = {"losses", "methods", "views", "nn", "data", "evaluate", "embeddings", "export", "scale", "lab"}
+ROOMS = {"losses", "methods", "modalities", "nn", "data", "evaluation", "search", "model", "distributed", "lab"}
 MADE = {"command", "config", *ROOMS}  # pages of the reference
 
 

@@ -14,7 +14,7 @@ from nearfar.cli import COMMANDS, main
 from nearfar.cli.train import SHORT
 from nearfar.config import ProtocolConfig, TrainConfig
 from nearfar.methods import METHODS
-from tests.pages import PAGES, ROOT, code_in_text
+from tests.docs.pages import PAGES, ROOT, code_in_text
 
 _RESULT = re.compile(r"\]\(([^)\s]*benchmarks/results/[\w-]+\.md)\)")
 _FENCE = re.compile(r"^( *)```.*?^\1```$", re.MULTILINE | re.DOTALL)

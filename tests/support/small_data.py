@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw
 
-from tests.boxes import write_voc
-from tests.sounds import recordings
+from tests.support.boxes import write_voc
+from tests.support.sounds import recordings
 
 COLOURS = {"red": (220, 40, 40), "blue": (40, 60, 220)}
 SHAPES = ("car", "ball")
@@ -58,7 +58,7 @@ def write_small_data(folder: Path) -> Path:
     write_voc(folder / "cells" / "train", 6, seed=0)
     write_voc(folder / "cells" / "test", 4, seed=1)
     (folder / "mymodule.py").write_text("from nearfar.methods import SimCLR as MyMethod  # noqa: F401\n")
-    (folder / "recipes").symlink_to(Path(__file__).parents[1] / "recipes")
+    (folder / "recipes").symlink_to(Path(__file__).parents[2] / "recipes")
     return folder
 
 
