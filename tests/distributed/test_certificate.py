@@ -224,7 +224,7 @@ def words():
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("mistakes:Plain", "mistakes:Plain nn.Module class nearfar.methods.Method"),
+        ("mistakes:Plain", "mistakes:Plain class nearfar.methods.Method"),
         ("mistakes:Bare", "Bare encode contrast after_step"),
         ("mistakes:NoFeatures", "NoFeatures(encoder features=16 samples=64 TypeError"),
         ("mistakes:Raises", "samples=64 RuntimeError (mistakes.py:18) --debug"),
@@ -234,7 +234,7 @@ def words():
         ("mistakes:Late", "Late.after_step ValueError"),
         (
             "mistakes:Mixes",
-            "Mixes.encode 'mean' (128,) 12",
+            "Mixes.encode 'mean' (8,) 12",
         ),
         ("mistakes:Matrix", "'all' (12,) 12 (5,) 5"),
         ("mistakes:three", "mistakes:three class"),

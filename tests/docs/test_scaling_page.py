@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
+from nearfar.methods.toy_methods import subject_named
 
 from nearfar.distributed.certificate import check_method
-from nearfar.methods.toy_methods import subject_named
 
 
 def test_the_method_of_the_page_is_right(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -85,5 +85,5 @@ def test_nearfar_refuses_it_and_the_certificate_names_it() -> None:
     met = code_of("same_network")["MomentumContrast"](world.network(), world.DIM)
     with pytest.raises(ValueError, match=facts("same network momentum")):
         move_towards(met.encoder_k, met.encoder_q, 0.999)
-    note = same_object(Subject("wrong", SameObject(Pictures()), [specimen_batch("byol")]))
+    note = same_object(Subject("wrong", SameObject(ToyImageEncoder()), [toy_batch()]))
     assert tells(note, "same network momentum")

@@ -15,7 +15,7 @@ from nearfar.methods.method import Step
 from nearfar.methods.simclr import SimCLR
 from nearfar.report.verdict import health
 from nearfar.training.callbacks import Watch
-from nearfar.training.health import Verdict, judge, measure, twins_found, well
+from nearfar.training.health import judge, measure, twins_found, well
 from tests.support.facts import tells
 
 

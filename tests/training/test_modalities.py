@@ -19,7 +19,7 @@ from nearfar.model.export.export import export
 from nearfar.training.advice import advise, labels_hint
 from nearfar.training.build_method import build_method
 from nearfar.training.report_samples import two_views
-from nearfar.training.run import Run, build_method
+from nearfar.training.run import Run
 from tests.support.facts import facts, tells
 from tests.training.runs import QUIET, page_of, shown, stop_after, weights
 
