@@ -35,6 +35,15 @@ MAY_IMPORT = {
 }
 
 
+# What still points the wrong way; it goes when each modality is behind its contract.
+KNOWN = {
+    "data": {"modalities"},
+    "evaluation": {"report", "training"},
+    "modalities": {"report"},
+    "model": {"training"},
+}
+
+
 def imported_packages(file: Path) -> dict[str, int]:
     """The packages of nearfar that a file imports, anywhere in it, each with the first line that does."""
     found: dict[str, int] = {}
@@ -55,7 +64,7 @@ def imported_packages(file: Path) -> dict[str, int]:
 def test_imports_point_one_way(package: str) -> None:
     if package not in MAY_IMPORT:
         pytest.fail(f"nearfar.{package} has no place in ORDER: add it to the row of what may import it", pytrace=False)
-    allowed = MAY_IMPORT[package] | {package}
+    allowed = MAY_IMPORT[package] | KNOWN.get(package, set()) | {package}
     wrong = [
         f"  src/nearfar/{file.relative_to(PACKAGE)}:{line} imports nearfar.{name}"
         for file in sorted((PACKAGE / package).rglob("*.py"))
