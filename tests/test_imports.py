@@ -40,7 +40,7 @@ KNOWN = {
     "data": {"modalities"},
     "evaluation": {"report", "training"},
     "modalities": {"report"},
-    "model": {"training"},
+    "model": {"evaluation", "training"},
 }
 
 
