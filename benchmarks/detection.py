@@ -17,13 +17,11 @@ import tempfile
 import time
 from pathlib import Path
 
-from rich.console import Console
-
 import nearfar
 from machine import describe
-from nearfar.config import DetectionConfig, ProtocolConfig
-from nearfar.evaluation.evaluate_run import assess
 from nearfar.evaluation.metrics import Estimate, over_seeds
+from nearfar.evaluation.protocols import ProtocolConfig
+from nearfar.evaluation.protocols.detection import DetectionSettings
 from nearfar.modalities.image.data.boxes import find_boxes
 
 MOMENTUM, QUEUE, BATCH = 0.99, 128, 64
@@ -48,25 +46,17 @@ def pretrain(options: argparse.Namespace, run: Path, table: Path) -> None:
     )
 
 
-def measure(options: argparse.Namespace, run: Path, folder: Path) -> tuple[dict[tuple[str, str], list[Estimate]], int]:
+def measure(options: argparse.Namespace, run: Path) -> tuple[dict[tuple[str, str], list[Estimate]], int]:
     """Estimates of every seed by (encoder, metric), and the number of test pictures."""
     settings = ProtocolConfig(
-        detection=DetectionConfig(
+        detection=DetectionSettings(
             head=options.head, size=options.size, epochs=options.epochs, lr=options.lr, batch_size=options.batch
         )
     )
     found: dict[tuple[str, str], list[Estimate]] = {}
     tested = 0
     for seed in range(options.seeds):
-        results, _ = assess(
-            str(run),
-            data=str(options.data),
-            protocols=["detection"],
-            seed=seed,
-            settings=settings,
-            out=folder / f"seed{seed}",
-            console=Console(),
-        )
+        results = nearfar.evaluate(run, options.data, protocols=["detection"], seeds=[seed], settings=settings)
         for row in results.rows:
             estimate = Estimate(row.value, row.low, row.high, row.n)
             found.setdefault((row.encoder, row.metric), []).append(estimate)
@@ -134,7 +124,7 @@ def main() -> None:
         run = options.run or folder / "run"
         if not run.exists():
             pretrain(options, run, folder / "train.csv")
-        found, tested = measure(options, run, folder)
+        found, tested = measure(options, run)
     trained_on = len(find_boxes(options.data)["train"]().pictures)
     text = page(options, found, (trained_on, tested), (time.perf_counter() - start) / 60)
     options.out.write_text(text, encoding="utf-8")

@@ -24,10 +24,13 @@ from machine import describe
 from nearfar.config import TrainConfig
 from nearfar.data.dataset import ArrayDataset, Dataset
 from nearfar.modalities.image.backbones import backbone
-from nearfar.modalities.image.data.opening import open_data
+from nearfar.modalities.image.data.opening import open_images
 from nearfar.modalities.image.data.stream import StreamDataset
 from nearfar.modalities.image.views.prepare import Preparation
-from nearfar.model.encoder import Encoder, load, save_model
+from nearfar.model.card import make_card
+from nearfar.model.encoder import Encoder
+from nearfar.model.load import load
+from nearfar.model.save import write_model
 from nearfar.search.embed import embed
 
 BATCH = 256
@@ -71,7 +74,8 @@ def measure(runs: dict[str, Callable[[], object]], rounds: int) -> dict[str, lis
 def case(name: str, size: int, count: int, rounds: int, folder: Path) -> list[str]:
     torch.manual_seed(0)
     network = backbone(name, size=size)
-    save_model(network, TrainConfig(backbone=name, image_size=size), Preparation(size).card(), folder)
+    config = TrainConfig(backbone=name, image_size=size)
+    write_model(network.state_dict(), make_card(config, Preparation(size).card()), folder)
     encoder = load(folder)
     side = round(1.15 * size)
     made = pictures(count, side)
@@ -81,7 +85,7 @@ def case(name: str, size: int, count: int, rounds: int, folder: Path) -> list[st
         Image.fromarray(picture).save(files / f"{number:06d}.jpg", quality=90)
     sources: dict[str, Dataset] = {
         "arrays in memory": ArrayDataset(made),
-        f"JPEG files of {2 * size} px": open_data(files, size=side, stream=True),
+        f"JPEG files of {2 * size} px": open_images(files, size=side, stream=True),
     }
     assert isinstance(sources[f"JPEG files of {2 * size} px"], StreamDataset)
 

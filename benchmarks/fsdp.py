@@ -33,7 +33,7 @@ def held(weights: Iterable[Tensor], processes: int) -> int:
 
 def row(method: nn.Module, processes: int) -> list[int]:
     weights, trained = list(method.parameters()), [p for p in method.parameters() if p.requires_grad]
-    units = [held(block.parameters(), 1) for block in fsdp.blocks(method)]
+    units = [held(block.parameters(), 1) for block in fsdp.find_blocks(method)]
     at_work = held(weights, 1) - sum(units) + max(units, default=0) if processes > 1 else 0
     parts = [held(weights, processes), held(trained, processes), 2 * held(trained, processes)]
     return [*parts, sum(parts), at_work]

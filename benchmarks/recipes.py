@@ -25,15 +25,17 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import yaml
-from rich.console import Console
 
+import nearfar
 from machine import describe
-from nearfar.config import FinetuneConfig, ProtocolConfig, TrainConfig
-from nearfar.evaluation.evaluate_run import assess
+from nearfar.config import TrainConfig
+from nearfar.evaluation.evaluate_run import as_embedder
+from nearfar.evaluation.measure import TestData
+from nearfar.evaluation.measure import measure as measure_all
+from nearfar.evaluation.protocols import ProtocolConfig
+from nearfar.evaluation.protocols.finetune import FinetuneSettings
 from nearfar.evaluation.results import Results, Row
-from nearfar.evaluation.runner import evaluate
-from nearfar.evaluation.splits import open_parts
-from nearfar.model.open import untrained
+from nearfar.evaluation.task import Compute
 
 ROOT = Path(__file__).parent.parent
 METHODS = ("simclr", "moco", "byol", "instdisc")
@@ -70,31 +72,23 @@ def measure(runs: dict[str, Path], options: argparse.Namespace, out: Path) -> Re
     """All runs beside raw pixels and the untrained encoder, which is trained on all labels, too."""
     first, *others = map(str, runs.values())
     data, test = str(options.data / "train"), str(options.data / "test")
-    results, _ = assess(
+    results = nearfar.evaluate(
         first,
-        data=data,
+        data,
         test=test,
         protocols=["knn", "linear", "finetune"],
         against=others,
         seeds=SEEDS,
-        settings=ProtocolConfig(finetune=FinetuneConfig(labels=FEW)),
-        out=out,
-        console=Console(),
+        settings=ProtocolConfig(finetune=FinetuneSettings(label_fractions=FEW)),
+        compute=Compute(progress=True),
     )
-    parts = open_parts(data, test, size=32)
-    scratch = untrained(first)
-    assert scratch is not None
-    full = evaluate(
-        {"untrained": scratch},
-        parts.train,
-        parts.test,
-        prepare=scratch.prepare,
-        protocols=["finetune"],
-        seed=0,
-        settings=ProtocolConfig(finetune=FinetuneConfig(labels=[1.0])),
-        progress=True,
-    )
-    results.rows.extend(full.rows)
+    every = ProtocolConfig(finetune=FinetuneSettings(label_fractions=[1.0]))
+    scratch = nearfar.load(first, untrained=True)
+    splits = scratch.modality.split(data, test)
+    assert splits.test is not None
+    where = TestData(splits.train, splits.test, data, vary=scratch.modality.vary)
+    results.rows.extend(measure_all([as_embedder("untrained", scratch)], where, ["finetune"], every).rows)
+    results.save(out / "evaluation.json")
     return results
 
 

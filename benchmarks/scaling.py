@@ -20,9 +20,9 @@ import torch.distributed as dist
 from torch import nn
 
 from machine import describe, extra_memory
-from nearfar.distributed.processes import contrast_share, encode_share, in_processes
+from nearfar.distributed.processes import contrast_shards, encode_shard, run_in_processes
 from nearfar.methods import Batch, SimCLR
-from nearfar.nn.shard import Share
+from nearfar.nn.shard import Shard
 
 FEATURES, DIM, STEPS = 256, 128, 3
 
@@ -31,7 +31,7 @@ def step_of(batch: int, by: str) -> tuple[Callable[[], float], int]:
     """A step of this process, its gradients averaged as DDP does; and its rows."""
     rank, world = dist.get_rank(), dist.get_world_size()
     sizes = tuple(len(part) for part in torch.arange(batch).tensor_split(world))
-    share = Share(rank, sizes) if world > 1 else None
+    shard = Shard(rank, sizes) if world > 1 else None
     torch.manual_seed(0)
     layers = [nn.Linear(FEATURES, FEATURES), nn.GELU(), nn.Linear(FEATURES, FEATURES), nn.GELU()]
     method = SimCLR(nn.Sequential(*layers, nn.Linear(FEATURES, FEATURES)), features=FEATURES, dim=DIM, temperature=0.1)
@@ -43,7 +43,7 @@ def step_of(batch: int, by: str) -> tuple[Callable[[], float], int]:
 
     def step() -> float:
         method.zero_grad()
-        loss = contrast_share(method, encode_share(method, own, share), share, by=by).loss  # type: ignore[arg-type]
+        loss = contrast_shards(method, encode_shard(method, own, shard), shard, by=by).loss  # type: ignore[arg-type]
         loss.backward()
         if world > 1:
             for parameter in method.parameters():
@@ -88,7 +88,7 @@ def main() -> None:
     for batch in options.batches:
         for processes in options.processes:
             for by in ("gather", "ring") if processes > 1 else ("gather",):
-                found = in_processes(processes, measured, batch, by, seconds=3600)
+                found = run_in_processes(processes, measured, batch, by, seconds=3600)
                 seconds, memory = max(f["seconds"] for f in found), max(f["memory"] for f in found)
                 way = by if processes > 1 else "alone"
                 lines.append(

@@ -25,9 +25,9 @@ from torch import Tensor
 
 from machine import describe
 from nearfar.config import TrainConfig
-from nearfar.evaluation.dtw import nearest_by_dtw
 from nearfar.evaluation.embedding import embed
-from nearfar.losses.arguments import unit
+from nearfar.evaluation.protocols.dtw import nearest_by_dtw
+from nearfar.losses.arguments import l2_normalize
 from nearfar.modalities.series.data import SeriesDataset, open_series
 from nearfar.training.build_method import build_method
 from nearfar.training.run import Run
@@ -45,7 +45,9 @@ def accuracy(nearest: Tensor, train: SeriesDataset, test: SeriesDataset) -> floa
 
 
 def neighbours(encoder: torch.nn.Module, run: Run, train: SeriesDataset, test: SeriesDataset) -> Tensor:
-    h1, h2 = (unit(embed(encoder, part, prepare=run.modality.preparation, batch_size=64)) for part in (test, train))
+    h1, h2 = (
+        l2_normalize(embed(encoder, part, prepare=run.modality.preparation, batch_size=64)) for part in (test, train)
+    )
     return (h1 @ h2.T).argmax(1)
 
 

@@ -29,7 +29,8 @@ from machine import describe
 from nearfar.config import TrainConfig
 from nearfar.modalities.image.backbones import backbone
 from nearfar.modalities.image.views.prepare import Preparation
-from nearfar.model.encoder import save_model
+from nearfar.model.card import make_card
+from nearfar.model.save import write_model
 
 CLASSES = 26
 BACKBONE = "tiny"
@@ -40,7 +41,8 @@ def make_place(folder: Path, rows: int) -> tuple[Path, Path]:
     torch.manual_seed(0)
     network = backbone(BACKBONE)
     run = folder / "run"
-    save_model(network, TrainConfig(backbone=BACKBONE), Preparation(32).card(), run)
+    card = make_card(TrainConfig(backbone=BACKBONE), Preparation(32).card())
+    write_model(network.state_dict(), card, run)
     rng = np.random.default_rng(0)
     letters = rng.integers(0, CLASSES, rows)
     centres = rng.standard_normal((CLASSES, network.num_features))

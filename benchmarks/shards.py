@@ -25,7 +25,7 @@ from machine import describe, extra_memory
 from nearfar.data.loader import Loader
 from nearfar.data.sources import Source
 from nearfar.modalities.image.data.decode import decode
-from nearfar.modalities.image.data.opening import open_data
+from nearfar.modalities.image.data.opening import open_images
 from nearfar.modalities.image.data.shard_writer import write_shards
 from nearfar.modalities.image.data.shards import shard_files
 
@@ -46,7 +46,7 @@ def jpegs(count: int, side: int) -> list[bytes]:
 
 def ours(folder: Path, size: int, cache: Path) -> Iterator[torch.Tensor]:
     """As `nearfar train --sources.stream true` reads, opening included; the members are listed in the cache."""
-    data = open_data(folder, size=size, stream=True, cache=cache)
+    data = open_images(folder, size=size, stream=True, cache=cache)
     loader = Loader(len(data), BATCH, 0, parts=data.parts, window=1000)  # type: ignore[attr-defined]
     for batch in loader.fetched(data, 0):
         yield batch.x
@@ -110,7 +110,7 @@ def listed(count: int, folder: Path) -> str:
 
     def look() -> None:
         start = time.perf_counter()
-        kept.append(open_data(folder / "many", size=8, stream=True, cache=folder / "list"))
+        kept.append(open_images(folder / "many", size=8, stream=True, cache=folder / "list"))
         seconds.append(time.perf_counter() - start)
 
     extra_memory(look)

@@ -30,7 +30,7 @@ from nearfar import _torchvision  # noqa: F401
 from nearfar.evaluation.embedding import embed
 from nearfar.evaluation.knn import knn_accuracy
 from nearfar.modalities.image.backbones import backbone
-from nearfar.modalities.image.data.opening import open_data
+from nearfar.modalities.image.data.opening import open_images
 from nearfar.modalities.image.views.prepare import resize_eval
 from nearfar.nn.heads import projector
 
@@ -121,7 +121,7 @@ def train_lightly(
 
 def knn(encoder: nn.Module, data: Path) -> float:
     encoder = getattr(encoder, "backbone", encoder).eval()
-    train, test = (open_data(str(data / part), size=SIZE, labels=True) for part in ("train", "test"))
+    train, test = (open_images(str(data / part), size=SIZE, labels=True) for part in ("train", "test"))
     h = [embed(encoder, part, prepare=lambda x: resize_eval(x, SIZE)) for part in (train, test)]
     classes = int(train.labels.max()) + 1
     return knn_accuracy(h[0], train.labels, h[1], test.labels, classes=classes).value

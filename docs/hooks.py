@@ -160,7 +160,8 @@ def help_of(command: str) -> str:
 
 def config_page() -> str:
     """Every key of a run and of an evaluation: what it is set to, and what it is."""
-    from nearfar.config import ProtocolConfig, TrainConfig
+    from nearfar.config import TrainConfig
+    from nearfar.evaluation.protocols import ProtocolConfig
 
     about = (
         "A run is a function of these keys: as flags (`--optimizer.lr 0.03`), in a file (`--config run.yaml`), or as\n"
@@ -177,9 +178,9 @@ def config_page() -> str:
 
 
 def keys_of(kind: type[Any], prefix: str, title: str) -> Iterator[str]:
-    from nearfar.cli.flags import comments, first_line
+    from nearfar.cli.flags import first_line, help_texts
 
-    said, hints = comments(kind), get_type_hints(kind)
+    said, hints = help_texts(kind), get_type_hints(kind)
     yield f"## {title}"
     yield f"{first_line(kind)}."
     inner = {

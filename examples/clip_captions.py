@@ -14,7 +14,6 @@ import torch.nn.functional as F
 
 import nearfar
 from nearfar.evaluation.results import Results
-from nearfar.modalities.image.data.opening import open_data
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -29,13 +28,13 @@ def main(arguments: list[str] | None = None) -> None:
     nearfar.train(
         options.data, out=options.out, method="clip", backbone="strokes", epochs=options.epochs, batch_size=64
     )
-    model = nearfar.load(options.out, "image-text")  # reads texts, too
+    model = nearfar.load(options.out)  # reads texts, too
 
-    pictures = open_data(options.data, image_size=model.preparation.size, captions=True)
+    pictures = model.modality.open(options.data)
     assert pictures.captions is not None
-    images = model.embed(pictures.fetch(torch.arange(min(len(pictures), 5000))))
+    images = model.encode(pictures.fetch(torch.arange(min(len(pictures), 5000))))
     for text in options.ask or ["a red letter K on white", "a teal letter A on orange"]:
-        similarity = F.cosine_similarity(model.embed_texts([text]), images)  # (N,)
+        similarity = F.cosine_similarity(model.encode([text], kind="text"), images)  # (N,)
         print(f"\n{text}")
         for value, row in zip(*(found.tolist() for found in similarity.topk(3)), strict=True):
             print(f"  {value:.3f}  {pictures.names[row]}  {pictures.captions[row][0]}")

@@ -52,9 +52,10 @@ def main(arguments: list[str] | None = None) -> None:
         )
 
     # What is kept is an encoder of sounds: a vector for each, or one for every frame.
-    encoder = nearfar.load(options.out, "sound")
-    wave = torch.sin(2 * torch.pi * 440 * torch.arange(encoder.rate) / encoder.rate)  # a second of A
-    print(f"a second of sound as {tuple(encoder.embed(wave[None]).shape)} numbers")
+    encoder = nearfar.load(options.out)
+    rate = encoder.modality.config.sound.rate
+    wave = torch.sin(2 * torch.pi * 440 * torch.arange(rate) / rate)  # a second of A
+    print(f"a second of sound as {tuple(encoder.encode([wave]).shape)} numbers")
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ import nearfar
 from nearfar.evaluation.results import Results
 from nearfar.losses import hard_negative
 from nearfar.methods import Batch, Encoded, Method, Step
-from nearfar.nn.ema import copy_of, move_towards
+from nearfar.nn.ema import ema_update, frozen_copy
 from nearfar.nn.heads import projector
 
 
@@ -44,7 +44,9 @@ class HardTwins(Method):
         super().__init__()
         self.encoder = encoder
         self.projector = projector(features, features, 64)
-        self.slow = copy_of(nn.Sequential(self.encoder, self.projector))  # a copy, and no second name for the network
+        self.slow = frozen_copy(
+            nn.Sequential(self.encoder, self.projector)
+        )  # a copy, and no second name for the network
         self.temperature, self.beta, self.momentum = temperature, beta, momentum
 
     def encode(self, batch: Batch) -> Encoded:
@@ -62,7 +64,7 @@ class HardTwins(Method):
 
     def after_step(self, progress: float) -> None:
         """Called after every step of the optimiser."""
-        move_towards(self.slow, nn.Sequential(self.encoder, self.projector), self.momentum)
+        ema_update(self.slow, nn.Sequential(self.encoder, self.projector), self.momentum)
 
 
 def main(arguments: list[str] | None = None) -> None:

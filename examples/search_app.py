@@ -15,10 +15,10 @@ from pathlib import Path
 import nearfar
 from nearfar.cli import main as nearfar_command
 from nearfar.evaluation.results import Results
-from nearfar.modalities.image.data.opening import open_data
+from nearfar.modalities.image.data.opening import open_images
 from nearfar.model.encoder import Encoder
 from nearfar.search.files import Embeddings
-from nearfar.search.query import embed_image, embed_text
+from nearfar.search.query import encode_query
 from nearfar.search.search import search
 
 QUESTIONS = ["a red letter K on white", "a teal letter A on orange"]  # in a minute it learns colours, not yet letters
@@ -43,9 +43,9 @@ class SearchApp:
         """The k pictures nearest to a picture or to words: cosine, name, and what is said of them."""
         path = Path(question).expanduser()
         if path.is_file():
-            query = embed_image(self.encoder, self.file, path)
+            query = encode_query(self.encoder, self.file, path, "image")
         else:
-            query = embed_text(self.encoder, self.file, question)
+            query = encode_query(self.encoder, self.file, question, "text")
         hits = search(query, self.file, k=k)
         return [
             (cosine, self.names[row], self.said[row])
@@ -56,7 +56,7 @@ class SearchApp:
 def said_of(data: str, file: Embeddings) -> list[str]:
     """Of every picture its caption, or its label, or nothing: by it an answer can be judged."""
     try:
-        captions = open_data(data, image_size=32, captions=True).captions
+        captions = open_images(data, image_size=32, captions=True).captions
     except ValueError:  # pictures without captions
         captions = None
     if captions is not None and len(captions) == len(file):
@@ -99,7 +99,7 @@ def main(arguments: list[str] | None = None) -> int:
         nearfar.train(options.data, out=run, method="clip", backbone="strokes", epochs=options.epochs, batch_size=64)
     if options.page:
         return nearfar_command(["explore", str(run)])
-    app = SearchApp(nearfar.load(run, "image"), options.data, run / "search.parquet")
+    app = SearchApp(nearfar.load(run), options.data, run / "search.parquet")
     print(f"{len(app.file):,} pictures are in the index")
     if found := quality(run):
         print(f"the picture of a new caption is among the first five: {found}")

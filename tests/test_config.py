@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from nearfar.config import BUILT_IN, TrainConfig, build, completed, kind_of
+from nearfar.config import TrainConfig, build, completed, kind_of
 from nearfar.methods import METHODS
-from nearfar.training.run import build_method
+from nearfar.modalities.image.modality import ImageModality
+from nearfar.training.build_method import build_method
 from tests.support.facts import facts
 
 RECIPES = Path(__file__).parent.parent / "recipes"
@@ -17,7 +18,7 @@ RECIPES = Path(__file__).parent.parent / "recipes"
 def test_glyphs_bring_a_whole_recipe_and_own_data_none() -> None:
     config = build(TrainConfig, completed({}), "train")
     assert (config.data, config.views, config.backbone) == ("glyphs", "shapes", "strokes")
-    assert config.options == BUILT_IN["image", "glyphs"]["options"] and config.optimizer.name == "adamw"
+    assert config.options == ImageModality.defaults("glyphs")["options"] and config.optimizer.name == "adamw"
     assert build(TrainConfig, completed({"data": "photos/"}), "train") == TrainConfig(data="photos/")
 
 
@@ -25,8 +26,8 @@ def test_what_is_asked_for_comes_first() -> None:
     asked = {"data": "glyphs:99", "views": "simclr", "options": {"temperature": 0.5}, "optimizer": {"clip": 1.0}}
     config = build(TrainConfig, completed(asked), "train")
     assert config.views == "simclr" and config.optimizer.clip == 1.0 and config.optimizer.name == "adamw"
-    assert config.options == {**BUILT_IN["image", "glyphs"]["options"], "temperature": 0.5}
-    assert BUILT_IN["image", "glyphs"]["options"]["temperature"] == 0.2, "the recipe itself was changed"
+    assert config.options == {**ImageModality.defaults("glyphs")["options"], "temperature": 0.5}
+    assert ImageModality.defaults("glyphs")["options"]["temperature"] == 0.2, "the recipe itself was changed"
 
 
 def test_options_stay_with_their_method_and_rates_with_their_optimiser() -> None:

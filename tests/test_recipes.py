@@ -2,7 +2,6 @@
 
 import json
 import re
-import sys
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -13,11 +12,12 @@ import yaml
 
 import nearfar.training.train  # noqa: F401  is looked up below
 from nearfar.cli import main
-from nearfar.cli.recipes import in_full, lines, rerun
 from nearfar.cli.train import with_recipes
 from nearfar.config import TrainConfig, build, completed
 from nearfar.evaluation.results import Results, Row
-from nearfar.recipes import REACHED, again, folder, names, recipe, recipes
+from nearfar.recipes import REACHED, folder, names, recipe, recipes
+from nearfar.recipes.listing import full_text, short_text
+from nearfar.recipes.rerun import compare_rerun, rerun
 from tests.support.facts import all_tell, facts, tells
 
 ROOT = Path(__file__).parents[1]
@@ -51,7 +51,7 @@ def test_they_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize("name", names())
 def test_one_in_full_is_still_yaml(name: str) -> None:
     each = recipe(name)
-    text = in_full(each)
+    text = full_text(each)
     assert text.startswith(each.text.rstrip()) and yaml.safe_load(text) == yaml.safe_load(each.text)
     assert re.search(rf"\n# .*nearfar train --config {name}\b", text)
 
@@ -77,8 +77,10 @@ def test_mistakes_are_told_in_a_line(
 
 def test_a_recipe_without_numbers_says_so() -> None:
     fresh = replace(recipe("cifar10-simsiam"), numbers=())
-    assert all_tell(lines(fresh)[-2:], ["not measured", "nearfar train --config cifar10-simsiam cifar10/"])
-    assert tells(in_full(fresh), "# not measured")
+    assert all_tell(
+        short_text(fresh).splitlines()[-2:], ["not measured", "nearfar train --config cifar10-simsiam cifar10/"]
+    )
+    assert tells(full_text(fresh), "# not measured")
     with pytest.raises(ValueError, match=facts("cifar10-simsiam nearfar train")):
         rerun(fresh, None)
 
@@ -118,7 +120,7 @@ def test_another_run_is_compared_within_the_interval(value: float, verdict: str)
         Row(encoder, "zero_shot", metric, number, None, None, "test", "glyphs", 2000)
         for encoder, metric, number in (("untrained", "accuracy", 0.04), ("trained", "accuracy", value))
     ]
-    found = again(recipe("glyphs-clip"), rows)
+    found = compare_rerun(recipe("glyphs-clip"), rows)
     assert [(each.number.what, each.verdict) for each in found] == [("zero-shot accuracy", verdict)]
 
 
@@ -147,7 +149,7 @@ def test_a_rerun_says_whether_it_reaches_as_much(
             ]
         )
 
-    monkeypatch.setattr(sys.modules["nearfar.training.train"], "run", run)
+    monkeypatch.setattr("nearfar.recipes.rerun.run", run)
     assert main(["recipes", "glyphs-simclr", "--rerun", "--out", str(tmp_path / "run")]) == status
     heard = capsys.readouterr()
     assert trained == [build(TrainConfig, completed({}), "train")] and said in heard.out + heard.err

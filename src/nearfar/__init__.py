@@ -4,14 +4,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # for type checkers and editors; imported when first used
-    from nearfar.model.encoder import load as load
+    from nearfar.evaluation.evaluate import evaluate as evaluate
+    from nearfar.model.load import load as load
     from nearfar.search.embed import embed as embed
     from nearfar.training.train import train as train
 
 __version__ = "0.1.0"
-__all__ = ["embed", "load", "train"]
+__all__ = ["embed", "evaluate", "load", "train"]
 
-_MODULES = {"embed": "search.embed", "load": "model.encoder", "train": "training.train"}
+_MODULES = {
+    "embed": "search.embed",
+    "evaluate": "evaluation.evaluate",
+    "load": "model.load",
+    "train": "training.train",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -5,14 +5,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from nearfar.distributed.processes import in_processes
+from nearfar.distributed.processes import run_in_processes
 from tests.adapters.shared import LIGHTLY, MODES, ROWS, SIGLIP, WORLD, everyone, measured
 from tests.support.facts import tells
 
 
 def test_adapters_on_two_processes_by_their_definitions() -> None:
     """Against dense matrices of all rows on one process; against the libraries themselves it is slow."""
-    found = in_processes(WORLD, measured, False)
+    found = run_in_processes(WORLD, measured, False)
     for name in (*LIGHTLY, *MODES, *(f"siglip, {way}" for way in SIGLIP)):
         for seen, expected in zip(found, defined(name), strict=True):
             for a, b in zip(seen[name], expected, strict=True):
@@ -24,7 +24,9 @@ def test_adapters_on_two_processes_by_their_definitions() -> None:
 def test_adapters_on_two_processes_by_their_libraries() -> None:
     pytest.importorskip("lightly")
     pytest.importorskip("open_clip")
-    for ours, theirs in zip(in_processes(WORLD, measured, False), in_processes(WORLD, measured, True), strict=True):
+    for ours, theirs in zip(
+        run_in_processes(WORLD, measured, False), run_in_processes(WORLD, measured, True), strict=True
+    ):
         for name in theirs.keys() - {"refused"}:
             for a, b in zip(ours[name], theirs[name], strict=True):
                 torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-11, msg=name)

@@ -12,7 +12,7 @@ from rich.console import Console
 
 import nearfar
 from nearfar.cli import COMMANDS, main
-from nearfar.cli.faults import in_a_line
+from nearfar.cli.errors import error_line
 from nearfar.cli.stages import stage
 from tests.support.facts import facts, tells
 
@@ -105,17 +105,17 @@ def test_what_the_package_says_stands_alone_and_what_it_does_not_has_a_place() -
             call()
         except BaseException as error:
             error.__traceback__ = error.__traceback__ and error.__traceback__.tb_next.tb_next  # type: ignore[union-attr]
-            return in_a_line(error)
+            return error_line(error)
         return ""
 
-    from nearfar.cli.plan import bytes_of
-    from nearfar.config import nearest, read_yaml
+    from nearfar.config import read_yaml
+    from nearfar.messages import nearest_or_all
+    from nearfar.training.plan_text import parse_size
 
-    assert tells(told(lambda: bytes_of("much")), "'much' --memory 8GB")
-    alone = told(lambda: read_yaml(Path("none.yaml")))
-    assert tells(alone, "'none.yaml'") and "config.py" not in alone
-    unforeseen = told(lambda: nearest("a", None))  # type: ignore[arg-type]
-    assert tells(unforeseen, "TypeError nearfar/config.py line --debug")
+    assert told(lambda: parse_size("much")) == "memory is 'much', expected a size such as --memory 8GB or 512MiB"
+    assert told(lambda: read_yaml(Path("none.yaml"))) == "there is no file 'none.yaml'"
+    unforeseen = told(lambda: nearest_or_all("a", None))  # type: ignore[arg-type]
+    assert re.fullmatch(r"TypeError .* in nearfar/messages\.py, line \d+; --debug shows the traceback", unforeseen)
 
 
 def test_stages_are_lines_where_there_is_no_terminal() -> None:
@@ -138,7 +138,7 @@ def test_every_flag_is_described(command: str, capsys: pytest.CaptureFixture[str
     with pytest.raises(SystemExit):
         main([command, "--help"])
     said = capsys.readouterr().out
-    assert "<class" not in said and "How the" in said
+    assert "<class" not in said and "How " in said
     flags = re.split(r"\n  (?=--)", said.partition("\noptions:")[2])[1:]
     bare = [flag.split()[0] for flag in flags if re.match(r"\S+( \S+)?(, \S+ \S+)?\s+\(type:", flag)]
     assert len(flags) > 20 and bare == []

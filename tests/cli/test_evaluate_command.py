@@ -15,27 +15,21 @@ from torch import nn
 
 from nearfar.cli import main
 from nearfar.config import TrainConfig
-from nearfar.evaluation.evaluate_run import _names
-from nearfar.evaluation.protocols import PROTOCOLS
+from nearfar.evaluation.evaluate import _names
+from nearfar.evaluation.protocols import PROTOCOLS, Protocol
 from nearfar.evaluation.results import Results, Row
-from nearfar.evaluation.splits import open_parts
-from nearfar.evaluation.task import Measure, Outcome, Task
+from nearfar.evaluation.task import Outcome, Task
+from nearfar.modalities import make_modality
 from nearfar.modalities.image.backbones import backbone
-from nearfar.modalities.image.views.prepare import Preparation
-from nearfar.model.encoder import load, save_model
-from nearfar.model.open import OnnxEncoder, open_encoder, untrained
+from nearfar.model.load import load
 from tests.support.facts import facts, tells
+from tests.support.untrained import untrained_run
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
     """A run folder with an encoder in it, not trained: what it reaches does not matter here."""
-    folder = tmp_path / "run"
-    folder.mkdir()
-    config = TrainConfig(data="glyphs:100", backbone="micro")
-    torch.manual_seed(7)
-    save_model(backbone("micro"), config, Preparation(32).card(), folder)
-    (folder / "config.yaml").write_text(config.to_yaml())
+    folder = untrained_run(tmp_path / "run")
     old = Row("trained", "linear", "accuracy", 0.5, 0.4, 0.6, "test", "elsewhere", 10)
     Results([old]).save(folder / "evaluation.json")
     return folder
@@ -87,9 +81,9 @@ def test_a_run_on_a_folder_in_a_real_process(run: Path, tmp_path: Path) -> None:
         (["RUN", "--protocol", "knm"], "'knm' knn linear"),
         (["RUN", "--data", "nodata"], "'nodata'"),
         (["RUN", "--seeds", "0"], "seeds 0 1"),
-        (["RUN", "--protocols.neighbors", "[3]"], "key"),
-        (["RUN", "--protocols.views", "1"], "views 1 2"),
-        (["RUN", "--protocols.temperature", "0"], "temperature 0.0 0"),
+        (["RUN", "--protocols.knn.neighbours", "[3]"], "key"),
+        (["RUN", "--protocols.geometry.views", "1"], "protocols.geometry.views 1 2"),
+        (["RUN", "--protocols.knn.temperature", "0"], "protocols.knn.temperature 0.0 0"),
         (["RUN", "--image-size", "0"], "image_size 0 1"),
         (["RUN", "--batch-size", "0"], "batch_size 0 1"),
         (["RUN", "--sources.size", "0"], "size 0 1"),
@@ -120,7 +114,7 @@ def test_a_mistake_is_one_line(
     before = (Path("trained") / "evaluation.json").read_text()
     words = ["trained" if a == "RUN" else a for a in arguments]
     monkeypatch.setattr(
-        "nearfar.model.open.backbone", lambda name, **how: backbone(name, **how | {"pretrained": False})
+        "nearfar.model.load.backbone", lambda name, **how: backbone(name, **how | {"pretrained": False})
     )
     assert main(["evaluate", *words]) in (1, 2)
     said = capsys.readouterr()
@@ -142,7 +136,7 @@ def test_a_broken_file_is_moved_aside_before_the_work(run: Path, capsys: pytest.
 def test_a_file_for_the_folder_is_refused_before_the_work(
     run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("nearfar.evaluation.evaluate_run.evaluate", None)
+    monkeypatch.setattr("nearfar.report.refresh.Evaluation", None)
     out = run / "config.yaml"
     assert main(["evaluate", str(run), "--data", "glyphs:60", "--out", str(out)]) == 1
     assert tells(capsys.readouterr().err, f"{out}")
@@ -152,10 +146,10 @@ def test_a_file_for_the_folder_is_refused_before_the_work(
 def test_what_is_finished_is_kept_whatever_happens_next(
     error: BaseException, run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def stop(task: Task, seed: int) -> Outcome:
+    def stop(task: Task, settings: object, seed: int) -> Outcome:
         raise error
 
-    monkeypatch.setitem(PROTOCOLS, "clustering", Measure(stop, "", ""))
+    monkeypatch.setitem(PROTOCOLS, "clustering", Protocol("clustering", stop, "", ""))
     status = main(["evaluate", str(run), "--data", "glyphs:60", "--protocol", "knn", "clustering"])
     assert status == (130 if isinstance(error, KeyboardInterrupt) else 1)
     said = capsys.readouterr().out
@@ -169,10 +163,10 @@ def test_what_is_finished_is_kept_whatever_happens_next(
 def test_what_finds_no_memory_is_told_and_costs_nothing_else(
     run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def stop(task: Task, seed: int) -> Outcome:
+    def stop(task: Task, settings: object, seed: int) -> Outcome:
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 58659975200 bytes")
 
-    monkeypatch.setitem(PROTOCOLS, "clustering", Measure(stop, "", ""))
+    monkeypatch.setitem(PROTOCOLS, "clustering", Protocol("clustering", stop, "", ""))
     assert main(["evaluate", str(run), "--data", "glyphs:60", "--protocol", "clustering", "knn"]) == 0
     assert tells(" ".join(capsys.readouterr().out.split()), "clustering trained memory")
     assert Results.load(run / "evaluation.json").value("trained", "knn") is not None
@@ -195,8 +189,7 @@ def test_local_weights_are_told_apart() -> None:
 
 
 def test_the_untrained_encoder_is_the_one_the_run_began_with(run: Path) -> None:
-    first, second = untrained(str(run)), untrained(str(run))
-    assert first is not None and second is not None
+    first, second = load(run, untrained=True), load(run, untrained=True)
     weights, learned = first.backbone.state_dict(), load(run).backbone.state_dict()
     assert all(torch.equal(x, second.backbone.state_dict()[name]) for name, x in weights.items())
     assert not torch.equal(weights["stem.weight"], learned["stem.weight"])
@@ -215,43 +208,43 @@ def test_an_onnx_file_gives_the_features_of_its_network(batch: int | None, tmp_p
     torch.onnx.export(
         Means(), (torch.zeros(batch or 2, 3, 8, 8),), path, input_names=["x"], dynamic_axes=dynamic, dynamo=False
     )
-    encoder = open_encoder(str(path))
+    encoder = load(str(path))
     images = torch.randint(0, 256, (6, 3, 10, 10), dtype=torch.uint8)
     x = encoder.prepare(images)
     assert x.shape == (6, 3, 8, 8)
     torch.testing.assert_close(encoder(x), Means()(x))
-    assert untrained(str(path)) is None
+    with pytest.raises(ValueError, match=facts("means.onnx")):
+        load(path, untrained=True)
     with pytest.raises(ValueError, match=facts("8 9")):
-        OnnxEncoder(path, size=9)
+        load(path, image_size=9)
     path.write_bytes(b"no model")
     with pytest.raises(ValueError, match=facts("ONNX")):
-        open_encoder(str(path))
+        load(str(path))
 
 
 def test_without_onnxruntime_a_line_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "some.onnx").touch()
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     with pytest.raises(ImportError, match=facts("'nearfar[export]'")):
-        open_encoder(str(tmp_path / "some.onnx"))
+        load(str(tmp_path / "some.onnx"))
 
 
 def test_data_without_a_split_get_one(tmp_path: Path) -> None:
     pictures(tmp_path / "all", 10, 0)
-    parts = open_parts(tmp_path / "all", size=12, progress=False)
-    assert (len(parts.train), len(parts.test), parts.split) == (16, 4, "held-out")
-    assert parts.test.labels is not None and parts.test.labels.bincount().tolist() == [2, 2]
-    assert not set(parts.train.names) & set(parts.test.names)
-    assert tells(parts.notes[0], "split")
+    splits = make_modality(TrainConfig(backbone="micro")).split(str(tmp_path / "all"))
+    assert splits.test is not None and (len(splits.train), len(splits.test), splits.test_name) == (16, 4, "held-out")
+    assert splits.test.labels is not None and splits.test.labels.bincount().tolist() == [2, 2]
+    assert not set(splits.train.names) & set(splits.test.names)
+    assert tells(splits.notes[0], "split 4 seed 0")
 
 
 def test_data_with_a_split_keep_it(tmp_path: Path) -> None:
     pictures(tmp_path / "both" / "train", 4, 0)
     pictures(tmp_path / "both" / "val", 2, 1)
     pictures(tmp_path / "other", 3, 2)
-    parts = open_parts(tmp_path / "both", size=12, progress=False)
-    assert (len(parts.train), len(parts.test), parts.split) == (8, 4, "val")
-    parts = open_parts(tmp_path / "both", tmp_path / "other", size=12, progress=False)
-    assert (len(parts.train), len(parts.test), parts.split) == (8, 6, "test")
+    for other, expected in ((None, (8, 4, "val")), (str(tmp_path / "other"), (8, 6, "test"))):
+        splits = make_modality(TrainConfig(backbone="micro")).split(str(tmp_path / "both"), other)
+        assert splits.test is not None and (len(splits.train), len(splits.test), splits.test_name) == expected
 
 
 @pytest.mark.parametrize(
@@ -274,5 +267,5 @@ def test_the_metadata_of_a_strangers_onnx_file_are_checked(metadata: dict[str, s
     onnx.helper.set_model_props(model, metadata)
     onnx.save(model, tmp_path / "x.onnx")
     with pytest.raises(ValueError) as error:
-        open_encoder(str(tmp_path / "x.onnx"))
+        load(str(tmp_path / "x.onnx"))
     assert tells(str(error.value), told) and "\n" not in str(error.value), error.value

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from nearfar.data.columns import group_column, label_column
-from nearfar.data.sources import open_source, walk
-from nearfar.modalities.image.data.opening import open_data
+from nearfar.data.sources import walk
+from nearfar.modalities.image.data.opening import image_files, open_images
 from tests.support.facts import facts, lists
 
 
@@ -32,28 +32,28 @@ def test_folder_is_recursive_sorted_and_skips_the_hidden(tmp_path: Path) -> None
     for name in ("b/x.PNG", "a/deep/er/y.jpeg", "a/z.gif", "top.bmp", ".hidden/n.png", "a/.n.png", "ünï cödé/k ä.webp"):
         paint(tmp_path / name)
     (tmp_path / "notes.txt").write_text("no image")
-    source = open_source(tmp_path)
+    source = image_files(tmp_path)
     assert source.names == ["a/deep/er/y.jpeg", "a/z.gif", "b/x.PNG", "top.bmp", "ünï cödé/k ä.webp"]
     assert source.labels is None and source.classes is None
-    assert len(open_data(tmp_path, size=4, cache=tmp_path / "cache", progress=False)) == 5
+    assert len(open_images(tmp_path, size=4, cache=tmp_path / "cache", progress=False)) == 5
 
 
 def test_sub_folders_are_labels_when_asked(tmp_path: Path) -> None:
     for name in ("dog/1.png", "cat/1.png", "cat/deep/2.png", "loose.png"):
         paint(tmp_path / name)
-    source = open_source(tmp_path, labels=True)
+    source = image_files(tmp_path, labels=True)
     assert source.classes == ["cat", "dog"] and source.labels is not None
     assert dict(zip(source.names, source.labels.tolist(), strict=True)) == {
         "cat/1.png": 0, "cat/deep/2.png": 0, "dog/1.png": 1, "loose.png": -1,
     }  # fmt: skip
-    given = open_source(tmp_path, labels=True, classes=["dog", "bird", "cat"])
+    given = image_files(tmp_path, labels=True, classes=["dog", "bird", "cat"])
     assert given.labels is not None and given.labels.tolist() == [2, 2, 0, -1]
 
 
 def test_folders_named_by_numbers_are_names(tmp_path: Path) -> None:
     for name in ("0/1.png", "7/1.png"):
         paint(tmp_path / name)
-    assert open_source(tmp_path, labels=True).classes == ["0", "7"]
+    assert image_files(tmp_path, labels=True).classes == ["0", "7"]
 
 
 def test_links_that_lead_back_end(tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_links_that_lead_back_end(tmp_path: Path) -> None:
     (tmp_path / "nowhere.png").symlink_to(tmp_path / "gone.png")
     outside = paint(tmp_path.parent / f"{tmp_path.name}-outside/far.png").parent
     (tmp_path / "linked").symlink_to(outside, target_is_directory=True)
-    assert open_source(tmp_path).names == ["a/x.png", "linked/far.png", "nowhere.png"]
+    assert image_files(tmp_path).names == ["a/x.png", "linked/far.png", "nowhere.png"]
 
 
 def test_what_cannot_be_looked_at_is_left_out_and_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,7 +78,7 @@ def test_what_cannot_be_looked_at_is_left_out_and_listed(tmp_path: Path, monkeyp
         return opened(folder)
 
     monkeypatch.setattr("os.scandir", scandir)
-    source = open_source(tmp_path)
+    source = image_files(tmp_path)
     assert source.names == ["a/x.png", "b.png"]
     loop, closed = source.skipped
     assert (loop.path, loop.samples) == ("a/loop.png", 1) and "symbolic links" in loop.reason
@@ -86,19 +86,19 @@ def test_what_cannot_be_looked_at_is_left_out_and_listed(tmp_path: Path, monkeyp
     sounds = {path.relative_to(tmp_path).as_posix() for path in walk(tmp_path, frozenset({".png"}))}
     assert sounds == {"a/x.png", "b.png"}
     with pytest.raises(PermissionError):
-        open_source(tmp_path / "closed")
+        image_files(tmp_path / "closed")
     paint(tmp_path / "c/closed/z.png")
     with pytest.raises(ValueError, match=facts("image closed Permission")):
-        open_source(tmp_path / "c")
+        image_files(tmp_path / "c")
 
 
 def test_folder_split(tmp_path: Path) -> None:
     for name in ("train/a/1.png", "test/a/2.png", "validation/a/3.png"):
         paint(tmp_path / name)
-    assert open_source(tmp_path, split="test").names == ["a/2.png"]
-    assert open_source(tmp_path, split="val").names == ["a/3.png"]
+    assert image_files(tmp_path, split="test").names == ["a/2.png"]
+    assert image_files(tmp_path, split="val").names == ["a/3.png"]
     with pytest.raises(ValueError, match=facts("split 'tset' 'test'")) as error:
-        open_source(tmp_path, split="tset")
+        image_files(tmp_path, split="tset")
     one_line(error)
 
 
@@ -128,22 +128,24 @@ def test_tables(tmp_path: Path, suffix: str) -> None:
         {"path": names[2], "label": "dog", "group": "g1", "split": "test"},
     ]
     table = write_table(tmp_path / f"t{suffix}", rows)
-    source = open_source(table)
+    source = image_files(table)
     assert source.names == names and source.classes == ["cat", "dog"]
     assert source.labels is not None and source.labels.tolist() == [1, 0, 1]
     assert source.groups is not None and source.groups.tolist() == [0, 1, 0]
-    data = open_data(table, size=4, cache=tmp_path / "cache", progress=False)
+    data = open_images(table, size=4, cache=tmp_path / "cache", progress=False)
     assert data.fetch(torch.arange(3))[:, 0, 0, 0].tolist() == [0, 10, 20]
-    part = open_source(table, split="test")
+    part = image_files(table, split="test")
     assert part.labels is not None and part.labels.tolist() == [0, 1]
-    assert open_source(table, labels=False).labels is None
+    assert image_files(table, labels=False).labels is None
 
 
 def test_table_with_named_columns_numbers_and_missing_files(tmp_path: Path) -> None:
     paint(tmp_path / "a.png", 5)
     rows: list[dict[str, object]] = [{"where": "a.png", "kind": 3}, {"where": "gone.png", "kind": 1}]
     table = write_table(tmp_path / "t.csv", rows)
-    data = open_data(table, size=4, path_column="where", label_column="kind", cache=tmp_path / "cache", progress=False)
+    data = open_images(
+        table, size=4, path_column="where", label_column="kind", cache=tmp_path / "cache", progress=False
+    )
     assert data.names == ["a.png"] and data.classes == ["0", "1", "2", "3"]
     assert data.labels is not None and data.labels.tolist() == [3]
     assert lists(data.skipped, [("gone.png", "not found")])
@@ -167,18 +169,18 @@ def test_tables_refuse_in_one_line(
 ) -> None:
     (tmp_path / "t.csv").write_text(text)
     with pytest.raises(ValueError, match=facts(message)) as error:
-        open_source(tmp_path / "t.csv", **arguments)  # type: ignore[arg-type]
+        image_files(tmp_path / "t.csv", **arguments)  # type: ignore[arg-type]
     one_line(error)
 
 
 def test_broken_lines_are_named(tmp_path: Path) -> None:
     (tmp_path / "t.jsonl").write_text('{"path": "a.png"}\n{"path": \n')
     with pytest.raises(ValueError, match=facts("line 2 JSON")) as error:
-        open_source(tmp_path / "t.jsonl")
+        image_files(tmp_path / "t.jsonl")
     one_line(error)
     (tmp_path / "t.parquet").write_bytes(b"nonsense")
     with pytest.raises(ValueError, match=facts("Parquet")) as error:
-        open_source(tmp_path / "t.parquet")
+        image_files(tmp_path / "t.parquet")
     one_line(error)
 
 
@@ -205,19 +207,19 @@ def test_arrays_in_every_form(tmp_path: Path, form: str) -> None:
         "N H W 4": np.stack([GRAY] * 3 + [np.full_like(GRAY, 255)], -1),
     }[form]
     np.savez_compressed(tmp_path / "a.npz", x=stacked, y=np.array([[1], [0]]))
-    data = open_data(tmp_path / "a.npz")
+    data = open_images(tmp_path / "a.npz")
     assert data.size == 6 and data.labels is not None and data.labels.tolist() == [1, 0]
     assert np.array_equal(data.fetch(torch.arange(2)).numpy(), np.stack([GRAY] * 3, 1))
-    small = open_data(tmp_path / "a.npz", size=3, cache=tmp_path / "cache", progress=False)
+    small = open_images(tmp_path / "a.npz", size=3, cache=tmp_path / "cache", progress=False)
     assert small.fetch(torch.arange(2)).shape == (2, 3, 3, 3)
 
 
 def test_arrays_by_split_and_alone(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", train_images=GRAY, train_labels=["b", "a"], x_test=GRAY[:1])
-    train, test = open_data(tmp_path / "a.npz", split="train"), open_data(tmp_path / "a.npz", split="test")
+    train, test = open_images(tmp_path / "a.npz", split="train"), open_images(tmp_path / "a.npz", split="test")
     assert (len(train), train.classes, len(test), test.classes) == (2, ["a", "b"], 1, None)
     np.save(tmp_path / "b.npy", GRAY)
-    assert len(open_data(tmp_path / "b.npy")) == 2
+    assert len(open_images(tmp_path / "b.npy")) == 2
 
 
 @pytest.mark.parametrize(
@@ -232,7 +234,7 @@ def test_arrays_by_split_and_alone(tmp_path: Path) -> None:
 def test_arrays_refuse_in_one_line(tmp_path: Path, arrays: dict[str, NDArray[np.generic]], message: str) -> None:
     np.savez(tmp_path / "a.npz", **arrays)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=facts(message)) as error:
-        open_source(tmp_path / "a.npz")
+        image_files(tmp_path / "a.npz")
     one_line(error)
 
 
@@ -248,10 +250,10 @@ def test_what_is_no_source(tmp_path: Path) -> None:
         (tmp_path / "one/a.png", "image"),
     ]:
         with pytest.raises(ValueError, match=facts(message)) as error:
-            open_source(path)
+            image_files(path)
         one_line(error)
     with pytest.raises(ValueError, match=facts("folder")) as error:
-        open_source(tmp_path / "one", labels=True)
+        image_files(tmp_path / "one", labels=True)
     one_line(error)
     with pytest.raises(FileNotFoundError, match=facts("gone")):
-        open_source(tmp_path / "gone")
+        image_files(tmp_path / "gone")

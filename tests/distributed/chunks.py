@@ -1,7 +1,7 @@
 """A few training steps with the weights in parts and with whole ones, in processes, and what must be the same."""
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -10,13 +10,13 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 
 from nearfar.distributed import fsdp
-from nearfar.distributed.grad_cache import encode_in_parts, equal_parts
-from nearfar.distributed.processes import contrast_share, encode_share
+from nearfar.distributed.grad_cache import encode_in_chunks, equal_chunks
+from nearfar.distributed.processes import contrast_shards, encode_shard
 from nearfar.distributed.trial import take_rows
 from nearfar.methods import METHODS, Batch, Method
 from nearfar.methods.byol import BYOL
 from nearfar.methods.simcse import SimCSE
-from nearfar.nn.shard import is_cut, local, norm_of_whole, share_of
+from nearfar.nn.shard import global_norm, is_sharded, local, shard_of
 from nearfar.nn.text import TextEncoder
 
 
@@ -37,6 +37,10 @@ SUBJECTS: dict[str, Callable[[], Method]] = {
     ),
     "siglip": lambda: METHODS["siglip"].toy()[0],
 }
+
+
+def local_bytes(tensors: Iterable[Tensor]) -> int:
+    return sum(local(x).nbytes for x in tensors)
 
 
 def made(name: str) -> Method:
@@ -78,10 +82,10 @@ def trained(name: str, cut: bool, by: str, most: int = 0, steps: int = 2) -> dic
     """
     method, batch = made(name), own_rows(batch_of(name))
     if cut:
-        fsdp.shard(method, mesh())
+        fsdp.shard_method(method, mesh())
     optimiser = optimiser_of(method, by)
-    share = share_of(len(batch.index))
-    parts = equal_parts(share.count, most or max(share.sizes), max(share.sizes))
+    shard = shard_of(len(batch.index))
+    parts = equal_chunks(shard.count, most or max(shard.sizes), max(shard.sizes))
     losses, norms = [], []
     for step in range(steps):
         torch.manual_seed(step)
@@ -90,15 +94,15 @@ def trained(name: str, cut: bool, by: str, most: int = 0, steps: int = 2) -> dic
 
         def encode(rows: slice) -> dict[str, Tensor]:
             some = take_rows(batch, rows)
-            return encode_share(method, some, share if len(parts) == 1 else share_of(len(some.index)))
+            return encode_shard(method, some, shard if len(parts) == 1 else shard_of(len(some.index)))
 
-        encoded = encode_in_parts(encode, method, parts, later=later if cut else None)
-        made_step = contrast_share(method, encoded, share)
+        encoded = encode_in_chunks(encode, method, parts, deferred=later if cut else None)
+        made_step = contrast_shards(method, encoded, shard)
         made_step.loss.backward()
         for rest in later:
             rest()
         average(method, cut)
-        norms.append(norm_of_whole([p.grad for p in method.parameters() if p.grad is not None]))
+        norms.append(global_norm([p.grad for p in method.parameters() if p.grad is not None]))
         optimiser.step()
         method.after_step((step + 1) / steps)
         losses.append(made_step.loss.detach())
@@ -106,10 +110,10 @@ def trained(name: str, cut: bool, by: str, most: int = 0, steps: int = 2) -> dic
     return {
         "losses": torch.stack(losses),
         "norms": torch.stack(norms),
-        "weights": copy.deepcopy(fsdp.whole(method.state_dict())),
-        "optimiser": copy.deepcopy(fsdp.whole(optimiser.state_dict())),
-        "held": fsdp.bytes_held(method.parameters()),
-        "held in state": fsdp.bytes_held(
+        "weights": copy.deepcopy(fsdp.full_state(method.state_dict())),
+        "optimiser": copy.deepcopy(fsdp.full_state(optimiser.state_dict())),
+        "held": local_bytes(method.parameters()),
+        "held in state": local_bytes(
             x for state in optimiser.state.values() for x in state.values() if isinstance(x, Tensor) and x.ndim
         ),
         "again": again(method, optimiser, by),
@@ -119,7 +123,7 @@ def trained(name: str, cut: bool, by: str, most: int = 0, steps: int = 2) -> dic
 def average(method: Method, cut: bool) -> None:
     """As the trainer does before a step, or as DDP does."""
     if cut:
-        fsdp.at_rest(method)
+        fsdp.reshard(method)
         fsdp.average_scalars(method)
         return
     for p in method.parameters():
@@ -130,13 +134,15 @@ def average(method: Method, cut: bool) -> None:
 
 def again(method: Method, optimiser: torch.optim.Optimizer, by: str) -> dict[str, Tensor]:
     """The weights after one more step of an optimiser that is made anew and given the whole state of this one."""
-    whole = fsdp.whole(optimiser.state_dict())
+    whole = fsdp.full_state(optimiser.state_dict())
     other = optimiser_of(method, by)
-    other.load_state_dict(fsdp.cut_as([p for group in other.param_groups for p in group["params"]], whole))
-    for x in (x for state in other.state.values() for x in state.values() if is_cut(x)):
+    other.load_state_dict(
+        fsdp.shard_optimizer_state([p for group in other.param_groups for p in group["params"]], whole)
+    )
+    for x in (x for state in other.state.values() for x in state.values() if is_sharded(x)):
         assert local(x).untyped_storage().nbytes() == local(x).nbytes  # no more than the part stays in memory
     other.step()  # by the gradients that are still there
-    weights: dict[str, Tensor] = fsdp.whole(method.state_dict())
+    weights: dict[str, Tensor] = fsdp.full_state(method.state_dict())
     return weights
 
 
@@ -176,10 +182,10 @@ def assert_parts_held(ranks: list[list[list[dict[str, Any]]]]) -> None:
     for rank, found in enumerate(ranks):
         for (name, by, _), (whole, parts) in zip(CASES, found, strict=True):
             method = made(name)
-            share = {p: held(p, rank, 2) for p in method.parameters()}
-            assert parts["held"] == 8 * sum(share.values())
+            shard = {p: held(p, rank, 2) for p in method.parameters()}
+            assert parts["held"] == 8 * sum(shard.values())
             assert whole["held"] == 8 * sum(p.numel() for p in method.parameters())
-            of_state = 8 * sum(n for p, n in share.items() if p.requires_grad and p.ndim)
+            of_state = 8 * sum(n for p, n in shard.items() if p.requires_grad and p.ndim)
             assert parts["held in state"] == (of_state if by == "sgd" else 2 * of_state)
             assert parts["held in state"] <= 0.6 * whole["held in state"]
 

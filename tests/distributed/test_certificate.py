@@ -13,7 +13,7 @@ from nearfar.cli import main
 from nearfar.distributed.certificate import Row, certify_methods, check_method, rows_of
 from nearfar.distributed.contract import draws, same_object
 from nearfar.distributed.gather import gather
-from nearfar.distributed.processes import in_processes
+from nearfar.distributed.processes import run_in_processes
 from nearfar.distributed.trial import VARIANTS, Subject
 from nearfar.losses.engine.tiles import _TILE
 from nearfar.methods import METHODS, Batch, Step
@@ -33,7 +33,7 @@ def found() -> dict[str, dict[str, Row]]:
         "offset": (simclr(work.WithoutOffset), gather),
     }
     given = {name: (Subject(name, method, batches()), how) for name, (method, how) in wrong.items()}
-    walks = in_processes(2, work.walks_of_wrong, given)[0]
+    walks = run_in_processes(2, work.walks_of_wrong, given)[0]
     return {name: {row.variant: row for row in rows_of(given[name][0], walks[name])} for name in wrong}
 
 
@@ -68,7 +68,7 @@ def test_rows_numbered_without_an_offset_are_caught(found: dict[str, dict[str, R
 def test_a_momentum_network_that_is_the_network_itself_is_caught() -> None:
     rows = check_method(work.SameObject(ToyImageEncoder()), batches(), processes=1)
     assert not any(row.passed for row in rows)
-    assert tells(rows[0].note, "encoder target same network nearfar.nn.copy_of") and not any(row.off for row in rows)
+    assert tells(rows[0].note, "encoder target same network frozen_copy") and not any(row.off for row in rows)
 
 
 def test_rows_that_are_wrong_but_not_off_are_not_called_off(

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from nearfar.distributed.grad_cache import encode_in_parts, equal_parts
+from nearfar.distributed.grad_cache import encode_in_chunks, equal_chunks
 from nearfar.methods import METHODS, Batch, Method
 from nearfar.methods.method import Encoded
 from nearfar.nn.sequence import CPCEncoder
@@ -86,12 +86,12 @@ def encoding(method: Method, batch: Batch) -> Callable[[slice], Encoded]:
 
 
 def cached(method: Method, batch: Batch, most: int = MOST) -> Encoded:
-    return encode_in_parts(encoding(method, batch), method, equal_parts(ROWS, most))
+    return encode_in_chunks(encoding(method, batch), method, equal_chunks(ROWS, most))
 
 
 def in_one_graph(method: Method, batch: Batch, most: int = MOST) -> Encoded:
     """The reference: the same parts, and all their activations held."""
-    parts = [method.encode(rows_of(batch, rows)) for rows in equal_parts(ROWS, most)]
+    parts = [method.encode(rows_of(batch, rows)) for rows in equal_chunks(ROWS, most)]
     return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
 
@@ -253,9 +253,9 @@ def test_held_memory_does_not_grow_as_the_batch_does() -> None:
     for rows in (64, 512):
         method, batch = deep(rows)
         held["dense"].append(held_bytes(lambda: method(batch).loss))  # noqa: B023
-        parts = equal_parts(rows, 32)
+        parts = equal_chunks(rows, 32)
         held["cached"].append(
-            held_bytes(lambda: method.contrast(encode_in_parts(encoding(method, batch), method, parts)).loss)  # noqa: B023
+            held_bytes(lambda: method.contrast(encode_in_chunks(encoding(method, batch), method, parts)).loss)  # noqa: B023
         )
     print(f"\nheld for the backward pass at 64 and 512 rows: {held}")
     assert held["dense"][1] > 7 * held["dense"][0]
@@ -364,9 +364,9 @@ def test_what_mixes_samples_is_refused(encode: Callable[[Tensor], Encoded], mess
 def test_parts_are_few_and_even() -> None:
     for rows in range(1, 40):
         for most in range(1, 12):
-            parts = equal_parts(rows, most)
+            parts = equal_chunks(rows, most)
             sizes = [part.stop - part.start for part in parts]
             assert sum(sizes) == rows and max(sizes) <= most and max(sizes) - min(sizes) <= 1
             assert len(parts) == -(-rows // most) and [p.start for p in parts[1:]] == [p.stop for p in parts[:-1]]
     with pytest.raises(ValueError, match=facts("most 0")):
-        equal_parts(4, 0)
+        equal_chunks(4, 0)

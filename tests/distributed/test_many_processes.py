@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from nearfar.distributed.certificate import certify_methods
-from nearfar.distributed.processes import Outcome, in_processes
+from nearfar.distributed.processes import ProcessError, run_in_processes
 from nearfar.distributed.trial import Subject
 from nearfar.methods import METHODS
 from tests.distributed import chunks, work
@@ -45,7 +45,7 @@ def test_what_two_processes_put_together() -> None:
     network = network.double()
     x, weight = torch.randn(7, 2, 3, 3, dtype=torch.float64), torch.randn(7, 4, dtype=torch.float64)
     given = [(sizes, copy.deepcopy(network), x, weight) for sizes in ([4, 3], [6, 1], [7, 0])]
-    every = in_processes(2, many_things, given)
+    every = run_in_processes(2, many_things, given)
     for found in every:  # the same on both
         for sizes, kinds in found["kinds"]:
             whole = [torch.arange(12).view(6, 2), torch.arange(6) % 2 == 0, torch.arange(18).view(6, 1, 3).half()]
@@ -102,5 +102,5 @@ def fails(say: object) -> None:
 
 
 def test_a_process_that_fails_is_told_in_one_line() -> None:
-    with pytest.raises(Outcome, match=facts("process 0 1 test_many_processes.py:")):
-        in_processes(1, fails)
+    with pytest.raises(ProcessError, match=facts("process 0 1 test_many_processes.py:")):
+        run_in_processes(1, fails)

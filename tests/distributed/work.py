@@ -10,16 +10,16 @@ from torch import Tensor, nn
 
 from nearfar import losses
 from nearfar.distributed.gather import gather_rows
-from nearfar.distributed.grad_cache import encode_in_parts, equal_parts
-from nearfar.distributed.ops import together
-from nearfar.distributed.ring import Ring, mean_of_all
+from nearfar.distributed.grad_cache import encode_in_chunks, equal_chunks
+from nearfar.distributed.ops import full_batch_ops
+from nearfar.distributed.ring import RingBackend, global_mean
 from nearfar.distributed.trial import Subject, Trial, shared_trials
-from nearfar.losses.engine.backends import sums_by
+from nearfar.losses.engine.backends import use_backend
 from nearfar.methods import Batch, Method, Step
 from nearfar.methods.simclr import SimCLR
-from nearfar.nn.ema import move_towards
-from nearfar.nn.norm import counted_once
-from nearfar.nn.shard import Share, rows_of_all, share_of
+from nearfar.nn.ema import ema_update
+from nearfar.nn.norm import count_as_one_batch
+from nearfar.nn.shard import Shard, shard_of
 
 LOSSES: dict[str, Callable[..., Tensor]] = {
     "info_nce": lambda a, b, t, ids: losses.info_nce(a, b, temperature=t, ids=ids),
@@ -42,30 +42,30 @@ def rows(total: int) -> tuple[Tensor, Tensor, Tensor]:
 def ring_and_gather(sizes: list[int], say: Any) -> dict[tuple[str, str], list[Tensor]]:
     """Of each loss by each way: value, the gradients of all rows, and that of the temperature, as DDP averages them."""
     rank, world = dist.get_rank(), dist.get_world_size()
-    share = share_of(sizes[rank])
+    shard = shard_of(sizes[rank])
     found = {}
     for name, loss in LOSSES.items():
         for way in ("gather", "ring"):
-            z1, z2, ids = (share.own(x).clone() for x in rows(sum(sizes)))
+            z1, z2, ids = (shard.select(x).clone() for x in rows(sum(sizes)))
             z1.requires_grad_(), z2.requires_grad_()
             t = torch.tensor(0.3, dtype=torch.float64, requires_grad=True)
             if way == "gather":
-                value = loss(gather_rows(z1, share), gather_rows(z2, share), t, rows_of_all(ids, share))
+                value = loss(gather_rows(z1, shard), gather_rows(z2, shard), t, shard.gather(ids))
             else:
-                with losses.tile_size(3), sums_by(Ring(share)):
-                    value = mean_of_all(loss(z1, z2, t, ids), share)
+                with losses.tile_size(3), use_backend(RingBackend(shard)):
+                    value = global_mean(loss(z1, z2, t, ids), shard)
             value.backward()
             assert z1.grad is not None and z2.grad is not None and t.grad is not None
             dist.all_reduce(t.grad)
-            slopes = [rows_of_all(z.grad, share) / world for z in (z1, z2)]
+            slopes = [shard.gather(z.grad) / world for z in (z1, z2)]
             found[name, way] = [value.detach(), *slopes, t.grad / world]
     return found
 
 
 def ring_with_no_rows(say: Any) -> str:
-    share = Share(dist.get_rank(), (3, 0))
+    shard = Shard(dist.get_rank(), (3, 0))
     try:
-        Ring(share)
+        RingBackend(shard)
     except ValueError as error:
         return str(error)
     return "nothing was said"
@@ -73,12 +73,12 @@ def ring_with_no_rows(say: Any) -> str:
 
 def normalised(network: nn.Module, x: Tensor, weight: Tensor, sizes: list[int], say: Any) -> dict[str, Tensor]:
     """A network with batch-norm on shares: outputs of all, gradients of inputs and weights summed, and its state."""
-    share = share_of(sizes[dist.get_rank()])
-    own = share.own(x).clone().requires_grad_()
-    with together(share):
+    shard = shard_of(sizes[dist.get_rank()])
+    own = shard.select(x).clone().requires_grad_()
+    with full_batch_ops(shard):
         y = network(own)
-    (y * share.own(weight)).sum().backward()
-    found = {"y": rows_of_all(y, share), "x": rows_of_all(own.grad, share)}  # type: ignore[arg-type]
+    (y * shard.select(weight)).sum().backward()
+    found = {"y": shard.gather(y), "x": shard.gather(own.grad)}  # type: ignore[arg-type]
     for name, parameter in network.named_parameters():
         assert parameter.grad is not None
         dist.all_reduce(parameter.grad)
@@ -88,21 +88,21 @@ def normalised(network: nn.Module, x: Tensor, weight: Tensor, sizes: list[int], 
 
 def cached(network: nn.Module, x: Tensor, weight: Tensor, sizes: list[int], say: Any) -> list[list[Tensor]]:
     """Output, gradients and state where the share is encoded in parts: with caching, and in one graph."""
-    share, found = share_of(sizes[dist.get_rank()]), []
-    parts = equal_parts(share.count, 2, max(sizes))
+    shard, found = shard_of(sizes[dist.get_rank()]), []
+    parts = equal_chunks(shard.count, 2, max(sizes))
     for caching in (True, False):
         net = copy.deepcopy(network)
 
         def encode(rows: slice, net: nn.Module = net) -> dict[str, Tensor]:
-            with together(share_of(rows.stop - rows.start)):
-                return {"z": net(share.own(x)[rows])}
+            with full_batch_ops(shard_of(rows.stop - rows.start)):
+                return {"z": net(shard.select(x)[rows])}
 
         if caching:
-            z = encode_in_parts(encode, net, parts)["z"]
+            z = encode_in_chunks(encode, net, parts)["z"]
         else:
-            with counted_once(net, len(parts)):
+            with count_as_one_batch(net, len(parts)):
                 z = torch.cat([encode(rows)["z"] for rows in parts])
-        of_all = gather_rows(z, share)
+        of_all = gather_rows(z, shard)
         (of_all.sin() * weight).sum().backward()
         slopes = [p.grad for p in net.parameters() if p.grad is not None]
         for slope in slopes:
@@ -112,10 +112,10 @@ def cached(network: nn.Module, x: Tensor, weight: Tensor, sizes: list[int], say:
 
 
 def gathered_kinds(sizes: list[int], say: Any) -> list[Tensor]:
-    share = share_of(sizes[dist.get_rank()])
+    shard = shard_of(sizes[dist.get_rank()])
     every = [torch.arange(12).view(6, 2), torch.arange(6) % 2 == 0, torch.randn(6, 1, 3).half()]
     every[2] = torch.arange(18).view(6, 1, 3).half()
-    return [gather_rows(share.own(x), share) for x in every]
+    return [gather_rows(shard.select(x), shard) for x in every]
 
 
 def walks_of_wrong(given: dict[str, tuple[Subject, Any]], say: Any) -> dict[str, dict[str, Trial]]:
@@ -125,30 +125,30 @@ def walks_of_wrong(given: dict[str, tuple[Subject, Any]], say: Any) -> dict[str,
 # Gathers and methods with the errors that circulate.
 
 
-def detached_gather(encoded: dict[str, Tensor], share: Share) -> dict[str, Tensor]:
+def detached_gather(encoded: dict[str, Tensor], shard: Shard) -> dict[str, Tensor]:
     """The rows of others come without a gradient, and one's own with theirs: as `all_gather` is often used."""
     found = {}
     for name, x in encoded.items():
-        every = rows_of_all(x, share)
-        found[name] = torch.cat([every[: share.first], x, every[share.first + share.count :]])
+        every = shard.gather(x)
+        found[name] = torch.cat([every[: shard.first], x, every[shard.first + shard.count :]])
     return found
 
 
-def gather_without_factor(encoded: dict[str, Tensor], share: Share) -> dict[str, Tensor]:
-    return {name: x if not x.requires_grad else _Plain.apply(x, share) for name, x in encoded.items()} | {
-        name: rows_of_all(x, share) for name, x in encoded.items() if not x.requires_grad
+def gather_without_factor(encoded: dict[str, Tensor], shard: Shard) -> dict[str, Tensor]:
+    return {name: x if not x.requires_grad else _Plain.apply(x, shard) for name, x in encoded.items()} | {
+        name: shard.gather(x) for name, x in encoded.items() if not x.requires_grad
     }
 
 
 class _Plain(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, share: Share) -> Tensor:
-        ctx.share = share
-        return rows_of_all(x, share)
+    def forward(ctx: Any, x: Tensor, shard: Shard) -> Tensor:
+        ctx.shard = shard
+        return shard.gather(x)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        return ctx.share.own(grad), None
+        return ctx.shard.select(grad), None
 
 
 class WithoutOffset(SimCLR):
@@ -177,4 +177,4 @@ class SameObject(Method):
 
     def after_step(self, progress: float) -> None:
         if self.target is not self.encoder:
-            move_towards(self.target, self.encoder, 0.99)
+            ema_update(self.target, self.encoder, 0.99)

@@ -40,10 +40,10 @@ from markdown_it import MarkdownIt
 from torch import Tensor
 
 from nearfar.cli import COMMANDS, main
-from nearfar.config import ProtocolConfig, TrainConfig, build
-from nearfar.evaluation.protocols import PROTOCOLS
+from nearfar.config import TrainConfig, build
+from nearfar.evaluation.evaluate_run import evaluate_run
+from nearfar.evaluation.protocols import PROTOCOLS, ProtocolConfig
 from nearfar.evaluation.results import Results
-from nearfar.evaluation.runner import evaluate
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(
@@ -133,7 +133,7 @@ class Reader:
         monkeypatch.setattr("nearfar.training.train.build", small)
         monkeypatch.setattr("nearfar.cli.train.build", small)
         monkeypatch.setattr("nearfar.cli.evaluate.build", small)
-        monkeypatch.setattr(import_module("nearfar.training.run"), "evaluate", quickly)  # at the end of a run
+        monkeypatch.setattr(import_module("nearfar.training.run"), "evaluate_run", quickly)  # at the end of a run
         monkeypatch.setattr("nearfar.explore.serve.serve", lambda *_, **__: None)  # which would never end
 
     def follow(self, page: Path) -> None:
@@ -247,7 +247,7 @@ class Reader:
                 "nearfar.training.memory_plan.plan",
             ):
                 patch.setattr(place, _stop)
-            patch.setattr("nearfar.evaluation.evaluate_run.assess", _stop)
+            patch.setattr("nearfar.report.refresh.evaluate_to_folder", _stop)
             if words[0] not in ("train", "plan", "evaluate"):
                 patch.setattr(argparse.ArgumentParser, "parse_args", _stopping(argparse.ArgumentParser.parse_args))
             status, said = typed(words)
@@ -337,12 +337,12 @@ def small(kind: type[Any], values: Any, where: str) -> Any:
     if isinstance(config, ProtocolConfig):
         return replace(
             config,
-            resamples=20,
-            views=2,
+            bootstrap=20,
+            geometry=replace(config.geometry, views=2),
             sgd=replace(config.sgd, epochs=1),
-            finetune=replace(config.finetune, epochs=1, labels=[1.0], per_class=config.finetune.per_class[:1]),
+            finetune=replace(config.finetune, epochs=1, label_fractions=[1.0], per_class=config.finetune.per_class[:1]),
             detection=replace(config.detection, epochs=1, size=64),
-            ctc=replace(config.ctc, epochs=1, sequences=4, tests=4, hidden=8),
+            ctc=replace(config.ctc, epochs=1, train_sequences=4, test_sequences=4, hidden=8),
         )
     if not isinstance(config, TrainConfig):
         return config
@@ -365,6 +365,6 @@ def small(kind: type[Any], values: Any, where: str) -> Any:
     )
 
 
-def quickly(*given: Any, protocols: Sequence[str], **named: Any) -> Results:
+def quickly(encoders: Any, splits: Any, protocols: Sequence[str], **named: Any) -> Results:
     """The evaluation at the end of a run, by the first of its protocols alone."""
-    return evaluate(*given, protocols=protocols[:1], settings=small(ProtocolConfig, {}, ""), **named)
+    return evaluate_run(encoders, splits, protocols[:1], small(ProtocolConfig, {}, ""), **named)

@@ -12,7 +12,8 @@ import pytest
 
 from nearfar.cli import COMMANDS, main
 from nearfar.cli.train import SHORT
-from nearfar.config import ProtocolConfig, TrainConfig
+from nearfar.config import TrainConfig
+from nearfar.evaluation.protocols import ProtocolConfig
 from nearfar.methods import METHODS
 from tests.docs.pages import PAGES, ROOT, code_in_text
 

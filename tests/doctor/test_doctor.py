@@ -13,7 +13,7 @@ from PIL import Image, ImageEnhance
 from nearfar.cli import main
 from nearfar.doctor import examine
 from nearfar.doctor.summary import summary
-from nearfar.modalities.image.data.opening import find_source, open_data
+from nearfar.modalities.image.data.opening import find_images, open_images
 from tests.search.pictures import folder_of, scene
 from tests.support.facts import tells
 
@@ -63,7 +63,7 @@ def test_everything_planted_is_found_and_nothing_else(
     problems = {(row["problem"], row["path"]) for row in rows(tmp_path / "found/problems.csv")}
     assert problems == {
         ("broken", "class0/cut.png"), ("broken", "class1/empty.jpg"), ("tiny", "class0/tiny.png"),
-        ("even", "class0/even.png"), ("even", "class0/even2.png"), ("long", "class0/long.png"),
+        ("one colour", "class0/even.png"), ("one colour", "class0/even2.png"), ("long", "class0/long.png"),
         ("label conflict", "class0/0004.png"), ("label conflict", "class1/small.png"),
     }  # fmt: skip
     groups: dict[str, set[str]] = {}
@@ -98,7 +98,7 @@ def test_a_healthy_data_set_has_no_findings(tmp_path: Path, capsys: pytest.Captu
 
 
 def test_small_classes_are_told() -> None:
-    found = examine(find_source("glyphs:60"), progress=False)
+    found = examine(find_images("glyphs:60"), progress=False)
     assert len(found.classes) > 20 and any(tells(line, "fewer 5") for line in summary(found))
 
 
@@ -106,7 +106,7 @@ def test_arrays_are_examined_too(tmp_path: Path) -> None:
     images = np.random.default_rng(0).integers(0, 256, (50, 20, 20, 3), np.uint8)
     images[7] = images[3]
     np.savez(tmp_path / "x.npz", x=images, y=[0] * 48 + [1] * 2)
-    found = examine(find_source(tmp_path / "x.npz"), progress=False)
+    found = examine(find_images(tmp_path / "x.npz"), progress=False)
     assert (found.groups[7] == found.groups[3]) and found.exact_groups == 1 and found.near_groups == 0
     told = " ".join(summary(found))
     assert tells(told, "24 times") and tells(told, "50 tiny")
@@ -153,7 +153,7 @@ def test_training_with_the_doctors_groups_never_takes_a_duplicate_as_a_negative(
     assert main(["doctor", str(data), "-o", str(tmp_path / "found")]) == 0
     losses = trained(data, tmp_path / "grouped", "--group", str(tmp_path / "found/groups.csv"))
     assert losses == [0.0] * 4
-    opened = open_data(data, size=37, groups=tmp_path / "found/groups.csv", progress=False)
+    opened = open_images(data, size=37, groups=tmp_path / "found/groups.csv", progress=False)
     assert opened.groups is not None and len(opened.groups.unique()) == 1
 
 

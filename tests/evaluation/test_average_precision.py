@@ -10,7 +10,7 @@ import torch
 
 from nearfar.evaluation.detection.average_precision import Found, average_precision, summary, weighted_precision
 from nearfar.modalities.image.data.boxes import Target
-from tests.references.boxes import average_precision as loops
+from tests.evaluation.average_precision_loops import average_precision as loops
 from tests.support.facts import facts
 
 pytest.importorskip("pycocotools")

@@ -4,13 +4,16 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from nearfar.config import FinetuneConfig, HeadConfig, ProtocolConfig
-from nearfar.evaluation.baselines import raw_pixels
+from nearfar.evaluation.baselines import RawValues
 from nearfar.evaluation.finetune import Classifier, Recipe, draw_labels, layers, parameter_groups, train_on_labels
-from nearfar.evaluation.runner import evaluate
+from nearfar.evaluation.protocols import ProtocolConfig
+from nearfar.evaluation.protocols.finetune import FinetuneSettings
+from nearfar.evaluation.protocols.geometry import GeometrySettings
+from nearfar.evaluation.protocols.knn import KnnSettings
+from nearfar.evaluation.protocols.sgd import SgdSettings
 from nearfar.evaluation.task import Part, Task
 from nearfar.modalities.image.backbones import backbone
-from tests.evaluation.bars import Bars, prepare
+from tests.evaluation.bars import Bars, embedder, evaluate, prepare
 from tests.support.facts import facts, tells
 
 
@@ -37,7 +40,7 @@ def recipe(**changes: object) -> Recipe:
 
 def task(encoder: object, train: Bars, test: Bars) -> Task:
     parts = (Part(x, torch.arange(len(x)), x.labels, name) for x, name in ((train, "training"), (test, "test")))  # type: ignore[arg-type]
-    return Task("trained", encoder, prepare, *parts, classes=4)  # type: ignore[arg-type]
+    return Task(embedder("trained", encoder, prepare), *parts, classes=4)
 
 
 def test_layers_go_from_input_to_output() -> None:
@@ -102,7 +105,7 @@ def test_it_learns_and_is_repeatable() -> None:
 def test_it_stops_when_validation_no_longer_rises() -> None:
     train = Bars(80, 0)
     train.labels = torch.randint(4, (80,), generator=torch.Generator().manual_seed(0))  # nothing to learn
-    trained = train_on_labels(task(raw_pixels, train, Bars(8, 1)), recipe(epochs=50, patience=2), labels=1.0, seed=0)
+    trained = train_on_labels(task(RawValues(), train, Bars(8, 1)), recipe(epochs=50, patience=2), labels=1.0, seed=0)
     assert trained.epochs < 50
 
 
@@ -118,23 +121,20 @@ def test_test_labels_are_never_looked_at() -> None:
 
 def test_every_protocol_in_one_evaluation() -> None:
     settings = ProtocolConfig(
-        neighbours=[5, 1],
-        views=3,
-        viewed=20,
-        resamples=20,
-        sgd=HeadConfig(epochs=3),
-        finetune=FinetuneConfig(epochs=3, labels=[0.2, 1.0], batch_size=32),
+        bootstrap=20,
+        knn=KnnSettings(k=[5, 1]),
+        geometry=GeometrySettings(views=3, samples=20),
+        sgd=SgdSettings(epochs=3),
+        finetune=FinetuneSettings(epochs=3, label_fractions=[0.2, 1.0], batch_size=32),
     )
     protocols = ["knn", "linear", "sgd", "finetune", "retrieval", "verification", "clustering", "geometry"]
     torch.manual_seed(0)
     results = evaluate(
-        {"trained": Small()},
+        {"trained": Small(), "untrained": Small()},
         Bars(120, 0),
         Bars(60, 1),
-        prepare=prepare,
         protocols=protocols,
-        seed=0,
-        seeds=2,
+        seeds=(0, 1),
         settings=settings,
     )
     assert list(dict.fromkeys(row.protocol for row in results.rows if row.encoder == "raw")) == protocols
@@ -149,14 +149,12 @@ def test_every_protocol_in_one_evaluation() -> None:
 def test_geometry_needs_no_labels() -> None:
     without = Bars(30, 1)
     without.labels = None
-    settings = ProtocolConfig(views=2, viewed=10, resamples=20)
+    settings = ProtocolConfig(geometry=GeometrySettings(views=2, samples=10), bootstrap=20)
     results = evaluate(
         {"trained": Small()},
         without,
         without,
-        prepare=prepare,
         protocols=["knn", "geometry"],
-        seed=0,
         settings=settings,
     )
     assert {row.protocol for row in results.rows} == {"geometry"}
@@ -165,15 +163,15 @@ def test_geometry_needs_no_labels() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("settings", "changes", "message"),
     [
-        ({"neighbours": []}, "neighbours is"),
-        ({"finetune": FinetuneConfig(labels=[0.0])}, "finetune.labels is"),
-        ({"finetune": FinetuneConfig(layer_decay=1.5)}, "finetune.layer_decay 1.5"),
-        ({"sgd": HeadConfig(epochs=0)}, "sgd.epochs 0 1"),
-        ({"validation": 1.0}, "validation 1.0"),
+        (KnnSettings, {"k": []}, "protocols.knn.k [] 1"),
+        (FinetuneSettings, {"label_fractions": [0.0]}, "protocols.finetune.label_fractions [0.0]"),
+        (FinetuneSettings, {"layer_decay": 1.5}, "protocols.finetune.layer_decay 1.5"),
+        (SgdSettings, {"epochs": 0}, "protocols.sgd.epochs 0 1"),
+        (ProtocolConfig, {"validation_fraction": 1.0}, "protocols.validation_fraction 1.0"),
     ],
 )
-def test_wrong_settings_are_refused(changes: dict[str, object], message: str) -> None:
+def test_wrong_settings_are_refused(settings: type, changes: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=facts(message)):
-        ProtocolConfig(**changes)  # type: ignore[arg-type]
+        settings(**changes)

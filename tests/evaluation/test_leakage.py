@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from nearfar.config import DataConfig, TrainConfig
-from nearfar.evaluation.leakage import seen_before
+from nearfar.config import TrainConfig
+from nearfar.data.config import DataConfig
+from nearfar.evaluation.leakage import training_notes
 from tests.support.facts import all_tell, tells
 
 SEEN, PARTLY = "trained on these images, without their labels", "trained on some of these images"
@@ -20,7 +21,8 @@ SEEN, PARTLY = "trained on these images, without their labels", "trained on some
         ("photos/cats", "photos", None, "held-out", PARTLY),
         ("photos", "other", None, "held-out", ""),
         ("photos", "other", "photos", "test", SEEN),
-        ("labelled", "labelled", None, "test", SEEN),  # as it was before train/ was taken for itself
+        ("labelled", "labelled", None, "test", ""),  # it is trained on labelled/train
+        ("labelled", "labelled/train", None, "held-out", SEEN),
         ("labelled/train", "labelled", None, "test", ""),
         ("labelled/train", "labelled", "labelled/train", "test", SEEN),
         ("other", "photos", "labelled", "test", ""),
@@ -37,13 +39,21 @@ def test_it_is_told_by_place(
         (tmp_path / folder).mkdir(parents=True)
     (tmp_path / "t.csv").touch()
     monkeypatch.chdir(tmp_path)
-    notes = seen_before(TrainConfig(data=learned), data, test, split)
+    notes = training_notes(TrainConfig(data=learned), data, test, split, noun="images")
     assert (len(notes) == 1 and tells(notes[0], said)) if said else notes == []
 
 
 def test_labels_that_were_learned_from_are_named() -> None:
     supcon = TrainConfig(data="photos", method="supcon")
-    assert all_tell(seen_before(supcon, "other", None, "held-out"), ["supcon labels photos"])
-    assert tells(seen_before(supcon, "photos", None, "held-out")[0], "label")
-    held_out = TrainConfig(data="photos", sources=DataConfig(held_out="speaker=theo"))
-    assert seen_before(held_out, "photos", None, "held-out") == []
+    assert all_tell(training_notes(supcon, "other", None, "held-out"), ["supcon labels photos"])
+    assert tells(training_notes(supcon, "photos", None, "held-out")[0], "label")
+    assert tells(training_notes(supcon, None, None, "test")[0], "supcon labels photos")
+
+
+def test_other_rows_than_those_held_out_in_training_are_told() -> None:
+    run = TrainConfig(data="words.csv", sources=DataConfig(held_out="speaker=theo"))
+    assert training_notes(run, None, None, "test") == []
+    assert training_notes(run, "words.csv", None, "test", held_out="speaker=theo") == []
+    for split, held_out in (("held-out", None), ("test", "speaker=ann")):
+        (note,) = training_notes(run, "words.csv", None, split, held_out=held_out)
+        assert tells(note, "trained some samples")

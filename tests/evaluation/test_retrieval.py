@@ -10,8 +10,8 @@ from sklearn.cluster import KMeans
 from torch import Tensor
 
 from nearfar.evaluation.clustering import agreement, k_means, purity
-from nearfar.evaluation.retrieval import retrieval
-from nearfar.evaluation.verification import Roc, draw_pairs, pair_similarity, roc
+from nearfar.evaluation.protocols.retrieval import retrieval
+from nearfar.evaluation.protocols.verification import Roc, draw_pairs, pair_similarity, roc
 from tests.support.facts import facts
 
 

@@ -10,8 +10,8 @@ import numpy as np
 from PIL import Image
 from starlette.types import ASGIApp
 
-from nearfar.explore.serve import bound, server
-from nearfar.explore.space import Run, Space
+from nearfar.explore.serve import bind, make_server
+from nearfar.explore.space import ExploredRun, Space
 from nearfar.search.embed import embed
 from nearfar.search.files import Embeddings
 from tests.search.test_text_query import COLOURS, colour_towers
@@ -49,15 +49,15 @@ def space_of(data: Path, out: Path, *, labels: bool = True) -> Space:
     return Space(encoder, Embeddings(embed(encoder, data, out, labels=labels, progress=False).path))
 
 
-def colours(folder: Path, count: int = 20) -> Run:
-    return Run("colours", log(folder / "run"), space_of(squares(folder / "data", count), folder / "x.parquet"))
+def colours(folder: Path, count: int = 20) -> ExploredRun:
+    return ExploredRun("colours", log(folder / "run"), space_of(squares(folder / "data", count), folder / "x.parquet"))
 
 
 @contextmanager
 def serving(app: ASGIApp) -> Iterator[str]:
     """The application on a free port of loopback; its address."""
-    with bound("127.0.0.1", 0) as listening:
-        running = server(app)
+    with bind("127.0.0.1", 0) as listening:
+        running = make_server(app)
         thread = threading.Thread(target=running.run, kwargs={"sockets": [listening]}, daemon=True)
         thread.start()
         try:

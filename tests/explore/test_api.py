@@ -16,41 +16,43 @@ import torch.nn.functional as F
 from PIL import Image
 from starlette.testclient import TestClient
 
-from nearfar.explore.layout import plane, principal
-from nearfar.explore.live import Log
-from nearfar.explore.serve import guarded
-from nearfar.explore.space import Run, Space
+from nearfar.explore.layout import map_points
+from nearfar.explore.live import LogReader
+from nearfar.explore.serve import guarded_app
+from nearfar.explore.space import ExploredRun, Space
+from nearfar.report.projection import principal_components
 from tests.explore.place import colours, log, log_line, space_of
 from tests.search.test_text_query import colour_towers
-from tests.support.facts import facts, tells
+from tests.support.facts import tells
 
 JSON = {"Content-Type": "application/json"}
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+def run(tmp_path_factory: pytest.TempPathFactory) -> ExploredRun:
     return colours(tmp_path_factory.mktemp("explore"))
 
 
 @pytest.fixture(scope="module")
-def space(run: Run) -> Space:
+def space(run: ExploredRun) -> Space:
     assert run.space is not None
     return run.space
 
 
 @pytest.fixture(scope="module")
-def client(run: Run, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
+def client(run: ExploredRun, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
     """Run 0 is whole, run 1 has a third of its samples in another order, run 2 is in training."""
     folder = tmp_path_factory.mktemp("more")
     assert run.folder is not None
     data = run.folder.parent / "data" / "red"
-    runs = [run, Run("reds", None, space_of(data.parent, folder / "y.npz")), Run("young", log(folder / "run"), None)]
+    reds = ExploredRun("reds", None, space_of(data.parent, folder / "y.npz"))
+    runs = [run, reds, ExploredRun("young", log(folder / "run"), None)]
     names = runs[1].space.names  # type: ignore[union-attr]
     kept = [row for row, name in enumerate(names) if name.startswith("red")][::-1]
     runs[1].space.names = [names[row] for row in kept]  # type: ignore[union-attr]
     runs[1].space.vectors.rows = runs[1].space.vectors.rows[kept]  # type: ignore[union-attr]
     runs[1].space.codes = runs[1].space.codes[kept]  # type: ignore[union-attr]
-    with TestClient(guarded(runs, "127.0.0.1"), base_url="http://127.0.0.1:8642") as client:
+    with TestClient(guarded_app(runs, "127.0.0.1"), base_url="http://127.0.0.1:8642") as client:
         yield client
 
 
@@ -82,14 +84,17 @@ def test_the_map_is_the_two_principal_directions(client: TestClient, space: Spac
 
 
 def test_one_dimension_and_one_row_have_a_map() -> None:
-    assert plane(torch.tensor([[1.0], [3.0]])).tolist() == [[-1, 0], [1, 0]]
-    assert np.isfinite(plane(torch.ones(1, 4))).all() and principal(torch.ones(3, 4)).shape == (3, 2)
+    assert map_points(torch.tensor([[1.0], [3.0]])).tolist() == [[-1, 0], [1, 0]]
+    assert np.isfinite(map_points(torch.ones(1, 4))).all() and principal_components(torch.ones(3, 4), 2)[0].shape == (
+        3,
+        2,
+    )
 
 
 def test_without_umap_its_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "umap", None)
-    with pytest.raises(ModuleNotFoundError, match=facts("'nearfar[umap]' --map")) as error:
-        plane(torch.eye(4), "umap")
+    with pytest.raises(ModuleNotFoundError, match=r"pip install 'nearfar\[umap\]', or --map pca") as error:
+        map_points(torch.eye(4), "umap")
     assert "\n" not in str(error.value)
 
 
@@ -131,7 +136,7 @@ def test_text_picture_and_vector_find_their_colour(client: TestClient, name: str
 
 def test_embed_is_the_encoders_own(client: TestClient) -> None:
     told = client.post("/api/embed", content=picture((10, 200, 90)), headers={"Content-Type": "image/png"}).json()
-    own = colour_towers().embed(torch.tensor([10, 200, 90], dtype=torch.uint8).view(1, 3, 1, 1).expand(1, 3, 24, 24))
+    own = colour_towers().encode(torch.tensor([10, 200, 90], dtype=torch.uint8).view(1, 3, 1, 1).expand(1, 3, 24, 24))
     np.testing.assert_allclose(told["vector"], own[0].tolist(), atol=1e-6)
 
 
@@ -191,7 +196,7 @@ def test_the_log_is_told_as_events(client: TestClient) -> None:
 
 
 def test_news_come_as_they_are_written_and_a_log_begun_anew_is_said(tmp_path: Path) -> None:
-    follower = Log(log(tmp_path / "run"))
+    follower = LogReader(log(tmp_path / "run"))
     assert len(follower.news()) == 7 and follower.news() == []
     with (tmp_path / "run" / "metrics.jsonl").open("a") as file:
         file.write('{"step": 6, "lo')
@@ -211,14 +216,14 @@ def test_news_come_as_they_are_written_and_a_log_begun_anew_is_said(tmp_path: Pa
         ("GET", "/api/neighbours?row=60", {}, 404, "row 60 0 59"),
         ("GET", "/api/neighbours?row=-1", {}, 422, "query.row: Input should be greater than or equal to 0"),
         ("GET", "/api/neighbours?row=1&k=201", {}, 422, "query.k: Input should be less than or equal to 200"),
-        ("GET", "/api/neighbours?row=1&run=9", {}, 404, "run 9 0 2"),
-        ("GET", "/api/neighbours?row=1&label=teal", {}, 404, "label 'teal'"),
-        ("GET", "/api/map?run=2", {}, 409, "young"),
-        ("GET", "/api/sound?row=1", {}, 404, "image"),
-        ("GET", "/api/live?run=1", {}, 404, "reds"),
-        ("POST", "/api/search", {"json": {}}, 422, "text row vector"),
-        ("POST", "/api/search", {"json": {"text": "a", "row": 1}}, 422, "text row"),
-        ("POST", "/api/search", {"json": {"text": "  "}}, 422, "text empty"),
+        ("GET", "/api/neighbours?row=1&run=9", {}, 404, "there is no run 9, expected from 0 to 2"),
+        ("GET", "/api/neighbours?row=1&label=teal", {}, 404, "there is no label 'teal'"),
+        ("GET", "/api/map?run=2", {}, 409, "young has no encoder yet"),
+        ("GET", "/api/sound?row=1", {}, 404, "image cannot be played"),
+        ("GET", "/api/live?run=1", {}, 404, "reds is not a run folder"),
+        ("POST", "/api/search", {"json": {}}, 422, "nothing is given, expected one of text, row and vector"),
+        ("POST", "/api/search", {"json": {"text": "a", "row": 1}}, 422, "text and row is given, expected one"),
+        ("POST", "/api/search", {"json": {"text": "  "}}, 422, "the text is empty"),
         ("POST", "/api/search", {"json": {"text": "x" * 2001}}, 422, "at most 2000 characters"),
         ("POST", "/api/search", {"json": {"path": "/etc/passwd"}}, 422, "body.path"),
         ("POST", "/api/search", {"json": {"vector": [1.0, 2.0]}}, 422, "vector 2 3"),
@@ -226,11 +231,11 @@ def test_news_come_as_they_are_written_and_a_log_begun_anew_is_said(tmp_path: Pa
         ("POST", "/api/search", {"json": {"vector": [1e300, 0, 0]}}, 422, "vector"),
         ("POST", "/api/search", {"content": b'{"text": ', "headers": JSON}, 422, "Invalid JSON"),
         ("POST", "/api/search", {"content": b"[" * 99999, "headers": JSON}, 422, "Invalid JSON"),
-        ("POST", "/api/search", {"content": b"x"}, 415, "application/json image/*"),
-        ("POST", "/api/search", {"content": b"x", "headers": {"Content-Type": "audio/wav"}}, 415, "audio/wav"),
-        ("POST", "/api/search", {"content": b"", "headers": {"Content-Type": "image/png"}}, 422, "image"),
-        ("POST", "/api/export", {"json": {"rows": [60]}}, 404, "row 60"),
-        ("POST", "/api/export", {"json": {"rows": [5, 5]}}, 422, "rows"),
+        ("POST", "/api/search", {"content": b"x"}, 415, "missing, expected application/json or image/*"),
+        ("POST", "/api/search", {"content": b"x", "headers": {"Content-Type": "audio/wav"}}, 415, "is audio/wav"),
+        ("POST", "/api/search", {"content": b"", "headers": {"Content-Type": "image/png"}}, 422, "not an image"),
+        ("POST", "/api/export", {"json": {"rows": [60]}}, 404, "there is no row 60"),
+        ("POST", "/api/export", {"json": {"rows": [5, 5]}}, 422, "some rows are given more than once"),
         ("POST", "/api/export", {"json": {"rows": []}}, 422, "body.rows: List should have at least 1 item"),
         ("POST", "/api/duplicates", {"json": {"threshold": 2}}, 422, "body.threshold"),
         ("DELETE", "/api/runs", {}, 405, "Method Not Allowed"),

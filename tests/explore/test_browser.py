@@ -11,23 +11,26 @@ import pytest
 from numpy.typing import NDArray
 
 from nearfar.data.cache import locked
-from nearfar.explore.serve import guarded
-from nearfar.explore.space import Run, Space
+from nearfar.explore.serve import guarded_app
+from nearfar.explore.space import ExploredRun, Space
 from tests.explore.place import colours, log_line, serving
 from tests.support.browser import found_by_axe, kept
 from tests.support.facts import tells
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+def run(tmp_path_factory: pytest.TempPathFactory) -> ExploredRun:
     return colours(tmp_path_factory.mktemp("explore"))
 
 
 @pytest.fixture(scope="module")
-def address(run: Run) -> Iterator[str]:
-    young = Run("young", run.folder, None)
+def address(run: ExploredRun) -> Iterator[str]:
+    young = ExploredRun("young", run.folder, None)
     assert run.folder is not None
-    with locked(run.folder), serving(guarded([run, Run("again", None, run.space), young], "127.0.0.1")) as address:
+    with (
+        locked(run.folder),
+        serving(guarded_app([run, ExploredRun("again", None, run.space), young], "127.0.0.1")) as address,
+    ):
         yield address  # a process that trains has the folder
 
 
@@ -77,7 +80,7 @@ def places(page: Any, space: Space) -> NDArray[np.float64]:
     return np.array(found) + np.array([box["x"], box["y"]])
 
 
-def test_search_by_text_and_by_picture(page: Any, run: Run) -> None:
+def test_search_by_text_and_by_picture(page: Any, run: ExploredRun) -> None:
     assert run.folder is not None
     page.fill("#text", "a green square")
     page.press("#text", "Enter")
@@ -98,7 +101,7 @@ def test_search_by_text_and_by_picture(page: Any, run: Run) -> None:
     until(page, "document.querySelector('#query').textContent.startsWith('neighbours of sample')")
 
 
-def test_a_picture_is_dropped_on_the_page(page: Any, run: Run) -> None:
+def test_a_picture_is_dropped_on_the_page(page: Any, run: ExploredRun) -> None:
     assert run.space is not None
     page.evaluate(
         """async () => { const picture = await (await fetch('/api/thumbnail?row=25')).blob(), all = new DataTransfer();
@@ -109,7 +112,7 @@ def test_a_picture_is_dropped_on_the_page(page: Any, run: Run) -> None:
     assert page.locator("#found .n").first.text_content() == run.space.names[25]
 
 
-def test_a_point_is_drawn_where_it_is_and_a_click_finds_its_neighbours(page: Any, run: Run) -> None:
+def test_a_point_is_drawn_where_it_is_and_a_click_finds_its_neighbours(page: Any, run: ExploredRun) -> None:
     assert run.space is not None and page.evaluate("Boolean(nearfarMap.gl)")
     row = int(run.space.points[:, 0].argmax())  # at the edge, so it is no other
     at = places(page, run.space)[row].tolist()
@@ -127,7 +130,7 @@ def test_a_point_is_drawn_where_it_is_and_a_click_finds_its_neighbours(page: Any
     assert 60 < drawn < 60 * 400  # points, and not a filled window
 
 
-def test_the_lasso_selects_what_it_encloses_and_exports_it(page: Any, run: Run, tmp_path: Path) -> None:
+def test_the_lasso_selects_what_it_encloses_and_exports_it(page: Any, run: ExploredRun, tmp_path: Path) -> None:
     space = run.space
     assert space is not None
     page.click("#lasso")
@@ -151,7 +154,7 @@ def test_the_lasso_selects_what_it_encloses_and_exports_it(page: Any, run: Run, 
     assert [int(row["row"]) for row in rows] == wanted and len(wanted) >= 20
     assert rows[0]["path"] == space.names[wanted[0]] and rows[0]["label"] == space.label(wanted[0])
     page.click("#clear")
-    assert tells(page.locator("#selected").text_content(), "nothing selected")
+    assert page.locator("#selected").text_content() == "nothing selected"
 
 
 def test_a_label_is_filtered_on_the_map_and_in_the_results(page: Any) -> None:
@@ -186,7 +189,7 @@ def test_duplicates_are_shown(page: Any) -> None:
     until(page, "document.querySelector('#duplicates-said').textContent.includes('groups of near-duplicates')")
 
 
-def test_a_run_in_training_is_followed(page: Any, run: Run) -> None:
+def test_a_run_in_training_is_followed(page: Any, run: ExploredRun) -> None:
     assert run.folder is not None
     page.select_option("#run", "2")
     until(page, "document.querySelector('#live-state').textContent === 'step 5, in training'")

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from nearfar.cli import main
-from nearfar.cli.encoder import encoder_of
 from nearfar.data.cache import locked
 from nearfar.explore.live import state_of
 from nearfar.explore.open_run import EMBEDDINGS, open_run
+from nearfar.model.load import load
 from tests.explore.place import log
 from tests.search.pictures import folder_of, run_folder
 from tests.support.facts import facts, tells
@@ -34,20 +34,20 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_data_of_the_run_are_embedded_once(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(place)  # the card says: pictures
-    first = open_run("run", encoder_of, progress=False)
+    first = open_run("run", load, progress=False)
     kept = place / "run" / EMBEDDINGS
     before = kept.stat().st_mtime_ns
     assert first.name == "run" and first.space is not None and len(first.space) == 12
-    assert open_run("run", encoder_of, progress=False).space is not None and kept.stat().st_mtime_ns == before
+    assert open_run("run", load, progress=False).space is not None and kept.stat().st_mtime_ns == before
     folder_of(place / "others", 5, first=50)
-    other = open_run("run", encoder_of, data="others", progress=False)  # beside, and not instead
+    other = open_run("run", load, data="others", progress=False)  # beside, and not instead
     assert other.space is not None and len(other.space) == 5 and kept.stat().st_mtime_ns == before
-    given = open_run("run", encoder_of, embeddings=kept, data="others", progress=False)
+    given = open_run("run", load, embeddings=kept, data="others", progress=False)
     assert given.space is not None and given.space.samples.data == "others" and len(given.space) == 12
 
 
 def test_a_run_in_training_has_its_log_alone(tmp_path: Path) -> None:
-    run = open_run(str(log(tmp_path / "young")), encoder_of)
+    run = open_run(str(log(tmp_path / "young")), load)
     assert run.space is None and run.folder == tmp_path / "young" and run.again is not None and run.again() is None
     with locked(run.folder):  # as a process that trains has it
         assert state_of(run.folder) == "training"
@@ -62,29 +62,29 @@ def test_data_that_moved_are_on_the_map_still(place: Path, tmp_path: Path) -> No
     card = json.loads((run / "card.json").read_text())
     card["config"]["data"] = str(tmp_path / "pictures")
     (run / "card.json").write_text(json.dumps(card))
-    assert open_run(str(run), encoder_of, progress=False).space is not None
+    assert open_run(str(run), load, progress=False).space is not None
     (tmp_path / "pictures").rename(tmp_path / "moved")
-    again = open_run(str(run), encoder_of, progress=False)
+    again = open_run(str(run), load, progress=False)
     assert again.space is not None and len(again.space) == 12
     with pytest.raises((OSError, ValueError)):
-        again.space.samples.picture(again.space.names[0], 32)
+        again.space.samples.read(again.space.names[0])
     (run / EMBEDDINGS).unlink()
     with pytest.raises((OSError, ValueError), match=facts("--data")):
-        open_run(str(run), encoder_of, progress=False)
+        open_run(str(run), load, progress=False)
 
 
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["nowhere"], "'nowhere'"),
-        (["pictures"], "config.yaml"),
-        (["run", "--embeddings", "nowhere.parquet"], "'nowhere.parquet'"),
-        (["run", "--embeddings", "other.npy"], "4 256"),
-        (["run", "run", "--embeddings", "a.parquet"], "2 1 --embeddings"),
-        (["run", "--data", "nowhere"], "'nowhere'"),
-        (["run", "--port", "99999"], "port 99999 0"),
-        (["run", "--host", "300.1.1.1"], "served"),
-        (["run", "--port", "TAKEN"], "Address already in use --port"),
+        (["nowhere"], "there is no run folder 'nowhere'"),
+        (["pictures"], "holds neither an encoder nor a config.yaml"),
+        (["run", "--embeddings", "nowhere.parquet"], "there is no file 'nowhere.parquet'"),
+        (["run", "--embeddings", "other.npy"], "vectors of 4 numbers and the encoder gives 256"),
+        (["run", "run", "--embeddings", "a.parquet"], "2 runs and 1 --embeddings, expected one for each"),
+        (["run", "--data", "nowhere"], "'nowhere' is neither a file or folder"),
+        (["run", "--port", "99999"], "the port is 99999, expected from 0"),
+        (["run", "--host", "300.1.1.1"], "cannot serve on 300.1.1.1 port 8642"),
+        (["run", "--port", "TAKEN"], "(Address already in use); give another --port"),
     ],
 )
 def test_bad_arguments_are_told_in_a_line(

@@ -20,13 +20,13 @@ from PIL import Image
 from pyarrow import parquet
 from starlette.testclient import TestClient
 
-from nearfar.explore.batching import Batcher, BusyError, Lane
+from nearfar.explore.batching import Batcher, BoundedPool, BusyError
 from nearfar.explore.guard import COOKIE
 from nearfar.explore.limits import Limits
-from nearfar.explore.sample_files import Samples
-from nearfar.explore.serve import guarded
-from nearfar.explore.space import Run, Space
+from nearfar.explore.serve import guarded_app
+from nearfar.explore.space import ExploredRun, Space
 from nearfar.search.files import Embeddings
+from nearfar.search.thumbnails import picture_of
 from tests.explore.place import colours
 from tests.search.test_text_query import colour_towers
 from tests.support.facts import facts, tells
@@ -36,14 +36,14 @@ HERE = "http://127.0.0.1:8642"
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+def run(tmp_path_factory: pytest.TempPathFactory) -> ExploredRun:
     return colours(tmp_path_factory.mktemp("explore"), count=4)
 
 
 @pytest.fixture(scope="module")
-def client(run: Run) -> Iterator[TestClient]:
+def client(run: ExploredRun) -> Iterator[TestClient]:
     limits = Limits(upload=100_000, pixels=1_000_000)
-    with TestClient(guarded([run], "127.0.0.1", limits=limits), base_url=HERE) as client:
+    with TestClient(guarded_app([run], "127.0.0.1", limits=limits), base_url=HERE) as client:
         yield client
 
 
@@ -75,7 +75,7 @@ def hostile(tmp_path: Path) -> Space:
 
 
 def test_no_name_leaves_the_folder(hostile: Space) -> None:
-    with TestClient(guarded([Run("hostile", None, hostile)], "127.0.0.1"), base_url=HERE) as client:
+    with TestClient(guarded_app([ExploredRun("hostile", None, hostile)], "127.0.0.1"), base_url=HERE) as client:
         for row, name in enumerate(hostile.names):
             shown = client.get("/api/thumbnail", params={"row": row})
             with Image.open(io.BytesIO(shown.content)) as seen:
@@ -91,11 +91,12 @@ def test_a_table_shows_nothing_outside_its_folder(tmp_path: Path) -> None:
     Image.new("RGB", (8, 8)).save(tmp_path / "data" / "fine.png")
     table = tmp_path / "data" / "t.csv"
     table.write_text(f"path\nfine.png\n../secret.png\n{tmp_path / 'secret.png'}\n")
-    samples = Samples(colour_towers(), str(table))
-    assert samples.picture("fine.png", 8).shape == (8, 8, 3)
+    samples = colour_towers().modality.find(str(table))
+    for name in ("fine.png", str(tmp_path / "data" / "fine.png")):
+        assert picture_of(samples, name, 8).shape == (8, 8, 3)
     for name in ("../secret.png", str(tmp_path / "secret.png")):
         with pytest.raises(ValueError, match=facts("folder")):
-            samples.picture(name, 8)
+            picture_of(samples, name, 8)
 
 
 @pytest.mark.parametrize(
@@ -152,9 +153,9 @@ def test_every_answer_has_the_policy_and_none_lets_others_read_it(client: TestCl
         assert not [name for name in headers if name.startswith("access-control")]
 
 
-def test_a_token_lets_one_browser_in_once(run: Run) -> None:
+def test_a_token_lets_one_browser_in_once(run: ExploredRun) -> None:
     told: list[str] = []
-    app = guarded([run], "0.0.0.0", tell=told.append)
+    app = guarded_app([run], "0.0.0.0", notify=told.append)
     with TestClient(app, base_url="http://10.0.0.7:8642", follow_redirects=False) as first:
         for path in (
             "/",
@@ -179,9 +180,9 @@ def test_a_token_lets_one_browser_in_once(run: Run) -> None:
         assert first.get("/", headers={"Host": "evil.example"}).status_code == 400  # even with a cookie
 
 
-def test_loopback_needs_no_token_unless_it_is_asked_for(run: Run, client: TestClient) -> None:
+def test_loopback_needs_no_token_unless_it_is_asked_for(run: ExploredRun, client: TestClient) -> None:
     assert client.get("/").status_code == 200
-    with TestClient(guarded([run], "127.0.0.1", token=True), base_url=HERE) as careful:
+    with TestClient(guarded_app([run], "127.0.0.1", token=True), base_url=HERE) as careful:
         assert careful.get("/").status_code == 401
 
 
@@ -210,10 +211,10 @@ class Ran:
         (bytes(100_001), 413, "100,000"),
         (bomb(1016), 422, "1016×1016 1,000,000"),
         (bomb(30_000), 422, "decompression bomb"),
-        (b"\x89PNG\r\n\x1a\n" + bytes(40), 422, "read"),
-        (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n", 422, "image"),  # Pillow would call Ghostscript
-        (b"<svg xmlns='http://www.w3.org/2000/svg'/>", 422, "image"),
-        (pickle.dumps(Ran()), 422, "image"),
+        (b"\x89PNG\r\n\x1a\n" + bytes(40), 422, "cannot be read as a picture"),
+        (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n", 422, "not an image"),  # Pillow would call Ghostscript
+        (b"<svg xmlns='http://www.w3.org/2000/svg'/>", 422, "not an image"),
+        (pickle.dumps(Ran()), 422, "not an image"),
     ],
 )
 def test_uploads_beyond_the_limits_are_refused(client: TestClient, content: bytes, status: int, told: str) -> None:
@@ -256,7 +257,7 @@ def test_what_waits_is_bounded_and_the_thread_outlives_an_error() -> None:
         batcher.submit(1).result(10)
     batcher.close()
     held = threading.Event()
-    lane = Lane(workers=1, waiting=2)
+    lane = BoundedPool(workers=1, waiting=2)
     both = [lane.submit(held.wait), lane.submit(held.wait)]
     with pytest.raises(BusyError):
         lane.submit(held.wait)
@@ -265,18 +266,18 @@ def test_what_waits_is_bounded_and_the_thread_outlives_an_error() -> None:
     lane.close()
 
 
-def test_a_full_queue_is_a_503_and_a_batch_is_one_pass(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_queue_is_a_503_and_a_batch_is_one_pass(run: ExploredRun, monkeypatch: pytest.MonkeyPatch) -> None:
     assert run.space is not None
     go, sizes = threading.Event(), []
-    plain = run.space.encoder.embed_texts  # type: ignore[union-attr]
+    plain = run.space.encoder.encode
 
-    def slow(texts: list[str]) -> torch.Tensor:
+    def slow(texts: list[str], **options: Any) -> torch.Tensor:
         go.wait(10)
         sizes.append(len(texts))
-        return plain(texts)  # type: ignore[no-any-return,operator]
+        return plain(texts, **options)
 
-    monkeypatch.setattr(run.space.encoder, "embed_texts", slow)
-    app = guarded([run], "127.0.0.1", limits=Limits(batch=8, waiting=8))
+    monkeypatch.setattr(run.space.encoder, "encode", slow)
+    app = guarded_app([run], "127.0.0.1", limits=Limits(batch=8, waiting=8))
 
     async def ask() -> list[int]:
         import httpx2
@@ -295,8 +296,8 @@ def test_a_full_queue_is_a_503_and_a_batch_is_one_pass(run: Run, monkeypatch: py
     assert sum(sizes) == statuses.count(200) and max(sizes) == 8
 
 
-def test_live_views_are_bounded(run: Run) -> None:
-    guard = guarded([run], "127.0.0.1", limits=Limits(streams=0))
+def test_live_views_are_bounded(run: ExploredRun) -> None:
+    guard = guarded_app([run], "127.0.0.1", limits=Limits(streams=0))
     with TestClient(guard, base_url=HERE) as client:
         refused = client.get("/api/live")
         assert refused.status_code == 503 and "live" in refused.json()["detail"]

@@ -10,26 +10,19 @@ import pytest
 from PIL import Image
 from starlette.testclient import TestClient
 
-from nearfar.config import SoundConfig, TrainConfig
+from nearfar.config import TrainConfig
 from nearfar.explore.limits import Limits
 from nearfar.explore.open_run import open_run
-from nearfar.explore.serve import guarded
-from nearfar.modalities import modality_of
+from nearfar.explore.serve import guarded_app
+from nearfar.modalities.sound.config import SoundConfig
 from nearfar.modalities.sound.files import decode_sound
-from nearfar.model.encoder import SeriesModel, SoundModel, load, save_model
+from nearfar.model.load import load
 from tests.support.facts import tells
+from tests.support.models import save_untrained
 from tests.support.sounds import RATE, recordings, tone
 
 soundfile = pytest.importorskip("soundfile")
 WAV = {"Content-Type": "audio/wav"}
-
-
-def saved(config: TrainConfig, folder: Path) -> Path:
-    """A run that has learned nothing."""
-    modality = modality_of(config)
-    modality.open(config.data)
-    save_model(modality.encoder(), config, modality.card(), folder)
-    return folder
 
 
 @pytest.fixture(scope="module")
@@ -43,9 +36,9 @@ def client(place: Path) -> Iterator[TestClient]:
     config = TrainConfig(
         data=str(data), method="byol_a", backbone="audio-micro", sound=SoundConfig(rate=RATE, longest=0.25, seconds=0.2)
     )
-    run = open_run(str(saved(config, place / "run")), load, progress=False)  # type: ignore[arg-type]
-    assert run.space is not None and isinstance(run.space.encoder, SoundModel)
-    app = guarded([run], "127.0.0.1", limits=Limits(seconds=2.0))
+    run = open_run(str(save_untrained(config, place / "run")), load, progress=False)
+    assert run.space is not None and run.space.encoder.modality.name == "sound"
+    app = guarded_app([run], "127.0.0.1", limits=Limits(seconds=2.0))
     with TestClient(app, base_url="http://127.0.0.1:8642") as client:
         yield client
 
@@ -99,9 +92,9 @@ def test_texts_and_pictures_are_not_for_sounds(client: TestClient) -> None:
 
 def test_series_are_drawn(tmp_path: Path) -> None:
     config = TrainConfig(data="waves:40", modality="series", backbone="dilated-small")
-    run = open_run(str(saved(config, tmp_path / "run")), load, progress=False)  # type: ignore[arg-type]
-    assert run.space is not None and isinstance(run.space.encoder, SeriesModel)
-    with TestClient(guarded([run], "127.0.0.1"), base_url="http://127.0.0.1:8642") as client:
+    run = open_run(str(save_untrained(config, tmp_path / "run")), load, progress=False)
+    assert run.space is not None and run.space.encoder.modality.name == "series"
+    with TestClient(guarded_app([run], "127.0.0.1"), base_url="http://127.0.0.1:8642") as client:
         assert client.get("/api/runs").json()["runs"][0]["uploads"] is None
         with Image.open(io.BytesIO(client.get("/api/thumbnail", params={"row": 3}).content)) as seen:
             assert len(np.unique(np.asarray(seen))) > 1

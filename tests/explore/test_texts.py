@@ -13,13 +13,14 @@ from starlette.testclient import TestClient
 from nearfar.cli import main
 from nearfar.config import TrainConfig, build, completed
 from nearfar.explore.open_run import open_run
-from nearfar.explore.serve import guarded
-from nearfar.explore.space import Run
-from nearfar.modalities import modality_of
-from nearfar.model.encoder import CARD, MODEL, TextModel, load, save_model
+from nearfar.explore.serve import guarded_app
+from nearfar.explore.space import ExploredRun
+from nearfar.model.load import load
+from nearfar.model.save import CARD, MODEL
 from nearfar.search.files import Embeddings
 from tests.explore.place import log, serving
 from tests.support.facts import tells
+from tests.support.models import save_untrained
 
 SAID = [f"{word} {thing}" for thing in ("rain tomorrow", "a loan") for word in ("is there", "tell me of", "I want")]
 
@@ -33,29 +34,27 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     given = {"data": str(folder / "said.csv"), "method": "simcse", "backbone": "text-micro"}
     small = {"encoder": "text-micro", "vocabulary": 300, "length": 12}
     config: TrainConfig = build(TrainConfig, completed({**given, "text": small}), "test")
-    modality = modality_of(config)
-    modality.show(modality.open(config.data), folder / "run")
-    save_model(modality.encoder(), config, modality.card(), folder / "run")
+    save_untrained(config, folder / "run")
     return folder
 
 
 @pytest.fixture(scope="module")
-def run(place: Path) -> Run:
+def run(place: Path) -> ExploredRun:
     return open_run(str(place / "run"), load, progress=False)
 
 
 @pytest.fixture(scope="module")
-def client(run: Run) -> Iterator[TestClient]:
-    with TestClient(guarded([run], "127.0.0.1"), base_url="http://127.0.0.1:8642") as client:
+def client(run: ExploredRun) -> Iterator[TestClient]:
+    with TestClient(guarded_app([run], "127.0.0.1"), base_url="http://127.0.0.1:8642") as client:
         yield client
 
 
 def test_embed_writes_what_the_encoder_says_of_each_sentence(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = place / "said.parquet"
     assert main(["embed", str(place / "run"), str(place / "said.csv"), "-o", str(out)]) == 0
-    file, model = Embeddings(out), load(place / "run", "text")
+    file, model = Embeddings(out), load(place / "run")
     assert list(file.names()) == SAID and list(file.labels() or []) == ["weather"] * 3 + ["bank"] * 3
-    expected = torch.cat([model.embed_texts([text]) for text in SAID])  # one by one: no other text pads them
+    expected = torch.cat([model.encode([text]) for text in SAID])  # one by one: no other text pads them
     torch.testing.assert_close(torch.cat([x for _, x in file.pieces()]), expected, atol=1e-5, rtol=1e-4)
     capsys.readouterr()
     assert main(["search", str(place / "run"), str(out), "--text", SAID[4], "-k", "2"]) == 0
@@ -71,8 +70,8 @@ def test_a_text_encoder_is_asked_in_words(flags: list[str], place: Path, capsys:
     assert tells(capsys.readouterr().err, "text --text")
 
 
-def test_the_api_answers_with_sentences(client: TestClient, run: Run) -> None:
-    assert run.space is not None and isinstance(run.space.encoder, TextModel)
+def test_the_api_answers_with_sentences(client: TestClient, run: ExploredRun) -> None:
+    assert run.space is not None and run.space.encoder.modality.name == "text"
     told = client.get("/api/runs").json()["runs"][0]
     assert (told["kind"], told["uploads"], told["texts"], told["rows"]) == ("text", None, True, 6)
     found = client.post("/api/search", params={"k": 1}, json={"text": SAID[2]}).json()["results"][0]
@@ -81,8 +80,8 @@ def test_the_api_answers_with_sentences(client: TestClient, run: Run) -> None:
     assert client.post("/api/search", content=b"x", headers={"Content-Type": "image/png"}).status_code == 415
 
 
-def test_the_page_shows_words_and_no_pictures(browser: Any, run: Run) -> None:
-    with serving(guarded([run], "127.0.0.1")) as address:
+def test_the_page_shows_words_and_no_pictures(browser: Any, run: ExploredRun) -> None:
+    with serving(guarded_app([run], "127.0.0.1")) as address:
         page = browser.new_page(viewport={"width": 900, "height": 700})
         said: list[str] = []
         page.on("console", lambda message: said.append(message.text))
@@ -113,14 +112,14 @@ def test_a_run_that_is_done_gets_its_map(place: Path, tmp_path: Path, browser: A
     """It is opened in training; then the encoder is written."""
     folder = log(tmp_path / "young")
     run = open_run(str(folder), load, progress=False)
-    with serving(guarded([run], "127.0.0.1")) as address:
+    with serving(guarded_app([run], "127.0.0.1")) as address:
         page = browser.new_page(viewport={"width": 900, "height": 700})
         page.goto(address)
         page.locator("body[data-run='0']").wait_for()
         assert page.locator("#map-section").is_hidden()
         finish(place / "run", folder)
         page.locator("#map-section").wait_for()
-        page.locator("#status", has_text="is there").wait_for()
+        page.locator("#status", has_text="is ready").wait_for()
         assert "6 samples" in (page.locator("#about").text_content() or "")
         page.close()
 
@@ -128,7 +127,7 @@ def test_a_run_that_is_done_gets_its_map(place: Path, tmp_path: Path, browser: A
 def test_why_a_run_that_is_done_cannot_be_shown(place: Path, tmp_path: Path) -> None:
     folder = log(tmp_path / "young")
     run = open_run(str(folder), load, data=str(tmp_path / "moved.csv"), progress=False)
-    with TestClient(guarded([run], "127.0.0.1"), base_url="http://127.0.0.1:8642") as client:
+    with TestClient(guarded_app([run], "127.0.0.1"), base_url="http://127.0.0.1:8642") as client:
         assert client.get("/api/runs").json()["runs"][0]["problem"] is None
         finish(place / "run", folder)
         end = time.monotonic() + 20

@@ -122,7 +122,7 @@ def sound(path: Path) -> None:
 
 def arrays(path: Path) -> None:
     with refusing():
-        images = channels_last(np.asarray(array_source(path).images))
+        images = channels_last(np.asarray(array_source(path).items))
         assert images.dtype == np.uint8
     if path.suffix == ".npz":
         with refusing():
@@ -131,7 +131,7 @@ def arrays(path: Path) -> None:
 
 def shard(path: Path) -> None:
     source = shard_source(path, Wanted())
-    pictures = source.images
+    pictures = source.items
     assert isinstance(pictures, Members)
     for place in range(len(pictures)):
         pictures[place]

@@ -21,11 +21,10 @@ if sys.platform == "win32":
 from nearfar.cli import main
 from nearfar.config import TrainConfig
 from nearfar.data.columns import label_column
-from nearfar.data.sources import open_source
 from nearfar.modalities.image.backbones import backbone
 from nearfar.modalities.image.data import annotations, arrays, shards
 from nearfar.modalities.image.data.decode import decode, why
-from nearfar.modalities.image.data.opening import open_data
+from nearfar.modalities.image.data.opening import image_files, open_images
 from nearfar.modalities.image.data.shards import shard_files
 from nearfar.modalities.series.files import read_series
 from nearfar.modalities.sound.files import decode_sound
@@ -104,12 +103,12 @@ def test_a_panic_of_a_library_is_a_line(monkeypatch: pytest.MonkeyPatch, capsys:
 def test_records_with_keys_of_their_own_each(tmp_path: Path) -> None:
     lines = "".join(json.dumps({"path": "a.png", **{f"{i}-{k}": 1 for k in range(9)}}) + "\n" for i in range(9000))
     with pytest.raises(ValueError, match=facts("9,000 81,001")):
-        open_source(written(tmp_path / "a.jsonl", lines))
+        image_files(written(tmp_path / "a.jsonl", lines))
 
 
 def test_numbers_of_thousands_of_digits(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=facts("line 1 JSON Exceeds")):
-        open_source(written(tmp_path / "a.jsonl", '{"path": "a.png", "label": ' + "9" * 5000 + "}"))
+        image_files(written(tmp_path / "a.jsonl", '{"path": "a.png", "label": ' + "9" * 5000 + "}"))
     assert label_column(["9" * 5000, "2"])[1] == ["2", "9" * 5000]  # a name, as any other
     path = written(tmp_path / "s.jsonl", '{"series": 1, "value": 1' + "0" * 400 + '}\n{"series": 2, "value": 1}\n')
     assert [s.reason[:9] for s in read_series(path).skipped] == ["'10000000"]
@@ -117,7 +116,7 @@ def test_numbers_of_thousands_of_digits(tmp_path: Path) -> None:
 
 def test_paths_with_zero_bytes_cost_their_row(tmp_path: Path) -> None:
     Image.new("L", (4, 4)).save(tmp_path / "b.png")
-    data = open_data(
+    data = open_images(
         written(tmp_path / "a.jsonl", '{"path": "a\\u0000.png"}\n{"path": "b.png"}\n'), size=4, cache=tmp_path / "c"
     )
     assert data.names == ["b.png"] and [s.reason for s in data.skipped] == ["embedded null byte"]
@@ -131,16 +130,16 @@ def test_a_parquet_file_of_more_rows_than_bytes(tmp_path: Path) -> None:
     parquet.write_table(pa.table({"path": same}), tmp_path / "a.parquet")
     assert (tmp_path / "a.parquet").stat().st_size < 30_000
     with pytest.raises(ValueError, match=facts("3,000,000 rows")):
-        open_source(tmp_path / "a.parquet")
+        image_files(tmp_path / "a.parquet")
     with pytest.raises(ValueError, match=facts("Parquet")):
-        open_source(written(tmp_path / "b.parquet", b"PAR1" + b"\xff" * 50 + b"\x30\0\0\0PAR1"))
+        image_files(written(tmp_path / "b.parquet", b"PAR1" + b"\xff" * 50 + b"\x30\0\0\0PAR1"))
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a.jsonl", "a.parquet", "a.npy", "a.json"])
 def test_pipes_are_not_waited_for(name: str, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / name)
     with pytest.raises(ValueError, match=facts("device pipe")):
-        open_source(tmp_path / name)
+        image_files(tmp_path / name)
 
 
 def test_pipes_among_pictures_and_texts(tmp_path: Path) -> None:
@@ -213,7 +212,7 @@ def npy(shape: tuple[int, ...]) -> bytes:
 def test_arrays_that_claim_any_shape(shape: tuple[int, ...], tmp_path: Path) -> None:
     for path, content in ((tmp_path / "a.npy", npy(shape)), (tmp_path / "a.npz", deflated({"x.npy": npy(shape)}))):
         with pytest.raises(ValueError, match=facts("shape short")):
-            open_source(written(path, content))
+            image_files(written(path, content))
 
 
 def test_a_header_that_is_no_python(tmp_path: Path) -> None:
@@ -221,7 +220,7 @@ def test_a_header_that_is_no_python(tmp_path: Path) -> None:
     content = npy((3, 4, 4)).replace(b"(3, 4, 4)", b"((3, 4, 4")
     for path, whole in ((tmp_path / "a.npy", content), (tmp_path / "a.npz", deflated({"x.npy": content}))):
         with pytest.raises(ValueError, match=facts("array")):
-            open_source(written(path, whole))
+            image_files(written(path, whole))
     with pytest.raises(ValueError, match=facts(".npz")):
         read_series(tmp_path / "a.npz")
 
@@ -233,7 +232,7 @@ def test_archives_that_unpack_to_more_than_memory(tmp_path: Path, monkeypatch: p
     assert path.stat().st_size < 20_000
     monkeypatch.setattr(arrays, "physical_memory", lambda: 10_000_000)
     with pytest.raises(ValueError, match=facts("0.0 GB memory .npy")):
-        _ = open_source(path).images
+        _ = image_files(path).items
     with pytest.raises(ValueError, match=facts("unpack")):
         read_series(path)
 
@@ -277,7 +276,7 @@ def test_tar_members_of_sizes_that_lie(tmp_path: Path) -> None:
         lying = bytearray(tar(tarfile.TarInfo("b.png"))[:512])
         lying[124:136] = size
         path = written(tmp_path / "a.tar", good[:end] + checked(lying) + b"\0" * 1024)
-        data = open_source(path)
+        data = image_files(path)
         assert data.names == ["a.tar/a.png"] and data.skipped[0].reason
 
 
@@ -290,7 +289,7 @@ def test_tar_headers_that_lead_back_or_into_each_other(tmp_path: Path) -> None:
     long = bytearray(tar(tarfile.TarInfo("b.txt"))[:512])
     long[156:157] = b"L"
     for block in (checked(back), checked(long) * 5000):
-        data = open_source(written(tmp_path / "a.tar", good[:end] + block + b"\0" * 1024))
+        data = image_files(written(tmp_path / "a.tar", good[:end] + block + b"\0" * 1024))
         assert data.names == ["a.tar/a.png"] and len(data.skipped) <= 1
 
 
@@ -303,7 +302,7 @@ def test_json_of_shards_with_keys_of_their_own(tmp_path: Path) -> None:
                 info = tarfile.TarInfo(name)
                 info.size = len(content)
                 archive.addfile(info, io.BytesIO(content))
-    data = open_source(path)
+    data = image_files(path)
     assert len(data) == 300 and data.labels is not None and data.labels[4] == 1
 
 

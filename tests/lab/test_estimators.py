@@ -11,14 +11,14 @@ from nearfar.lab.estimators import (
     BOUNDS,
     Critic,
     Estimator,
-    best_critic,
+    bound_on_batches,
     correlated_gaussians,
-    correlation_for,
+    correlation_from_information,
     dv_bound,
     gaussian_information,
     info_nce_bound,
-    measure,
     nwj_bound,
+    optimal_critic,
     train_critic,
 )
 from nearfar.lab.findings import mean_and_error
@@ -34,7 +34,7 @@ def test_information_of_gaussians_is_that_of_their_covariance() -> None:
     rho, d = 0.6, 3
     joint = torch.kron(torch.tensor([[1, rho], [rho, 1]], dtype=torch.float64), torch.eye(d, dtype=torch.float64))
     assert gaussian_information(rho, d) == pytest.approx(-0.5 * float(torch.logdet(joint)))
-    assert gaussian_information(correlation_for(2.5, d), d) == pytest.approx(2.5)
+    assert gaussian_information(correlation_from_information(2.5, d), d) == pytest.approx(2.5)
 
 
 def test_samples_have_the_correlation() -> None:
@@ -46,7 +46,7 @@ def test_samples_have_the_correlation() -> None:
 
 def test_the_best_critic_is_the_log_ratio_of_densities() -> None:
     x, y = correlated_gaussians(5, 2, 0.8, generator(), torch.float64)
-    u, w = best_critic(x, y, 0.8)
+    u, w = optimal_critic(x, y, 0.8)
     one = torch.distributions.Normal(0.0, 1.0)
     for i in range(5):
         for j in range(5):
@@ -67,12 +67,12 @@ def test_bounds_are_their_definitions_on_a_matrix_of_scores() -> None:
 
 @pytest.mark.parametrize("truth", [1.0, 4.0, 10.0])
 def test_info_nce_is_below_the_truth_and_below_log_n(truth: float) -> None:
-    n, rho, source = 32, correlation_for(truth, 4), generator()
+    n, rho, source = 32, correlation_from_information(truth, 4), generator()
 
     def draw() -> tuple[Tensor, Tensor]:
         return correlated_gaussians(n, 4, rho, source, torch.float64)
 
-    values = measure(info_nce_bound, lambda x, y: best_critic(x, y, rho), draw, 100)
+    values = bound_on_batches(info_nce_bound, lambda x, y: optimal_critic(x, y, rho), draw, 100)
     mean, error = mean_and_error(values)
     assert values.max() <= math.log(n) + 1e-12
     assert mean <= truth + 4 * error
@@ -87,7 +87,7 @@ def test_no_critic_has_nwj_above_dv() -> None:
 
 def test_trained_critics_find_most_of_the_truth_and_not_more() -> None:
     truth, source = 1.0, generator()
-    rho = correlation_for(truth, 2)
+    rho = correlation_from_information(truth, 2)
 
     def draw() -> tuple[Tensor, Tensor]:
         return correlated_gaussians(128, 2, rho, source)
@@ -95,9 +95,9 @@ def test_trained_critics_find_most_of_the_truth_and_not_more() -> None:
     found: dict[Estimator, float] = {}
     for name, bound in BOUNDS.items():
         critic = Critic(2, source, hidden=32, features=16)
-        before, _ = mean_and_error(measure(bound, critic, draw, 20))
+        before, _ = mean_and_error(bound_on_batches(bound, critic, draw, 20))
         train_critic(name, critic, draw, steps=150)
-        found[name], error = mean_and_error(measure(bound, critic, draw, 50))
+        found[name], error = mean_and_error(bound_on_batches(bound, critic, draw, 50))
         assert before < 0.3 and 0.6 * truth < found[name] <= truth + 4 * error
     assert found["nwj"] <= found["dv"] + 0.1
 
@@ -137,12 +137,12 @@ ROWS = torch.ones(4, 2)
         (lambda: correlated_gaussians(4, 2, math.nan, generator()), "rho nan"),
         (lambda: correlated_gaussians(4, 0, 0.5, generator()), "dimension 0"),
         (lambda: correlated_gaussians(2.5, 2, 0.5, generator()), "n 2.5"),  # type: ignore[arg-type]
-        (lambda: best_critic(ROWS, ROWS, 1.0), "rho 1"),
-        (lambda: best_critic(ROWS, ROWS[:3], 0.5), "x (4, 2) y (3, 2)"),
+        (lambda: optimal_critic(ROWS, ROWS, 1.0), "rho 1"),
+        (lambda: optimal_critic(ROWS, ROWS[:3], 0.5), "x (4, 2) y (3, 2)"),
         (lambda: gaussian_information(0.5, -1), "dimension -1 1"),
         (lambda: gaussian_information(math.nan, 2), "rho nan"),
-        (lambda: correlation_for(1.0, 0), "dimension 0 1"),
-        (lambda: correlation_for(math.nan, 2), "information nan"),
+        (lambda: correlation_from_information(1.0, 0), "dimension 0 1"),
+        (lambda: correlation_from_information(math.nan, 2), "information nan"),
         (lambda: nwj_bound(ROWS, ROWS[:3]), "u (4, 2) w (3, 2)"),
         (lambda: dv_bound(ROWS, ROWS[:, :1]), "u (4, 2) w (4, 1)"),
         (lambda: info_nce_bound(ROWS, ROWS[:3]), "u (4, 2) w (3, 2)"),
@@ -158,7 +158,7 @@ def test_bad_arguments_are_refused_in_a_line() -> None:
     with pytest.raises(ValueError, match=facts("rho 1")):
         gaussian_information(1.0, 2)
     with pytest.raises(ValueError, match=facts("information -1")):
-        correlation_for(-1.0, 2)
+        correlation_from_information(-1.0, 2)
     with pytest.raises(ValueError, match=facts("estimator 'other' 'info_nce'")):
         train_critic("other", Critic(2, generator()), lambda: correlated_gaussians(4, 2, 0.5, generator()), steps=1)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=facts("rows")):

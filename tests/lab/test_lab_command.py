@@ -38,7 +38,7 @@ def test_a_seed_is_a_run() -> None:
     assert first == again != other
 
 
-def wrong(seed: int, *, quick: bool, tell: object) -> Findings:
+def wrong(seed: int, *, quick: bool, progress: object) -> Findings:
     panel = Panel("", "", "", [Line("nothing", [0.0], [math.nan])])
     return Findings("bound", "one is two", [Claim("one", "=", 2.0, 1.0, 0.5)], [Table("", ["a"], [[1]])], [panel])
 
@@ -77,10 +77,10 @@ def test_a_claim_is_judged_by_its_numbers(relation: Relation, measured: float, a
 def test_claims_of_each_kind_are_counted_apart() -> None:
     held = [Claim("", "=", 1.0, 1.0), Claim("", "=", 1.0, 1.0), Claim("", "≤", 1.0, 0.0, kind="identity")]
     own = Claim("", "≥", 1.0, 2.0, kind="ours")
-    assert re.findall(r"\d+", Findings("", "", [*held, own, own], []).verdict()) == ["2", "1", "2"]
+    assert re.findall(r"\d+", Findings("", "", [*held, own, own], []).verdict()) == ["2", "2", "1", "1", "2", "2"]
     missed = [Claim("", "=", 1.0, 2.0), Claim("", "≥", 1.0, 0.0, kind="ours")]
     found = Findings("", "", [*held, *missed], [])
-    assert re.findall(r"\d+", found.verdict()) == ["1", "3", "1", "1"]
+    assert re.findall(r"\d+", found.verdict()) == ["2", "3", "1", "1", "0", "1"]
     assert [claim["kind"] for claim in found.numbers()["claims"]] == ["theory", "theory", "identity", "theory", "ours"]
 
 

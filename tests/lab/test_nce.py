@@ -10,15 +10,15 @@ from scipy import integrate
 from nearfar.lab import experiments
 from nearfar.lab.nce import (
     TWO_WELLS,
-    bank_normaliser_deviation,
+    bank_normalizer_deviation,
     density,
     draw_data,
     features,
     fit,
-    fit_bank_normaliser,
+    fit_bank_normalizer,
     fit_each,
     least_covariance,
-    log_normaliser,
+    log_normalizer,
     nce_covariance,
 )
 from nearfar.lab.sphere import sphere_points
@@ -30,7 +30,7 @@ THETA = torch.tensor(TWO_WELLS, dtype=torch.float64)
 def test_the_true_normaliser_is_scipys() -> None:
     a, b, c = TWO_WELLS
     expected, _ = integrate.quad(lambda x: math.exp(a * x + b * x**2 + c * x**4), -10, 10)
-    assert log_normaliser(THETA) == pytest.approx(math.log(expected), abs=1e-9)
+    assert log_normalizer(THETA) == pytest.approx(math.log(expected), abs=1e-9)
 
 
 def test_data_follow_the_density() -> None:
@@ -47,7 +47,7 @@ def test_parameters_and_normaliser_are_found_without_ever_being_told() -> None:
     found = fit(data, noise, 2.0)
     deviation = (nce_covariance(THETA, 2.0, 4).diagonal() / 20_000).sqrt()
     assert ((found.theta - THETA).abs() < 4 * deviation[:3]).all()
-    assert found.log_z == pytest.approx(log_normaliser(THETA), abs=4 * float(deviation[3]))
+    assert found.log_z == pytest.approx(log_normalizer(THETA), abs=4 * float(deviation[3]))
     assert float(deviation[3]) < 0.02  # four of these are little
 
 
@@ -86,8 +86,8 @@ def test_the_normaliser_of_a_bank() -> None:
     generator = torch.Generator().manual_seed(0)
     bank = sphere_points(200, 8, generator)
     truth = float((bank @ bank[0] / 0.3).logsumexp(0))
-    found = fit_bank_normaliser(bank[0], bank, 0.3, samples=2000, ratio=4, generator=generator)
-    deviation = bank_normaliser_deviation(bank[0], bank, 0.3, samples=2000, ratio=4)
+    found = fit_bank_normalizer(bank[0], bank, 0.3, samples=2000, ratio=4, generator=generator)
+    deviation = bank_normalizer_deviation(bank[0], bank, 0.3, samples=2000, ratio=4)
     assert found == pytest.approx(truth, abs=4 * deviation) and deviation < 0.03
 
 

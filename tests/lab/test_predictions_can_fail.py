@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from nearfar.lab import estimators
-from nearfar.lab.findings import Claim, quiet
+from nearfar.lab.findings import Claim, no_progress
 from nearfar.losses import debiased
 
 
@@ -21,7 +21,7 @@ def module(name: str) -> ModuleType:
 def claims(name: str, part: str, *more: Any) -> list[Claim]:
     """Those of one part of an experiment, in its quick form."""
     found: list[Claim]
-    found, *_ = getattr(module(name), part)(torch.Generator().manual_seed(0), *more, True, quiet)
+    found, *_ = getattr(module(name), part)(torch.Generator().manual_seed(0), *more, True, no_progress)
     return found
 
 
@@ -45,14 +45,16 @@ def test_how_tight_the_bound_is(wrong: Callable[[float, int], float], monkeypatc
 
 
 def test_what_the_best_critic_shows(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = estimators.best_critic
+    right = estimators.optimal_critic
     with monkeypatch.context() as patch:
-        patch.setattr(module("bound"), "best_critic", lambda x, y, rho: right(x, y, 0.7 * rho))
+        patch.setattr(module("bound"), "optimal_critic", lambda x, y, rho: right(x, y, 0.7 * rho))
         assert all(missed(claims("bound", "_best"), "bound, I ="))
     draw = estimators.correlated_gaussians
 
     def less(n: int, d: int, rho: float, *more: Any) -> Any:
-        return draw(n, d, estimators.correlation_for(estimators.gaussian_information(rho, d) / 1.25, d), *more)
+        return draw(
+            n, d, estimators.correlation_from_information(estimators.gaussian_information(rho, d) / 1.25, d), *more
+        )
 
     monkeypatch.setattr(module("bound"), "correlated_gaussians", less)
     assert all(missed(claims("bound", "_best"), "bound, I ="))
@@ -67,7 +69,7 @@ def test_what_views_with_noise_share(wrong: Callable[[float], float], monkeypatc
 
 
 def test_an_encoder_that_learns_nothing_keeps_what_views_change(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module("views"), "minimise", lambda *_, **__: None)
+    monkeypatch.setattr(module("views"), "minimize", lambda *_, **__: None)
     found = claims("views", "_factors")
     assert all(missed(found, "read out")) and all(missed(found, "has learned"))
 

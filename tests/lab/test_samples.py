@@ -11,7 +11,7 @@ from sklearn.feature_selection import mutual_info_regression
 from sklearn.metrics import mutual_info_score
 
 from nearfar import lab
-from nearfar.lab import neighbours
+from nearfar.lab import neighbors
 from nearfar.lab.estimators import correlated_gaussians, gaussian_information
 from tests.support.facts import tells
 
@@ -91,10 +91,10 @@ def test_miller_madow_takes_most_of_the_bias(form: Any) -> None:
 def test_mutual_information_of_numbers_is_that_of_scikit_learn(pieces: int, monkeypatch: pytest.MonkeyPatch) -> None:
     x, y = correlated_gaussians(300, 1, 0.8, torch.Generator().manual_seed(0), torch.float64)
     x, y = ((values - values.mean()) / values.std(correction=0) for values in (x, y))  # as scikit-learn scales them
-    monkeypatch.setattr(neighbours, "_ENTRIES", 300 * 300 // pieces)
+    monkeypatch.setattr(neighbors, "_ENTRIES", 300 * 300 // pieces)
     for k in (1, 3, 6):
         expected = mutual_info_regression(x.numpy(), y[:, 0].numpy(), n_neighbors=k, random_state=0)[0]
-        assert lab.neighbour_mutual_information(x, y[:, 0], k=k) == pytest.approx(expected, abs=1e-6)
+        assert lab.neighbor_mutual_information(x, y[:, 0], k=k) == pytest.approx(expected, abs=1e-6)
 
 
 def test_entropies_of_numbers_are_those_of_plain_loops() -> None:
@@ -106,22 +106,22 @@ def test_entropies_of_numbers_are_those_of_plain_loops() -> None:
 
     own = special.digamma(40) - special.digamma(k) + np.mean([2 * math.log(2 * radius(row, p, k)) for row in p])
     crossed = special.digamma(26) - special.digamma(k) + np.mean([2 * math.log(2 * radius(row, q, k - 1)) for row in p])
-    assert lab.neighbour_entropy(p, k=k) == pytest.approx(own)
-    assert lab.neighbour_cross_entropy(p, q, k=k) == pytest.approx(crossed)
-    assert lab.neighbour_kl_divergence(p, torch.tensor(q), k=k) == pytest.approx(crossed - own)
-    assert lab.neighbour_entropy(p, k=k, unit="bits") == pytest.approx(own / math.log(2))
+    assert lab.neighbor_entropy(p, k=k) == pytest.approx(own)
+    assert lab.neighbor_cross_entropy(p, q, k=k) == pytest.approx(crossed)
+    assert lab.neighbor_kl_divergence(p, torch.tensor(q), k=k) == pytest.approx(crossed - own)
+    assert lab.neighbor_entropy(p, k=k, unit="bits") == pytest.approx(own / math.log(2))
 
 
 def test_numbers_of_known_distributions_come_near_the_truth() -> None:
     generator = torch.Generator().manual_seed(0)
     x, y = correlated_gaussians(2000, 2, 0.8, generator, torch.float64)
     gaussian, shared = math.log(2 * math.pi * math.e), gaussian_information(0.8, 2)
-    assert lab.neighbour_entropy(x) == pytest.approx(gaussian, abs=0.06)
-    assert lab.neighbour_entropy(3 * x) == pytest.approx(gaussian + 2 * math.log(3), abs=0.06)
-    assert lab.neighbour_mutual_information(x, y) == pytest.approx(shared, abs=0.06)
-    assert lab.neighbour_conditional_entropy(x, y) == pytest.approx(gaussian - shared, abs=0.09)
+    assert lab.neighbor_entropy(x) == pytest.approx(gaussian, abs=0.06)
+    assert lab.neighbor_entropy(3 * x) == pytest.approx(gaussian + 2 * math.log(3), abs=0.06)
+    assert lab.neighbor_mutual_information(x, y) == pytest.approx(shared, abs=0.06)
+    assert lab.neighbor_conditional_entropy(x, y) == pytest.approx(gaussian - shared, abs=0.09)
     other = torch.randn(3000, 2, generator=generator, dtype=torch.float64) + 1
-    assert lab.neighbour_kl_divergence(x, other) == pytest.approx(1, abs=0.12)  # half of |1 - 0|², twice
+    assert lab.neighbor_kl_divergence(x, other) == pytest.approx(1, abs=0.12)  # half of |1 - 0|², twice
 
 
 @pytest.mark.parametrize(
@@ -139,17 +139,17 @@ def test_numbers_of_known_distributions_come_near_the_truth() -> None:
         (lambda: lab.sampled_entropy(["a", "b"], ["a", 2.5]), "sample 2 words 2.5"),
         (lambda: lab.sampled_entropy([None, "a"]), "sample 1 object"),
         (lambda: lab.sampled_mutual_information([1], [1], form="other"), "form 'other'"),
-        (lambda: lab.neighbour_entropy([0.0, 1.0, 2.0, 3.0], k=2.5), "k 2.5"),
-        (lambda: lab.neighbour_entropy([0.0, 1.0, 2.0, 3.0], k=0), "k 0 1"),
+        (lambda: lab.neighbor_entropy([0.0, 1.0, 2.0, 3.0], k=2.5), "k 2.5"),
+        (lambda: lab.neighbor_entropy([0.0, 1.0, 2.0, 3.0], k=0), "k 0 1"),
         (lambda: lab.sampled_kl_divergence(["a"], [1]), "words"),
-        (lambda: lab.neighbour_entropy([0.0, 1.0, math.nan, 3.0]), "x holds NaN"),
-        (lambda: lab.neighbour_entropy([0.0, 1.0]), "k 3 x 2"),
-        (lambda: lab.neighbour_entropy([1.0] * 9), "x row k"),
-        (lambda: lab.neighbour_entropy([[[1.0]]]), "x (1, 1, 1)"),
-        (lambda: lab.neighbour_entropy(["a", "b"]), "x is"),
-        (lambda: lab.neighbour_mutual_information([0, 1] * 9, [0, 1] * 9), "label sampled_*"),
-        (lambda: lab.neighbour_mutual_information(range(9), range(8)), "x 9 y 8"),
-        (lambda: lab.neighbour_kl_divergence(range(9), np.eye(9)), "p 1 q 9"),
+        (lambda: lab.neighbor_entropy([0.0, 1.0, math.nan, 3.0]), "x holds NaN"),
+        (lambda: lab.neighbor_entropy([0.0, 1.0]), "k 3 x 2"),
+        (lambda: lab.neighbor_entropy([1.0] * 9), "x row k"),
+        (lambda: lab.neighbor_entropy([[[1.0]]]), "x (1, 1, 1)"),
+        (lambda: lab.neighbor_entropy(["a", "b"]), "x is"),
+        (lambda: lab.neighbor_mutual_information([0, 1] * 9, [0, 1] * 9), "label sampled_*"),
+        (lambda: lab.neighbor_mutual_information(range(9), range(8)), "x 9 y 8"),
+        (lambda: lab.neighbor_kl_divergence(range(9), np.eye(9)), "p 1 q 9"),
     ],
 )
 def test_what_is_no_sample_is_refused_in_a_line(call: Any, said: str) -> None:

@@ -12,29 +12,29 @@ from nearfar.evaluation.geometry import alignment, uniformity
 from nearfar.lab.gradient import (
     autograd_in_similarities,
     effective_negatives,
-    even_effective_share,
-    even_share_of_hardest,
     gradient_in_query,
     gradient_in_similarities,
     negative_weights,
+    uniform_effective_fraction,
+    uniform_hardest_weight,
 )
 from nearfar.lab.sphere import (
     classes_on_sphere,
     cosine_distribution,
-    drawn_alignment,
-    drawn_around,
-    even_loss,
     gradient_noise,
     log_mean_exp,
-    mass_of_negatives,
-    mass_of_true_negatives,
     mean_cosine,
+    mean_negative_weight,
+    mean_true_negative_weight,
     polygon_uniformity,
     relative_variance,
+    rotated,
+    rotation_alignment,
+    sample_von_mises_fisher,
     sphere_points,
-    turn_alignment,
-    turned,
+    uniform_loss,
     uniform_uniformity,
+    von_mises_fisher_alignment,
 )
 from nearfar.losses import info_nce, nt_xent
 from tests.support.facts import facts, tells
@@ -88,9 +88,9 @@ def test_points_at_equal_steps_are_the_most_uniform() -> None:
 def test_alignment_of_turned_points(dimension: int) -> None:
     generator = torch.Generator().manual_seed(0)
     z = sphere_points(20_000, dimension, generator)
-    other = turned(z, 0.8, generator)
+    other = rotated(z, 0.8, generator)
     torch.testing.assert_close(other.norm(dim=1), torch.ones(20_000).double())
-    assert float(alignment(z, other)) == pytest.approx(turn_alignment(0.8), abs=0.02)
+    assert float(alignment(z, other)) == pytest.approx(rotation_alignment(0.8), abs=0.02)
     assert other.mean(0).abs().max() < 0.03  # evenly, as before
 
 
@@ -98,10 +98,10 @@ def test_alignment_of_turned_points(dimension: int) -> None:
 def test_alignment_of_points_drawn_around_others_on_the_sphere(kappa: float) -> None:
     generator = torch.Generator().manual_seed(0)
     z = sphere_points(20_000, 3, generator)
-    other = drawn_around(z, kappa, generator)
+    other = sample_von_mises_fisher(z, kappa, generator)
     torch.testing.assert_close(other.norm(dim=1), torch.ones(20_000).double())
-    assert drawn_alignment(kappa) == pytest.approx(2 - 2 * mean_cosine(kappa, 3), rel=1e-9)
-    assert float(alignment(z, other)) == pytest.approx(drawn_alignment(kappa), abs=0.03)
+    assert von_mises_fisher_alignment(kappa) == pytest.approx(2 - 2 * mean_cosine(kappa, 3), rel=1e-9)
+    assert float(alignment(z, other)) == pytest.approx(von_mises_fisher_alignment(kappa), abs=0.03)
     assert float((z * other).sum(1).var()) == pytest.approx(1 - 1 / math.tanh(kappa) ** 2 + 1 / kappa**2, rel=0.05)
 
 
@@ -114,7 +114,7 @@ def test_loss_and_gradient_of_evenly_spread_negatives() -> None:
         (gradient,) = torch.autograd.grad(loss.sum(), q)
         losses.append(float(loss.detach().mean()))
         squares.append(float(gradient.square().sum(1).mean()))
-    assert sum(losses) / 60 == pytest.approx(even_loss(m, tau, dimension, 1.0), abs=0.004)
+    assert sum(losses) / 60 == pytest.approx(uniform_loss(m, tau, dimension, 1.0), abs=0.004)
     assert math.sqrt(sum(squares) / 60) == pytest.approx(gradient_noise(m, tau, dimension, 1.0), rel=0.05)
     assert relative_variance(1e-9, dimension) == pytest.approx(0, abs=1e-12)
 
@@ -125,14 +125,14 @@ def test_debiasing_takes_the_false_negatives_out_on_average() -> None:
     generator, plain, mended = torch.Generator().manual_seed(0), [], []
     for _ in range(40):
         labels, z1, z2 = classes_on_sphere(64, 4, 8, 0.2, generator)
-        true = mass_of_true_negatives(z1, z2, labels, 1.0)
+        true = mean_true_negative_weight(z1, z2, labels, 1.0)
         dense = (z1 @ torch.cat([z1, z2]).T).exp()
         other = labels[:, None] != labels.repeat(2)
         torch.testing.assert_close(true[:64], (dense * other).sum(1) / other.sum(1))
         biased = nt_xent(z1, z2, temperature=1.0, reduction="none")
         less = debiased(z1, z2, temperature=1.0, positive_prior=0.25, reduction="none")
-        plain.append(float((mass_of_negatives(biased, z1, z2, 1.0) - true).mean()))
-        mended.append(float((mass_of_negatives(less, z1, z2, 1.0) - true).mean()))
+        plain.append(float((mean_negative_weight(biased, z1, z2, 1.0) - true).mean()))
+        mended.append(float((mean_negative_weight(less, z1, z2, 1.0) - true).mean()))
     assert sum(plain) / 40 > 0.2 and abs(sum(mended) / 40) < 0.02
 
 
@@ -160,29 +160,31 @@ def test_temperature_from_the_hardest_alone_to_all_alike() -> None:
 
 
 def test_weights_of_evenly_spread_negatives() -> None:
-    assert even_effective_share(1e6, 8) == pytest.approx(1)
-    assert even_share_of_hardest(1e6, 8, 0.01) == pytest.approx(0.01, rel=1e-3)
-    assert even_share_of_hardest(0.5, 3, 0.5) == pytest.approx(  # half the sphere: cosines above 0
+    assert uniform_effective_fraction(1e6, 8) == pytest.approx(1)
+    assert uniform_hardest_weight(1e6, 8, 0.01) == pytest.approx(0.01, rel=1e-3)
+    assert uniform_hardest_weight(0.5, 3, 0.5) == pytest.approx(  # half the sphere: cosines above 0
         (math.exp(2) - 1) / (math.exp(2) - math.exp(-2)), rel=1e-3
     )
     generator = torch.Generator().manual_seed(0)
     s = sphere_points(8, 8, generator) @ sphere_points(20_000, 8, generator).T
-    assert float(effective_negatives(s, 0.3).mean()) / 20_000 == pytest.approx(even_effective_share(0.3, 8), rel=0.03)
+    assert float(effective_negatives(s, 0.3).mean()) / 20_000 == pytest.approx(
+        uniform_effective_fraction(0.3, 8), rel=0.03
+    )
 
 
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        (lambda: even_loss(8, 0.0, 3, 1.0), "temperature 0"),
-        (lambda: even_loss(8, -1.0, 3, 1.0), "temperature -1 0"),
-        (lambda: even_loss(0, 0.5, 3, 1.0), "negatives 0"),
+        (lambda: uniform_loss(8, 0.0, 3, 1.0), "temperature 0"),
+        (lambda: uniform_loss(8, -1.0, 3, 1.0), "temperature -1 0"),
+        (lambda: uniform_loss(0, 0.5, 3, 1.0), "negatives 0"),
         (lambda: gradient_noise(8, math.nan, 3, 1.0), "temperature nan 0"),
-        (lambda: even_effective_share(0.0, 3), "temperature 0"),
-        (lambda: even_share_of_hardest(-1.0, 3, 0.01), "temperature -1 0"),
+        (lambda: uniform_effective_fraction(0.0, 3), "temperature 0"),
+        (lambda: uniform_hardest_weight(-1.0, 3, 0.01), "temperature -1 0"),
         (lambda: log_mean_exp(math.nan, 3), "kappa nan finite"),
         (lambda: log_mean_exp(1.0, 2.5), "dimension 2.5 2"),  # type: ignore[arg-type]
-        (lambda: drawn_around(torch.ones(4, 2), 1.0, torch.Generator()), "z (4, 2)"),
-        (lambda: drawn_around(torch.ones(4, 3), 0.0, torch.Generator()), "kappa 0"),
+        (lambda: sample_von_mises_fisher(torch.ones(4, 2), 1.0, torch.Generator()), "z (4, 2)"),
+        (lambda: sample_von_mises_fisher(torch.ones(4, 3), 0.0, torch.Generator()), "kappa 0"),
     ],
 )
 def test_bad_input_is_refused_in_a_line(call: Callable[[], object], said: str) -> None:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from nearfar import losses
-from tests import references
+from nearfar.losses import reference
 from tests.losses.agreement import Function, rows
 
 
@@ -28,7 +28,7 @@ def _stacked_sup_con(
 
 def _stacked_sup_con_reference(z1: Tensor, z2: Tensor, temperature: float | Tensor, ids: Tensor | None) -> Tensor:
     ids = torch.arange(len(z1)) if ids is None else ids
-    return references.sup_con(torch.cat([z1, z2]), torch.cat([ids, ids]), temperature)
+    return reference.sup_con(torch.cat([z1, z2]), torch.cat([ids, ids]), temperature)
 
 
 def _sigmoid(z1: Tensor, z2: Tensor, *, temperature: float | Tensor, **options: object) -> Tensor:
@@ -36,13 +36,13 @@ def _sigmoid(z1: Tensor, z2: Tensor, *, temperature: float | Tensor, **options: 
 
 
 def _sigmoid_reference(z1: Tensor, z2: Tensor, temperature: float | Tensor, ids: Tensor | None) -> Tensor:
-    return references.sigmoid_pairs(z1, z2, 1 / temperature, -1.5, ids)
+    return reference.sigmoid_pairs(z1, z2, 1 / temperature, -1.5, ids)
 
 
 def _info_nce(similarity: str) -> TwoViewLoss:
     return TwoViewLoss(
         partial(losses.info_nce, similarity=similarity),
-        lambda z1, z2, t, ids: references.info_nce(z1, z2, None, t, ids, similarity=similarity),
+        lambda z1, z2, t, ids: reference.info_nce(z1, z2, None, t, ids, similarity=similarity),
         stacked=False,
         cosine=similarity == "cosine",
     )
@@ -51,14 +51,14 @@ def _info_nce(similarity: str) -> TwoViewLoss:
 def _debiased(prior: float) -> TwoViewLoss:
     return TwoViewLoss(
         partial(losses.debiased, positive_prior=prior),
-        lambda z1, z2, t, ids: references.debiased(z1, z2, t, prior, ids),
+        lambda z1, z2, t, ids: reference.debiased(z1, z2, t, prior, ids),
     )
 
 
 def _hard_negative(beta: float, prior: float) -> TwoViewLoss:
     return TwoViewLoss(
         partial(losses.hard_negative, beta=beta, positive_prior=prior),
-        lambda z1, z2, t, ids: references.hard_negative(z1, z2, t, beta, prior, ids),
+        lambda z1, z2, t, ids: reference.hard_negative(z1, z2, t, beta, prior, ids),
     )
 
 
@@ -66,9 +66,9 @@ TWO_VIEW_LOSSES = {
     "info_nce": _info_nce("cosine"),
     "info_nce, dot": _info_nce("dot"),
     "info_nce, euclidean": _info_nce("euclidean"),
-    "nt_xent": TwoViewLoss(losses.nt_xent, references.nt_xent),
-    "decoupled": TwoViewLoss(losses.decoupled, references.decoupled),
-    "symmetric_info_nce": TwoViewLoss(losses.symmetric_info_nce, references.symmetric_info_nce, stacked=False),
+    "nt_xent": TwoViewLoss(losses.nt_xent, reference.nt_xent),
+    "decoupled": TwoViewLoss(losses.decoupled, reference.decoupled),
+    "symmetric_info_nce": TwoViewLoss(losses.symmetric_info_nce, reference.symmetric_info_nce, stacked=False),
     "debiased, prior 0": _debiased(0.0),
     "debiased, prior 0.1": _debiased(0.1),
     "debiased, prior 0.6": _debiased(0.6),
@@ -77,7 +77,7 @@ TWO_VIEW_LOSSES = {
     "hard_negative, beta 0.5, prior 0.1": _hard_negative(0.5, 0.1),
     "top_k_info_nce": TwoViewLoss(
         partial(losses.top_k_info_nce, k=2),
-        lambda z1, z2, t, ids: references.top_k_info_nce(z1, z2, t, 2, ids),
+        lambda z1, z2, t, ids: reference.top_k_info_nce(z1, z2, t, 2, ids),
         fewest=3,
     ),
     "sup_con": TwoViewLoss(_stacked_sup_con, _stacked_sup_con_reference),

@@ -8,10 +8,10 @@ from torch import Tensor
 
 from nearfar import losses
 from nearfar.distributed.processes import check_ring
-from nearfar.distributed.ring import Ring
-from nearfar.losses.engine.backends import Dense, sums_by
+from nearfar.distributed.ring import RingBackend
+from nearfar.losses.engine.backends import DenseBackend, use_backend
 from nearfar.methods import METHODS
-from nearfar.nn.shard import Share
+from nearfar.nn.shard import Shard
 from tests.support.facts import facts
 
 IDS = torch.tensor([0, 1, 0, 2])
@@ -32,7 +32,7 @@ def test_dense_and_tiles_agree(loss: Callable[[Tensor, Tensor], Tensor]) -> None
     for dense in (False, True):
         a, b = Z[0].clone().requires_grad_(), Z[1].clone().requires_grad_()
         if dense:
-            with sums_by(Dense()):
+            with use_backend(DenseBackend()):
                 value = loss(a, b)
         else:
             value = loss(a, b)
@@ -55,7 +55,7 @@ def test_dense_and_tiles_agree(loss: Callable[[Tensor, Tensor], Tensor]) -> None
     ids=["queue", "euclid", "no ids", "no ids of views", "classes", "counted", "hardest"],
 )
 def test_a_ring_refuses_what_needs_all_rows(loss: Callable[[Tensor, Tensor], Tensor]) -> None:
-    with sums_by(Ring(Share(0, (4, 4)))), pytest.raises(ValueError, match="ring") as refused:
+    with use_backend(RingBackend(Shard(0, (4, 4)))), pytest.raises(ValueError, match="ring") as refused:
         loss(Z[0], Z[1])
     assert "gather" in str(refused.value)
 

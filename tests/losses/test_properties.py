@@ -6,8 +6,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from nearfar.losses import similarity_logsumexp
-from tests import references
+from nearfar.losses import reference, similarity_logsumexp
 from tests.losses.agreement import assert_near, number, rows, tiles_of, value_and_gradients
 from tests.losses.catalogue import EVERY_LOSS, TWO_VIEW_LOSSES, TwoViewLoss
 
@@ -96,7 +95,7 @@ def test_sizes_at_the_edge_of_a_tile_equal_the_reference(
         keys = z if symmetric else rows(max(1, side - off), 3, seed=seed + 1)
         with tiles_of(side):
             found = similarity_logsumexp(z, keys, scale=scale)
-        assert_near(found, references.similarity_logsumexp(z, keys, scale), 1e-10)
+        assert_near(found, reference.similarity_logsumexp(z, keys, scale), 1e-10)
 
 
 @every_two_view_loss

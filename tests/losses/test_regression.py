@@ -1,8 +1,7 @@
 import pytest
 import torch
 
-from nearfar.losses import cosine_regression
-from tests import references
+from nearfar.losses import cosine_regression, reference
 from tests.losses.agreement import assert_equals_reference, assert_gradcheck, assert_near, number, rows
 
 
@@ -10,7 +9,7 @@ from tests.losses.agreement import assert_equals_reference, assert_gradcheck, as
 def test_cosine_regression_equals_the_papers_squared_distance(batch: int) -> None:
     assert_equals_reference(
         lambda p, z: cosine_regression(p, z, reduction="none"),
-        references.cosine_regression,
+        reference.cosine_regression,
         *rows(2, batch, 3),
         sides=[None],
     )

@@ -3,8 +3,7 @@ import math
 import pytest
 import torch
 
-from nearfar.losses import sigmoid_pairs, similarity_softplus_sum
-from tests import references
+from nearfar.losses import reference, sigmoid_pairs, similarity_softplus_sum
 from tests.losses.agreement import assert_equals_reference, assert_gradcheck, assert_near, number, rows
 from tests.losses.catalogue import merged_ids
 
@@ -18,7 +17,7 @@ def test_sigmoid_pairs_equals_the_papers_double_loop(
     ids = merged_ids(batch) if merged else None
     assert_equals_reference(
         lambda z1, z2, t, b: sigmoid_pairs(z1, z2, logit_scale=t, logit_bias=b, ids=ids, reduction="none"),
-        lambda z1, z2, t, b: references.sigmoid_pairs(z1, z2, t, b, ids),
+        lambda z1, z2, t, b: reference.sigmoid_pairs(z1, z2, t, b, ids),
         *rows(2, batch, 3),
         number(logit_scale),
         number(logit_bias),
@@ -32,7 +31,7 @@ def test_softplus_sum_equals_its_double_loop(queries: int, keys: int, with_ids: 
     key_ids = torch.arange(keys) % 2 if with_ids else None
     assert_equals_reference(
         lambda q, k, s, b: similarity_softplus_sum(q, k, scale=s, bias=b, query_ids=query_ids, key_ids=key_ids),
-        lambda q, k, s, b: references.similarity_softplus_sum(q, k, s, b, query_ids, key_ids),
+        lambda q, k, s, b: reference.similarity_softplus_sum(q, k, s, b, query_ids, key_ids),
         rows(queries, 3),
         rows(keys, 3, seed=1),
         number(2.0),

@@ -4,9 +4,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from nearfar.losses import similarity_logsumexp, similarity_logsumexp_two_way
-from nearfar.losses.engine.similarity import near_and_far, near_and_far_two_way
-from tests import references
+from nearfar.losses import reference, similarity_logsumexp, similarity_logsumexp_two_way
+from nearfar.losses.engine.similarity import positive_and_logsumexp, positive_and_logsumexp_two_way
 from tests.losses.agreement import (
     TILE_SIDES,
     assert_equals_reference,
@@ -30,7 +29,7 @@ def test_logsumexp_equals_its_double_loop(queries: int, keys: int, with_ids: boo
     key_ids = torch.arange(keys).flip(0) % 2 if with_ids else None
     assert_equals_reference(
         lambda q, k, s: similarity_logsumexp(q, k, scale=s, query_ids=query_ids, key_ids=key_ids),
-        lambda q, k, s: references.similarity_logsumexp(q, k, s, query_ids, key_ids),
+        lambda q, k, s: reference.similarity_logsumexp(q, k, s, query_ids, key_ids),
         rows(queries, 3),
         rows(keys, 3, seed=1),
         number(scale),
@@ -43,7 +42,7 @@ def test_logsumexp_of_rows_over_themselves_equals_its_double_loop(ids: list[int]
     each = None if ids is None else torch.tensor(ids)
     assert_equals_reference(
         lambda z, s: similarity_logsumexp(z, z, scale=s, query_ids=each, key_ids=each),
-        lambda z, s: references.similarity_logsumexp(z, z, s, each, each),
+        lambda z, s: reference.similarity_logsumexp(z, z, s, each, each),
         rows(7, 3),
         number(scale),
     )
@@ -59,7 +58,7 @@ def test_two_way_equals_a_double_loop_along_rows_and_one_along_columns(
     key_ids = torch.arange(keys).flip(0) % 2 if with_ids else None
     assert_equals_reference(
         lambda q, k, s: torch.cat(similarity_logsumexp_two_way(q, k, scale=s, query_ids=query_ids, key_ids=key_ids)),
-        lambda q, k, s: torch.cat(references.similarity_logsumexp_two_way(q, k, s, query_ids, key_ids)),
+        lambda q, k, s: torch.cat(reference.similarity_logsumexp_two_way(q, k, s, query_ids, key_ids)),
         rows(queries, 3),
         rows(keys, 3, seed=1),
         number(scale),
@@ -71,7 +70,7 @@ def test_two_way_equals_a_double_loop_along_rows_and_one_along_columns(
 def test_either_way_alone_has_its_own_gradient(way: int, scale: float) -> None:
     assert_equals_reference(
         lambda q, k: similarity_logsumexp_two_way(q, k, scale=scale)[way],
-        lambda q, k: references.similarity_logsumexp_two_way(q, k, scale)[way],
+        lambda q, k: reference.similarity_logsumexp_two_way(q, k, scale)[way],
         rows(3, 2),
         rows(4, 2, seed=1),
     )
@@ -81,7 +80,7 @@ def test_two_way_of_rows_over_themselves_is_the_same_twice() -> None:
     ids = torch.tensor([0, 1, 0, 2])
     assert_equals_reference(
         lambda z: torch.cat(similarity_logsumexp_two_way(z, z, scale=2.0, query_ids=ids, key_ids=ids)),
-        lambda z: torch.cat(references.similarity_logsumexp_two_way(z, z, 2.0, ids, ids)),
+        lambda z: torch.cat(reference.similarity_logsumexp_two_way(z, z, 2.0, ids, ids)),
         rows(4, 3),
     )
 
@@ -95,12 +94,12 @@ def test_near_and_far_equal_their_loops_together_and_each_alone(
     excluded = None if ids is None else torch.tensor(ids)
 
     def found(q: Tensor, k: Tensor, s: Tensor) -> Tensor:
-        parts = near_and_far_two_way(q, k, scale=s, ids=excluded)
+        parts = positive_and_logsumexp_two_way(q, k, scale=s, ids=excluded)
         return torch.cat(parts) if part is None else parts[part]
 
     def expected(q: Tensor, k: Tensor, s: Tensor) -> Tensor:
-        near = torch.stack([s * references.dot(a, b) for a, b in zip(q, k, strict=True)])
-        parts = near, *references.similarity_logsumexp_two_way(q, k, s, excluded, excluded)
+        near = torch.stack([s * reference.dot(a, b) for a, b in zip(q, k, strict=True)])
+        parts = near, *reference.similarity_logsumexp_two_way(q, k, s, excluded, excluded)
         return torch.cat(parts) if part is None else parts[part]
 
     assert_equals_reference(found, expected, rows(5, 3), rows(5, 3, seed=1), number(scale))
@@ -111,11 +110,11 @@ def test_near_and_far_of_rows_with_themselves_equal_their_loops(scale: float) ->
     ids = torch.tensor([1, 0, 1, 2])
 
     def expected(z: Tensor, s: Tensor) -> Tensor:
-        near = torch.stack([s * references.dot(a, a) for a in z])
-        return torch.cat([near, references.similarity_logsumexp(z, z, s, ids, ids)])
+        near = torch.stack([s * reference.dot(a, a) for a in z])
+        return torch.cat([near, reference.similarity_logsumexp(z, z, s, ids, ids)])
 
     assert_equals_reference(
-        lambda z, s: torch.cat(near_and_far(z, z, scale=s, ids=ids)), expected, rows(4, 3), number(scale)
+        lambda z, s: torch.cat(positive_and_logsumexp(z, z, scale=s, ids=ids)), expected, rows(4, 3), number(scale)
     )
 
 
@@ -221,7 +220,7 @@ def test_gradient_is_right_when_only_some_inputs_ask_for_it(
     scale: float, wanted: tuple[int, ...], side: int | None
 ) -> None:
     inputs = [rows(3, 2), rows(4, 2, seed=1), number(scale)]
-    _, *expected = value_and_gradients(lambda q, k, s: references.similarity_logsumexp(q, k, s), *inputs)
+    _, *expected = value_and_gradients(lambda q, k, s: reference.similarity_logsumexp(q, k, s), *inputs)
     leaves = [x.clone().requires_grad_(i in wanted) for i, x in enumerate(inputs)]
     with tiles_of(side):
         out = similarity_logsumexp(leaves[0], leaves[1], scale=leaves[2])
@@ -245,7 +244,7 @@ def test_non_contiguous_inputs_and_gradients_change_nothing(side: int | None) ->
     with tiles_of(side):
         found = value_and_gradients(across, rows(3, 5), rows(4, 6, seed=1))
     expected = value_and_gradients(
-        lambda q, k: references.similarity_logsumexp(q.T, k[:, ::2].flip(0), 2.0), rows(3, 5), rows(4, 6, seed=1)
+        lambda q, k: reference.similarity_logsumexp(q.T, k[:, ::2].flip(0), 2.0), rows(3, 5), rows(4, 6, seed=1)
     )
     for a, b in zip(found, expected, strict=True):
         assert_near(a, b, 1e-10)
@@ -256,7 +255,7 @@ def test_ids_of_different_integer_types_are_compared_by_value(dtypes: tuple[torc
     query_ids, key_ids = torch.tensor([3, 0, 1]), torch.tensor([1, 3, 3, 2])
     q, k = rows(3, 2), rows(4, 2, seed=1)
     mixed = similarity_logsumexp(q, k, scale=1.0, query_ids=query_ids.to(dtypes[0]), key_ids=key_ids.to(dtypes[1]))
-    assert_near(mixed, references.similarity_logsumexp(q, k, 1.0, query_ids, key_ids), 1e-10)
+    assert_near(mixed, reference.similarity_logsumexp(q, k, 1.0, query_ids, key_ids), 1e-10)
 
 
 def test_ids_may_be_as_large_as_hashes() -> None:
@@ -265,7 +264,7 @@ def test_ids_may_be_as_large_as_hashes() -> None:
     for side in TILE_SIDES:
         with tiles_of(side):
             found = similarity_logsumexp(z, z, scale=1.0, query_ids=ids, key_ids=ids)
-        assert_near(found, references.similarity_logsumexp(z, z, 1.0, ids, ids), 1e-10)
+        assert_near(found, reference.similarity_logsumexp(z, z, 1.0, ids, ids), 1e-10)
 
 
 @pytest.mark.parametrize("scale", SCALES)
@@ -278,7 +277,7 @@ def test_collapsed_rows_sum_to_their_number(scale: float) -> None:
 def test_logits_far_beyond_the_range_of_exp_stay_exact() -> None:
     q, k = 100 * rows(4, 3), 100 * rows(5, 3, seed=1)
     assert_equals_reference(
-        lambda q, k, s: similarity_logsumexp(q, k, scale=s), references.similarity_logsumexp, q, k, number(50.0)
+        lambda q, k, s: similarity_logsumexp(q, k, scale=s), reference.similarity_logsumexp, q, k, number(50.0)
     )
 
 

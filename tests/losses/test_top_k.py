@@ -1,8 +1,7 @@
 import pytest
 import torch
 
-from nearfar.losses import top_k_similarity
-from tests import references
+from nearfar.losses import reference, top_k_similarity
 from tests.losses.agreement import TILE_SIDES, assert_equals_reference, assert_gradcheck, rows, tiles_of
 
 
@@ -16,11 +15,11 @@ def test_top_k_equals_sorting_every_row(with_ids: bool, queries: int, keys: int,
     k = min(k, keys - 2) if with_ids else k
     assert_equals_reference(
         lambda q, x: top_k_similarity(q, x, k=k, query_ids=query_ids, key_ids=key_ids)[0],
-        lambda q, x: references.top_k_similarity(q, x, k, query_ids, key_ids)[0],
+        lambda q, x: reference.top_k_similarity(q, x, k, query_ids, key_ids)[0],
         q,
         keys_,
     )
-    expected = references.top_k_similarity(q, keys_, k, query_ids, key_ids)[1]
+    expected = reference.top_k_similarity(q, keys_, k, query_ids, key_ids)[1]
     for side in TILE_SIDES:
         with tiles_of(side):
             assert torch.equal(top_k_similarity(q, keys_, k=k, query_ids=query_ids, key_ids=key_ids)[1], expected)
@@ -37,7 +36,7 @@ def test_ids_of_different_integer_types_are_compared_by_value(dtypes: tuple[torc
     key_ids = torch.tensor([1, 1, 1, 5])
     q, keys = rows(2, 3), rows(4, 3, seed=1)
     found, _ = top_k_similarity(q, keys, k=1, query_ids=wide.to(dtypes[0]), key_ids=key_ids.to(dtypes[1]))
-    expected, _ = references.top_k_similarity(q, keys, 1, wide, key_ids)
+    expected, _ = reference.top_k_similarity(q, keys, 1, wide, key_ids)
     torch.testing.assert_close(found, expected)
     if dtypes[0] == torch.int64:  # 2³² + 1 is not 1: the first query has four negatives, the second three
         top_k_similarity(q, keys, k=3, query_ids=wide, key_ids=key_ids.int())

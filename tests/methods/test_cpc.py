@@ -11,7 +11,7 @@ from nearfar.losses import tile_size
 from nearfar.methods import CPC, Batch
 from nearfar.nn.sequence import CPCEncoder, DilatedEncoder
 from nearfar.training.health import measure
-from tests.references.cpc import cpc as reference
+from tests.methods.cpc_loops import cpc as reference
 from tests.support.facts import facts
 
 B, L, D, C, K = 4, 7, 5, 6, 3

@@ -22,7 +22,7 @@ def shuffle(method: Method) -> Tensor:
         return x
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("nearfar.methods.moco.in_groups", note)
+        patch.setattr("nearfar.methods.moco.forward_in_groups", note)
         method._keys(torch.zeros(12, 3), 3)
     return seen[0]
 

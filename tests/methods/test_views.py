@@ -7,7 +7,7 @@ import pytest
 from nearfar.cli import main
 from nearfar.config import TrainConfig
 from nearfar.methods import check_views
-from nearfar.modalities import modality_of
+from nearfar.modalities import make_modality
 
 
 @pytest.mark.parametrize(
@@ -22,21 +22,21 @@ from nearfar.modalities import modality_of
 )
 def test_views_of_images(method: str, views: str, made: int, used: str) -> None:
     with pytest.raises(ValueError, match=f"--views {views} makes {made} views of a sample, and {method} uses {used}"):
-        modality_of(TrainConfig(method=method, views=views))
+        make_modality(TrainConfig(method=method, views=views))
 
 
 def test_views_of_series_and_sounds() -> None:
     with pytest.raises(ValueError, match="--views whole makes 1 views"):
-        modality_of(TrainConfig(data="waves", views="whole"))
+        make_modality(TrainConfig(data="waves", views="whole"))
     with pytest.raises(ValueError, match="--views cpc makes 1 views"):
-        modality_of(TrainConfig(data="melodies", views="cpc"))
+        make_modality(TrainConfig(data="melodies", views="cpc"))
 
 
 @pytest.mark.parametrize("views", ["simclr", "shapes", "moco_v2"])
 def test_draws_of_one_view_are_as_good_as_one(views: str) -> None:
     """Most presets are two equal views."""
     for method in ("instdisc", "clip", "simclr"):
-        modality_of(TrainConfig(method=method, views=views))
+        make_modality(TrainConfig(method=method, views=views))
 
 
 def test_the_third_text_of_a_triple_is_allowed() -> None:

@@ -13,11 +13,12 @@ from nearfar.cli import main
 from nearfar.config import TrainConfig
 from nearfar.modalities.image.backbones import backbone
 from nearfar.modalities.image.views.prepare import Preparation
-from nearfar.model.encoder import load, save_model
 from nearfar.model.export.export import FORMATS, export
 from nearfar.model.export.layouts import push_to_hub, readme
+from nearfar.model.load import load
 from tests.search.pictures import run_folder
 from tests.support.facts import facts, tells
+from tests.support.models import preparation_of, save_model
 
 
 @pytest.fixture
@@ -211,7 +212,7 @@ def test_without_onnx_the_extra_is_named(run: Path, monkeypatch: pytest.MonkeyPa
 def test_the_preparation_of_the_views_is_the_encoders_wherever_it_is_read(tmp_path: Path) -> None:
     prepare = Preparation(32, grayscale=True, standardize=True)
     plain, own = run_folder(tmp_path / "plain"), run_folder(tmp_path / "own", prepare=prepare)
-    assert load(own).preparation == prepare and load(plain).preparation == Preparation(32)
+    assert preparation_of(load(own)) == prepare and preparation_of(load(plain)) == Preparation(32)
     assert load(own).digest() != load(plain).digest()
     assert "0.2989 R" in load(own).card["preprocessing"] and tells(readme(load(own).card), "mean")
-    assert load(export(own, "nearfar").path).preparation == prepare
+    assert preparation_of(load(export(own, "nearfar").path)) == prepare

@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 
 from nearfar.cli import main
 from nearfar.modalities.image.backbones import backbone
-from nearfar.model.encoder import load
+from nearfar.model.load import load
 from tests.search.pictures import run_folder
 from tests.support.facts import facts, tells
 
@@ -130,7 +130,7 @@ def test_a_card_that_names_a_huge_network_costs_no_memory(run: Path, monkeypatch
         built.append(backbone(*words, **options))
         return built[-1]
 
-    monkeypatch.setattr("nearfar.model.encoder.backbone", watched)
+    monkeypatch.setattr("nearfar.modalities.image.modality.backbone", watched)
     with pytest.raises(ValueError, match=facts("'vit_base_patch16_224'")):
         load(run)
     assert len(built) == 1 and all(x.is_meta for x in built[0].parameters())

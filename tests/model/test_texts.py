@@ -10,13 +10,14 @@ import torch
 import nearfar
 from nearfar.cli import main
 from nearfar.config import TrainConfig, build, completed
-from nearfar.modalities import modality_of
+from nearfar.modalities import make_modality
 from nearfar.modalities.text.tokenizer import Tokenizer
-from nearfar.model.encoder import ReadingEncoder, TextModel, load, save_model
 from nearfar.model.export.export import export
+from nearfar.model.load import load
 from tests.modalities.text.test_tokenizer import TEXTS, hugging_face
 from tests.nn.test_text import bert
 from tests.support.facts import facts, tells
+from tests.support.models import save_model
 
 SMALL = {"encoder": "text-micro", "vocabulary": 300, "length": 16, "dim": 16}
 LONG = "a red car on a road in the rain on the road and two dogs run over it"
@@ -35,7 +36,7 @@ def of_pairs(folder: Path) -> Path:
 def saved(folder: Path, given: dict[str, object]) -> Path:
     config: TrainConfig = build(TrainConfig, completed(given), "test")
     torch.manual_seed(0)
-    modality = modality_of(config)
+    modality = make_modality(config)
     encoder = modality.encoder()
     for parameter in encoder.parameters():  # away from the tiny values that networks are born with
         parameter.data += 0.05 * torch.randn_like(parameter)
@@ -57,12 +58,12 @@ def test_onnx_reads_texts_of_any_number_and_length(pooling: str, tmp_path: Path)
     done = export(run, "onnx", tmp_path / "out" / "x.onnx")
     assert done.difference is not None and done.difference < 1e-4
     assert done.beside == (tmp_path / "out" / "x-tokenizer.json",)
-    model, tokenizer = load(run, "text"), Tokenizer.load(done.beside[0])
+    model, tokenizer = load(run), Tokenizer.load(done.beside[0])
     session = onnxruntime.InferenceSession(str(done.path))
     for texts in (["a"], ["", LONG], [*TEXTS, "日本語 🙂", "שלום"]):
         tokens = tokenizer.encode(texts)
         (found,) = session.run(["features"], {"tokens": tokens.numpy()})
-        np.testing.assert_allclose(found, model.embed_texts(texts).numpy(), atol=1e-4)
+        np.testing.assert_allclose(found, model.encode(texts, kind="text").numpy(), atol=1e-4)
         padded = torch.nn.functional.pad(tokens, (0, 16 - tokens.shape[1]))
         np.testing.assert_allclose(session.run(None, {"tokens": padded.numpy()})[0], found, atol=1e-4)
     stated = {entry.key: json.loads(entry.value) for entry in onnx.load(str(done.path)).metadata_props}
@@ -71,11 +72,11 @@ def test_onnx_reads_texts_of_any_number_and_length(pooling: str, tmp_path: Path)
 
 def test_torch_export_and_torchscript_read_texts(tmp_path: Path) -> None:
     run = of_texts(tmp_path / "run")
-    model = load(run, "text")
+    model = load(run)
     program = torch.export.load(export(run, "torch-export").path).module()
     script = torch.jit.load(export(run, "torchscript").path)
     for texts in (["a red car"], [*TEXTS, LONG, ""]):
-        tokens, wanted = model.tokenizer.encode(texts), model.embed_texts(texts)
+        tokens, wanted = model.modality.batch(texts), model.encode(texts, kind="text")
         torch.testing.assert_close(program(tokens), wanted, atol=1e-5, rtol=1e-4)
         torch.testing.assert_close(script(tokens), wanted, atol=1e-5, rtol=1e-4)
 
@@ -83,11 +84,11 @@ def test_torch_export_and_torchscript_read_texts(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["nearfar", "huggingface"])
 def test_a_folder_of_a_text_encoder_loads_again(kind: str, tmp_path: Path) -> None:
     run = of_texts(tmp_path / "run")
-    again = load(export(run, kind).path, "text")
-    assert torch.equal(again.embed_texts(TEXTS), load(run, "text").embed_texts(TEXTS))
+    again = load(export(run, kind).path)
+    assert torch.equal(again.encode(TEXTS), load(run).encode(TEXTS))
     if kind == "huggingface":
         page = (run / "export/huggingface/README.md").read_text(encoding="utf-8")
-        assert tells(page, "text encoder") and "embed_texts(sentences)" in page and "sentence-similarity" in page
+        assert tells(page, "text encoder") and 'encode(["a sentence"' in page and "sentence-similarity" in page
         assert json.loads((run / "export/huggingface/config.json").read_text())["vocabulary"] == 300
 
 
@@ -95,7 +96,7 @@ def test_both_towers_are_graphs(tmp_path: Path) -> None:
     import onnxruntime
 
     run = of_pairs(tmp_path / "run")
-    model = load(run, "image-text")
+    model = load(run)
     images = torch.randint(0, 256, (3, 3, 40, 40), dtype=torch.uint8)
     done = export(run, "onnx")
     assert [path.name for path in (done.path, *done.beside)] == [
@@ -105,12 +106,14 @@ def test_both_towers_are_graphs(tmp_path: Path) -> None:
     ]
     seen, read = (onnxruntime.InferenceSession(str(path)) for path in (done.path, done.beside[0]))
     (found,) = seen.run(["features"], {"images": model.prepare(images).numpy()})
-    np.testing.assert_allclose(found, model.embed(images).numpy(), atol=1e-4)
+    np.testing.assert_allclose(found, model.encode(images).numpy(), atol=1e-4)
     (found,) = read.run(["features"], {"tokens": Tokenizer.load(done.beside[1]).encode(TEXTS).numpy()})
-    np.testing.assert_allclose(found, model.embed_texts(TEXTS).numpy(), atol=1e-4)
+    np.testing.assert_allclose(found, model.encode(TEXTS, kind="text").numpy(), atol=1e-4)
     done = export(run, "torchscript")
     script = torch.jit.load(done.beside[0])
-    torch.testing.assert_close(script(model.tokenizer.encode(TEXTS)), model.embed_texts(TEXTS), atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(
+        script(model.modality.batch(TEXTS, "text")), model.encode(TEXTS, kind="text"), atol=1e-5, rtol=1e-4
+    )
 
 
 def test_a_model_of_transformers_is_opened_by_transformers(tmp_path: Path) -> None:
@@ -118,12 +121,14 @@ def test_a_model_of_transformers_is_opened_by_transformers(tmp_path: Path) -> No
     source = bert(tmp_path / "bert")
     tokens = hugging_face(tmp_path / "words", ["[PAD]", "[CLS]", "[SEP]", "[MASK]", "[UNK]"])
     run = of_texts(tmp_path / "run", backbone=source, text={"tokenizer": str(tokens), "length": 8}, seed=1)
-    model = load(run, "text")
-    ids = model.tokenizer.encode(TEXTS)
+    model = load(run)
+    ids = model.modality.batch(TEXTS)
     plain = transformers.AutoModel.from_pretrained(export(run, "huggingface").path / "transformers").eval()
     states = plain(input_ids=ids, attention_mask=(ids != 0).long()).last_hidden_state
     real = (ids != 0)[:, :, None]
-    torch.testing.assert_close((states * real).sum(1) / real.sum(1), model.embed_texts(TEXTS), atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(
+        (states * real).sum(1) / real.sum(1), model.encode(TEXTS, kind="text"), atol=1e-5, rtol=1e-4
+    )
     for kind in ("onnx", "torch-export"):
         assert export(run, kind).difference < 1e-4  # type: ignore[operator]
 
@@ -145,12 +150,13 @@ def test_the_command_names_every_file(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "torchscript: " in out and "model-tokenizer.json" in out
 
 
-def test_load_says_what_it_found_where_another_kind_was_expected(tmp_path: Path) -> None:
-    texts, pairs = of_texts(tmp_path / "texts"), of_pairs(tmp_path / "pairs")
-    assert isinstance(nearfar.load(texts), TextModel) and isinstance(nearfar.load(pairs, "image"), ReadingEncoder)
-    with pytest.raises(ValueError, match=facts("encoder texts images")):
-        nearfar.load(texts, "image")
-    with pytest.raises(ValueError, match=facts("encoder images texts")):
-        nearfar.load(pairs, "text")
-    with pytest.raises(ValueError, match=facts("modality 'smell'")):
-        nearfar.load(texts, "smell")  # type: ignore[call-overload]
+def test_load_says_what_it_found_and_refuses_items_of_another_kind(tmp_path: Path) -> None:
+    texts, pairs = nearfar.load(of_texts(tmp_path / "texts")), nearfar.load(of_pairs(tmp_path / "pairs"))
+    assert (texts.modality.name, texts.reads_texts) == ("text", True)
+    assert (pairs.modality.name, pairs.reads_texts) == ("image-text", True)
+    with pytest.raises(ValueError, match=facts("'image' text")):
+        texts.encode(TEXTS, kind="image")
+    with pytest.raises(ValueError, match=facts("'smell' image text")):
+        pairs.encode(TEXTS, kind="smell")
+    with pytest.raises(TypeError, match=facts("str")):
+        texts.encode([Path("a.png")])

@@ -15,10 +15,11 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from nearfar import _torchvision  # noqa: F401, before transformers
-from nearfar.evaluation.zero_shot import class_weights, zero_shot
+from nearfar.evaluation.protocols.zero_shot import class_weights, zero_shot
 from nearfar.model.foreign.open_clip import read_weights
-from nearfar.model.foreign.towers import ForeignTowers, open_towers
+from nearfar.model.foreign.towers import open_towers
 from tests.support.facts import facts, tells
+from tests.support.models import preparation_of
 
 WORDS = ["<pad>", "<s>", "</s>", "<unk>", "a", "photo", "of", "red", "cat", "dog"]
 TEXTS = ["a photo of a red cat", "dog", "a cat of a dog of a cat of a dog of a cat of a dog"]
@@ -75,18 +76,18 @@ def test_a_hugging_face_folder_gives_transformers_own_features(kind: str, tmp_pa
     images = torch.randint(256, (3, 3, 40, 50), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         seen = features(model.get_image_features(pixel_values=towers.prepare(images)))
-    torch.testing.assert_close(towers.embed(images), seen, atol=1e-5, rtol=0)
+    torch.testing.assert_close(towers.encode(images), seen, atol=1e-5, rtol=0)
     torch.testing.assert_close(towers(towers.prepare(images)), seen, atol=1e-5, rtol=0)
     tokens = [[1, *(WORDS.index(word) for word in text.split()), 2] for text in TEXTS]
-    for row, ids in zip(towers.embed_texts(TEXTS), tokens, strict=True):
+    for row, ids in zip(towers.encode(TEXTS, kind="text"), tokens, strict=True):
         ids = ids if len(ids) <= 12 else [*ids[:11], 2]
         ids = [*ids, *[0] * (12 - len(ids))] if kind == "siglip" else ids
         with torch.no_grad():
             read = features(model.get_text_features(input_ids=torch.tensor([ids])))[0]
         torch.testing.assert_close(row, read, atol=1e-5, rtol=0)
     assert towers.logit_scale == pytest.approx(20.0855, abs=1e-3)
-    assert towers.preparation.size == 32 and towers.num_features == seen.shape[1]
-    assert towers.preparation.mean == pytest.approx(
+    assert preparation_of(towers).size == 32 and towers.num_features == seen.shape[1]
+    assert preparation_of(towers).mean == pytest.approx(
         (0.4815, 0.4578, 0.4082) if kind == "clip" else (0.5,) * 3, abs=1e-4
     )
 
@@ -97,20 +98,20 @@ def test_it_classifies_and_is_told_apart(tmp_path: Path) -> None:
         '{"image_mean": [0.1, 0.2, 0.3], "image_std": [1, 1, 2]}'
     )
     towers = open_towers(f"hf:{tmp_path / 'tiny'}")
-    assert towers.preparation.mean == (0.1, 0.2, 0.3) and towers.preparation.std == (1.0, 1.0, 2.0)
-    weights = class_weights(towers.embed_texts, ["cat", "dog"], ["a photo of a {}", "{}"])
+    assert preparation_of(towers).mean == (0.1, 0.2, 0.3) and preparation_of(towers).std == (1.0, 1.0, 2.0)
+    weights = class_weights(lambda texts: towers.encode(texts, kind="text"), ["cat", "dog"], ["a photo of a {}", "{}"])
     images = torch.randint(256, (6, 3, 32, 32), dtype=torch.uint8)
-    outcome = zero_shot(towers.embed(images), torch.arange(6) % 2, weights, logit_scale=towers.logit_scale, count=20)
+    outcome = zero_shot(towers.encode(images), torch.arange(6) % 2, weights, logit_scale=towers.logit_scale, count=20)
     assert outcome.metrics["accuracy"].n == 6
     fresh = open_towers(f"hf:{tmp_path / 'tiny'}", untrained=True)
     assert fresh.digest() != towers.digest() == open_towers(f"hf:{tmp_path / 'tiny'}").digest()
     other = copy.deepcopy(towers)
-    torch.nn.init.zeros_(other.backbone.visual_projection.weight)  # type: ignore[arg-type, union-attr]
-    assert not other.embed(images).any() and towers.embed(images).all()
+    torch.nn.init.zeros_(other.backbone.network.visual_projection.weight)  # type: ignore[arg-type, union-attr]
+    assert not other.encode(images).any() and towers.encode(images).all()
     with pytest.raises(TypeError, match=facts("image")):
         towers(images)
-    with pytest.raises(ValueError, match=facts("texts 'cat'")):
-        towers.embed_texts("cat")
+    with pytest.raises(TypeError, match=facts("items 'cat'")):
+        towers.encode("cat")
 
 
 def without(name: str) -> Callable[[Path], object]:
@@ -177,9 +178,9 @@ def test_a_hostile_folder_is_refused_in_a_line(spoil: Callable[[Path], object], 
 
 def test_code_that_a_folder_brings_along_is_not_run(tmp_path: Path) -> None:
     save_huggingface(tmp_path / "tiny")
-    before = open_towers(f"hf:{tmp_path / 'tiny'}").embed_texts(TEXTS)
+    before = open_towers(f"hf:{tmp_path / 'tiny'}").encode(TEXTS, kind="text")
     remote_code(tmp_path / "tiny")
-    torch.testing.assert_close(open_towers(f"hf:{tmp_path / 'tiny'}").embed_texts(TEXTS), before)
+    torch.testing.assert_close(open_towers(f"hf:{tmp_path / 'tiny'}").encode(TEXTS, kind="text"), before)
     assert not (tmp_path / "tiny" / "exploded").exists()
 
 
@@ -236,16 +237,16 @@ def test_a_checkpoint_of_open_clip_gives_its_own_features(shape: str, tmp_path: 
         save_file(dict(model.state_dict()), folder / "open_clip_model.safetensors")
         spec = f"open_clip:{folder}"
     towers = open_towers(spec)
-    assert isinstance(towers, ForeignTowers) and towers.num_features == 12 and towers.preparation.size == 32
-    assert towers.preparation.mean == pytest.approx(
+    assert towers.reads_texts and towers.num_features == 12 and preparation_of(towers).size == 32
+    assert preparation_of(towers).mean == pytest.approx(
         (0.4815, 0.4578, 0.4082) if shape == "checkpoint" else (0.5, 0.4, 0.3), abs=1e-4
     )
     images = torch.randint(256, (3, 3, 40, 50), dtype=torch.uint8)
     with torch.no_grad():
         seen = model.encode_image(towers.prepare(images))
         read = model.encode_text(open_clip.get_tokenizer("nearfar-tiny")(TEXTS))
-    torch.testing.assert_close(towers.embed(images), seen, atol=1e-5, rtol=0)
-    torch.testing.assert_close(towers.embed_texts(TEXTS), read, atol=1e-5, rtol=0)
+    torch.testing.assert_close(towers.encode(images), seen, atol=1e-5, rtol=0)
+    torch.testing.assert_close(towers.encode(TEXTS, kind="text"), read, atol=1e-5, rtol=0)
     assert towers.logit_scale == pytest.approx(1 / 0.07, rel=1e-5)
     assert open_towers(spec, untrained=True).digest() != towers.digest()
     cut = {name: x for name, x in model.state_dict().items() if name != "text_projection"}

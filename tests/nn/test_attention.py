@@ -40,7 +40,7 @@ def test_equals_torchs_in_value_weights_and_gradient(causal: bool, padding: Tens
         same_x, same_x, same_x, key_padding_mask=padding, attn_mask=mask, average_attn_weights=False
     )
     y = ours(x, padding)
-    slow, weights = ours.with_weights(x, padding)
+    slow, weights = ours.forward_with_weights(x, padding)
     torch.testing.assert_close(y, expected)
     torch.testing.assert_close(slow, expected)
     torch.testing.assert_close(weights, expected_weights)
@@ -63,11 +63,11 @@ def test_rows_of_nothing_but_padding_give_no_nan(causal: bool) -> None:
     padding[1] = True
     padding[2] = torch.tensor([True, True, False, False, False])  # before the text: causal places see nothing
     x = rows()
-    for y in (transformer(x, padding), transformer.with_weights(x, padding)[0]):
+    for y in (transformer(x, padding), transformer.forward_with_weights(x, padding)[0]):
         assert y.isfinite().all()
         (gradient,) = torch.autograd.grad(y.square().sum(), x)
         assert gradient.isfinite().all()
-    weights = transformer.with_weights(x, padding)[1]
+    weights = transformer.forward_with_weights(x, padding)[1]
     assert (weights[1] == 0).all()
     sums = weights.sum(-1)  # (B, layers, H, L)
     torch.testing.assert_close(sums[0], torch.ones_like(sums[0]))
@@ -81,7 +81,7 @@ def test_rows_of_nothing_but_padding_give_no_nan(causal: bool) -> None:
 def test_weights_come_with_the_same_output(causal: bool, padding: Tensor | None) -> None:
     transformer = Transformer(D, layers=3, heads=H, causal=causal).double()
     x = rows()
-    y, weights = transformer.with_weights(x, padding)
+    y, weights = transformer.forward_with_weights(x, padding)
     torch.testing.assert_close(y, transformer(x, padding))
     assert weights.shape == (B, 3, H, L, L)
     if causal:

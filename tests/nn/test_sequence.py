@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nearfar.nn.sequence import PRESETS, CPCEncoder, DilatedEncoder, FrameEncoder, pool, sequence_encoder
+from nearfar.nn.sequence import PRESETS, CPCEncoder, DilatedEncoder, pool_frames, sequence_encoder
 from tests.support.facts import facts
 
 
@@ -29,7 +29,7 @@ def test_eight_kilohertz_have_frames_of_the_same_duration() -> None:
 def test_every_preset(name: str) -> None:
     torch.manual_seed(0)
     net = sequence_encoder(name, channels=3)
-    assert isinstance(net, FrameEncoder)
+    assert net.hop >= 1 and callable(net.frames)  # type: ignore[operator]
     x = torch.randn(2, 3, 4 * net.hop + net.hop // 2)
     frames, present = net.frames(x)
     assert frames.shape[:2] == present.shape == (2, 4) and present.all()
@@ -99,9 +99,9 @@ def test_the_recurrence_is_a_gru() -> None:
 def test_pooling_by_hand() -> None:
     frames = torch.tensor([[[1.0, -2.0], [3.0, -4.0], [100.0, 100.0]]])
     present = torch.tensor([[True, True, False]])
-    assert pool(frames, present, "mean").tolist() == [[2.0, -3.0]]
-    assert pool(frames, present, "max").tolist() == [[3.0, -2.0]]
-    assert pool(frames, present, "both").tolist() == [[2.0, -3.0, 3.0, -2.0]]
+    assert pool_frames(frames, present, "mean").tolist() == [[2.0, -3.0]]
+    assert pool_frames(frames, present, "max").tolist() == [[3.0, -2.0]]
+    assert pool_frames(frames, present, "both").tolist() == [[2.0, -3.0, 3.0, -2.0]]
 
 
 def test_gradients_of_padded_batches_are_finite() -> None:

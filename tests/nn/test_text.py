@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from nearfar.modalities.text.encoders import text_encoder
-from nearfar.nn.text import PADDING, PRESETS, TextEncoder, pooled
+from nearfar.nn.text import PADDING, PRESETS, TextEncoder, pool_tokens
 from tests.support.facts import facts
 
 WORDS, LENGTH = 50, 12
@@ -154,9 +154,9 @@ def test_nothing_but_padding_gives_finite_features_and_gradients(pooling: str) -
 def test_pooling_takes_what_it_says() -> None:
     states = torch.randn(2, 4, 3)
     tokens = torch.tensor([[5, 6, 7, 0], [5, 0, 0, 0]])
-    assert torch.equal(pooled(states, tokens, "cls"), states[:, 0])
-    torch.testing.assert_close(pooled(states, tokens, "mean"), torch.stack([states[0, :3].mean(0), states[1, 0]]))
-    assert torch.equal(pooled(states, tokens, "last"), torch.stack([states[0, 2], states[1, 0]]))
+    assert torch.equal(pool_tokens(states, tokens, "cls"), states[:, 0])
+    torch.testing.assert_close(pool_tokens(states, tokens, "mean"), torch.stack([states[0, :3].mean(0), states[1, 0]]))
+    assert torch.equal(pool_tokens(states, tokens, "last"), torch.stack([states[0, 2], states[1, 0]]))
 
 
 def test_the_order_of_words_counts() -> None:

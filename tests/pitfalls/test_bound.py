@@ -5,7 +5,7 @@ import math
 
 import torch
 
-from nearfar.lab.estimators import best_critic, correlated_gaussians, correlation_for, info_nce_bound
+from nearfar.lab.estimators import correlated_gaussians, correlation_from_information, info_nce_bound, optimal_critic
 from tests.pitfalls.page import Numbers, as_told, code_of
 
 TRUTH, D, N, BATCHES = 8.0, 8, 64, 50
@@ -13,11 +13,11 @@ TRUTH, D, N, BATCHES = 8.0, 8, 64, 50
 
 @functools.cache
 def damage() -> Numbers:
-    met, rho = code_of("bound")["information"], correlation_for(TRUTH, D)
+    met, rho = code_of("bound")["information"], correlation_from_information(TRUTH, D)
     generator = torch.Generator().manual_seed(0)
     wrong, right = [], []
     for _ in range(BATCHES):
-        u, w = best_critic(*correlated_gaussians(N, D, rho, generator, torch.float64), rho)
+        u, w = optimal_critic(*correlated_gaussians(N, D, rho, generator, torch.float64), rho)
         wrong.append(float(met(u, w)))
         right.append(float(info_nce_bound(u, w)))
     return {

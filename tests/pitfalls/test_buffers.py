@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from nearfar.losses import nt_xent
-from nearfar.nn.ema import copy_of, move_towards
+from nearfar.nn.ema import ema_update, frozen_copy
 from tests.pitfalls import world
 from tests.pitfalls.page import Numbers, as_told, code_of
 
@@ -38,14 +38,14 @@ WITHIN = {
 def damage() -> Numbers:
     met = code_of("buffers")["update_target"]
     online = with_batch_norm()
-    behind, beside = copy_of(online).eval(), copy_of(online).eval()
+    behind, beside = frozen_copy(online).eval(), frozen_copy(online).eval()
     optimiser = torch.optim.Adam(online.parameters(), lr=3e-3)
     for view1, view2 in world.batches(150):
         optimiser.zero_grad()
         nt_xent(online(view1), online(view2), temperature=0.5).backward()
         optimiser.step()
         met(behind, online, MOMENTUM)
-        move_towards(beside, online, MOMENTUM)
+        ema_update(beside, online, MOMENTUM)
 
     def off(target: nn.Sequential) -> float:
         mean, expected = target[2].running_mean, online[2].running_mean

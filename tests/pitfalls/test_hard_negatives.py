@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from nearfar.losses import top_k_info_nce, top_k_similarity
-from nearfar.losses.arguments import unit
+from nearfar.losses.arguments import l2_normalize
 from tests.losses.agreement import rows
 from tests.pitfalls.page import Numbers, as_told, code_of
 
@@ -15,7 +15,7 @@ PAIRS, TAU, K = 256, 0.5, 5
 
 def hardest(z1: Tensor, z2: Tensor) -> Tensor:
     """(2B,) of each view the number of its hardest negative among all views."""
-    z, ids = unit(torch.cat([z1, z2])), torch.arange(len(z1)).repeat(2)
+    z, ids = l2_normalize(torch.cat([z1, z2])), torch.arange(len(z1)).repeat(2)
     return top_k_similarity(z, z, k=1, query_ids=ids, key_ids=ids)[1][:, 0]
 
 
@@ -38,7 +38,7 @@ def damage() -> Numbers:
 
 def _sees_all(z1: Tensor, z2: Tensor, expected: Tensor) -> bool:
     """With k = 1 the loss of each view is that of its hardest negative among all."""
-    z = unit(torch.cat([z1, z2]))
+    z = l2_normalize(torch.cat([z1, z2]))
     positive, negative = (z * z.roll(len(z1), 0)).sum(1), (z * z[expected]).sum(1)
     loss = top_k_info_nce(z1, z2, temperature=TAU, k=1, reduction="none")
     return bool(torch.allclose(loss, torch.log1p(((negative - positive) / TAU).exp()), atol=1e-10))

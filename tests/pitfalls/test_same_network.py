@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from nearfar.distributed.contract import same_object
 from nearfar.distributed.trial import Subject
 from nearfar.methods.toy import ToyImageEncoder, toy_batch
-from nearfar.nn.ema import copy_of, ema_distance, move_towards
+from nearfar.nn.ema import ema_distance, ema_update, frozen_copy
 from tests.distributed.work import SameObject
 from tests.pitfalls import world
 from tests.pitfalls.page import Numbers, as_told, code_of
@@ -36,10 +36,10 @@ class WithCopy(torch.nn.Module):
     def __init__(self, encoder: torch.nn.Module, head: torch.nn.Module) -> None:
         super().__init__()
         self.encoder, self.head = encoder, head
-        self.key = copy_of(encoder)
+        self.key = frozen_copy(encoder)
 
     def forward(self, view1: torch.Tensor, view2: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        move_towards(self.key, self.encoder, 0.0)
+        ema_update(self.key, self.encoder, 0.0)
         return self.head(self.encoder(view1)), self.head(self.key(view2)).detach()
 
 
@@ -84,6 +84,6 @@ def test_the_loss_falls_and_the_encoder_is_as_it_was() -> None:
 def test_nearfar_refuses_it_and_the_certificate_names_it() -> None:
     met = code_of("same_network")["MomentumContrast"](world.network(), world.DIM)
     with pytest.raises(ValueError, match=facts("same network momentum")):
-        move_towards(met.encoder_k, met.encoder_q, 0.999)
+        ema_update(met.encoder_k, met.encoder_q, 0.999)
     note = same_object(Subject("wrong", SameObject(ToyImageEncoder()), [toy_batch()]))
     assert tells(note, "same network momentum")

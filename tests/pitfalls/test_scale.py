@@ -6,7 +6,7 @@ import math
 import torch
 from torch import Tensor
 
-from nearfar.evaluation.zero_shot import zero_shot_scores
+from nearfar.evaluation.protocols.zero_shot import zero_shot_scores
 from nearfar.lab.sphere import sphere_points
 from tests.pitfalls.page import Numbers, as_told, code_of
 

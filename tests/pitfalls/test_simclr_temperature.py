@@ -9,7 +9,7 @@ from torch import Tensor
 from nearfar.lab.gradient import effective_negatives, negative_weights
 from nearfar.lab.sphere import sphere_points
 from nearfar.losses import nt_xent
-from nearfar.losses.arguments import unit
+from nearfar.losses.arguments import l2_normalize
 from nearfar.methods import METHODS
 from tests.losses.agreement import rows
 from tests.pitfalls import world
@@ -52,7 +52,7 @@ def push_on_the_own_class(temperature: float) -> float:
     """The part of the gradient in the similarities of negatives that falls on samples of the same class."""
     z, labels = world.embedded(learned(), 256, 60_000)
     others = ~torch.eye(len(z), dtype=torch.bool)
-    cosine = (unit(z) @ unit(z).T)[others].view(len(z), -1)
+    cosine = (l2_normalize(z) @ l2_normalize(z).T)[others].view(len(z), -1)
     same = (labels[:, None] == labels)[others].view(len(z), -1)
     return float(negative_weights(cosine, temperature)[same].sum() / len(z))
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from nearfar.evaluation.knn import knn_accuracy
-from nearfar.losses.arguments import unit
+from nearfar.losses.arguments import l2_normalize
 from nearfar.losses.engine.top_k import top_k_similarity
 
 CLASSES, MEANING, NOISE = 8, 8, 24
@@ -23,7 +23,7 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 def samples(n: int, seed: int) -> tuple[Tensor, Tensor]:
     """What n samples mean (n, 8), and their classes (n,)."""
     generator = torch.Generator().manual_seed(seed)
-    centres = 2 * unit(torch.randn(CLASSES, MEANING, generator=torch.Generator().manual_seed(99)))
+    centres = 2 * l2_normalize(torch.randn(CLASSES, MEANING, generator=torch.Generator().manual_seed(99)))
     labels = torch.randint(CLASSES, (n,), generator=generator)
     return centres[labels] + 0.5 * torch.randn(n, MEANING, generator=generator), labels
 
@@ -79,7 +79,7 @@ def twins_found(encoder: nn.Module, other: nn.Module | None = None) -> float:
     """The part of 8,192 views whose most similar view among 512 others, of `other`, is their own twin."""
     found = []
     for view1, view2 in batches(16, seed=7, size=512):
-        z1, z2 = unit(encoder.eval()(view1)), unit((other or encoder).eval()(view2))
+        z1, z2 = l2_normalize(encoder.eval()(view1)), l2_normalize((other or encoder).eval()(view2))
         _, nearest = top_k_similarity(z1, z2, k=1)
         found.append((nearest[:, 0] == torch.arange(len(z1))).double().mean())
     return float(torch.stack(found).mean())

@@ -9,7 +9,9 @@ from PIL import Image
 from nearfar.config import TrainConfig
 from nearfar.modalities.image.backbones import backbone
 from nearfar.modalities.image.views.prepare import Preparation
-from nearfar.model.encoder import Encoder, load, save_model
+from nearfar.model.encoder import Encoder
+from nearfar.model.load import load
+from tests.support.models import save_model
 
 
 def scene(seed: int, side: int = 48) -> Image.Image:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from nearfar.cli import main
-from nearfar.data.sources import open_source
+from nearfar.modalities.image.data.opening import image_files
 from nearfar.search.duplicates import find_duplicates
 from nearfar.search.search import InMemory
 from tests.support.facts import tells
@@ -88,7 +88,7 @@ def test_the_command_writes_groups_that_a_table_reader_reads(
     assert main(["duplicates", str(tmp_path / "x.npy"), "--index", kind]) == 0
     told = capsys.readouterr().out
     assert tells(told, "20 310 10 groups") and tells(told, "5 more")
-    table = open_source(tmp_path / "x.npy.groups.csv")
+    table = image_files(tmp_path / "x.npy.groups.csv")
     assert table.groups is not None and len(table.names) == 20
     named = {name: int(group) for name, group in zip(table.names, table.groups, strict=True)}
     assert all(named[f"{i}.png"] == named[f"{300 + i}.png"] for i in range(10)) and len(set(named.values())) == 10

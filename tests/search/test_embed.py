@@ -15,12 +15,13 @@ from safetensors.torch import save_file
 
 import nearfar
 from nearfar.cli import main
-from nearfar.config import ReadConfig, TrainConfig
+from nearfar.config import TrainConfig
 from nearfar.data.dataset import Dataset
-from nearfar.evaluation.evaluate_run import _open as open_for_evaluation
+from nearfar.evaluation.evaluate import Evaluation
 from nearfar.modalities.image.backbones import backbone
 from nearfar.modalities.image.data.glyphs import glyphs
-from nearfar.search.chunks import Parts
+from nearfar.model.export.export import export
+from nearfar.search.chunks import ChunkFolder
 from nearfar.search.embed import embed
 from nearfar.search.files import Embeddings
 from nearfar.training.run import Run
@@ -38,7 +39,7 @@ def test_every_kind_of_file_holds_what_the_encoder_makes(tmp_path: Path, kind: s
     encoder, data = encoder_in(tmp_path / "run"), glyphs(50)
     done = nearfar.embed(encoder, data, tmp_path / f"out{kind}", dtype=dtype, batch_size=8, chunk=20, progress=False)
     found = Embeddings(done.path)
-    expected = encoder.embed(data.fetch(torch.arange(50)))
+    expected = encoder.encode(data.fetch(torch.arange(50)))
     assert (done.rows, done.dim, len(found), found.dim, found.half) == (50, 256, 50, 256, dtype == "float16")
     tolerance = 1e-5 if dtype == "float32" else 2e-3
     torch.testing.assert_close(vectors(done.path), expected, rtol=tolerance, atol=tolerance)
@@ -63,14 +64,16 @@ def test_numpy_and_pandas_like_readers_see_plain_arrays(tmp_path: Path) -> None:
 def test_memory_is_a_chunk_not_the_whole(tmp_path: Path) -> None:
     """Vectors are handed over a chunk at a time, and read a piece at a time."""
     encoder, sizes = encoder_in(tmp_path / "run"), []
-    original = Parts.write
+    original = ChunkFolder.write
 
-    def watched(self: Parts, number: int, names: list[str], labels: object, found: np.ndarray, *rest: object) -> None:
+    def watched(
+        self: ChunkFolder, number: int, names: list[str], labels: object, found: np.ndarray, *rest: object
+    ) -> None:
         sizes.append(found.shape)
         original(self, number, names, labels, found, *rest)  # type: ignore[arg-type]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Parts, "write", watched)
+        patch.setattr(ChunkFolder, "write", watched)
         embed(encoder, glyphs(50), tmp_path / "out.parquet", batch_size=8, chunk=16, progress=False)
     assert sizes == [(16, 256)] * 3 + [(2, 256)]
 
@@ -112,7 +115,7 @@ def test_killed_it_goes_on_after_the_last_finished_chunk(tmp_path: Path) -> None
 
 def test_parts_of_another_encoder_are_thrown_away(tmp_path: Path) -> None:
     out = tmp_path / "out.parquet"
-    Parts(out, {"encoder": "other"}).write(0, ["x"], [None], np.zeros((1, 256), np.float32))
+    ChunkFolder(out, {"encoder": "other"}).write(0, ["x"], [None], np.zeros((1, 256), np.float32))
     done = embed(encoder_in(tmp_path / "run"), glyphs(10), out, progress=False)
     assert done.resumed == 0 and done.rows == 10 and list(Embeddings(out).names()) == list(glyphs(10).names)
 
@@ -128,12 +131,12 @@ def test_the_encoder_is_left_as_it_was(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["glyphs:8", "-o", "out.csv"], ".parquet .npz .npy"),
-        (["nowhere/", "-o", "out.npy"], "folder"),
-        (["glyphs:8", "-o", "out.npy", "--chunk", "0"], "chunk 0 1"),
-        (["glyphs:8", "-o", "out.npy", "--size", "0"], "size 0 1"),
-        (["broken", "-o", "out.npy"], "none images"),
-        (["empty", "-o", "out.npy"], "image"),
+        (["glyphs:8", "-o", "out.csv"], "expected a name that ends in .parquet, .npz, .npy"),
+        (["nowhere/", "-o", "out.npy"], "neither a file or folder nor the name of a data set"),
+        (["glyphs:8", "-o", "out.npy", "--chunk", "0"], "chunk is 0, expected at least 1"),
+        (["glyphs:8", "-o", "out.npy", "--size", "0"], "size is 0, expected at least 1"),
+        (["broken", "-o", "out.npy"], "none of the samples could be read"),
+        (["empty", "-o", "out.npy"], "there is no image in"),
     ],
 )
 def test_bad_input_is_told_in_a_line(
@@ -180,11 +183,11 @@ def test_what_is_replaced_is_said_before(tmp_path: Path, capsys: pytest.CaptureF
 def killed(monkeypatch: pytest.MonkeyPatch, *words: str) -> None:
     """The command, stopped before it puts its chunks together."""
 
-    def stop(parts: Parts) -> None:
+    def stop(parts: ChunkFolder) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(Parts, "finish", stop)
+        patch.setattr(ChunkFolder, "finish", stop)
         assert main(["embed", *words]) == 130
 
 
@@ -203,7 +206,7 @@ def test_chunks_that_are_thrown_away_are_told(
     words = [str(run_folder(tmp_path / "run")), "glyphs:8", "-o", str(tmp_path / "out.npz")]
     killed(monkeypatch, *words, "--chunk", "4")
     assert main(["embed", *words, "--chunk", "8"]) == 0
-    assert tells(capsys.readouterr().err, "chunk 4 8")
+    assert "chunk 4 instead of 8" in capsys.readouterr().err
 
 
 def test_the_file_holds_the_features_that_training_and_evaluate_see(
@@ -215,12 +218,12 @@ def test_the_file_holds_the_features_that_training_and_evaluate_see(
     folder_of(tmp_path / "data" / "test", 4, first=8)
     encoder = nearfar.load(run)
     embed(encoder, data, tmp_path / "out.npy", progress=False)
-    _, parts = open_for_evaluation(str(run), str(tmp_path / "data"), None, ReadConfig(), encoder.preparation.size, 0)
+    parts = Evaluation.open(str(run), str(tmp_path / "data")).splits
     config = TrainConfig(data=str(data), backbone="micro", batch_size=4)
     training = Run(config, tmp_path / "new", resume=False, console=Console(quiet=True)).train
 
     def features(images: Dataset) -> torch.Tensor:
-        return encoder.embed(images.fetch(torch.arange(len(images))))
+        return encoder.encode(images.fetch(torch.arange(len(images))))
 
     assert torch.equal(vectors(tmp_path / "out.npy"), features(parts.train))
     assert torch.equal(features(training), features(parts.train))
@@ -230,7 +233,7 @@ def test_the_file_holds_the_features_that_training_and_evaluate_see(
 
 
 def test_an_npz_is_put_together_a_chunk_at_a_time(tmp_path: Path) -> None:
-    parts = Parts(tmp_path / "out.npz", {})
+    parts = ChunkFolder(tmp_path / "out.npz", {})
     for number in range(20):
         names = [f"{number}/{row}".ljust(1000, "x") for row in range(200)]  # 0.8 MB as an array
         parts.write(number, names, [None] * 200, np.zeros((200, 2), np.float32))
@@ -252,4 +255,24 @@ def test_a_network_of_timm_embeds_and_searches(
     assert main(["search", "timm:resnet10t=w.safetensors", "out.parquet", "--image", "data/class0/0000.png"]) == 0
     assert "1.0000" in capsys.readouterr().out
     assert main(["embed", "some.onnx", str(data), "-o", "x.npy"]) == 1
-    assert tells(capsys.readouterr().err, "timm:NAME")
+    assert tells(capsys.readouterr().err, "'some.onnx' ONNX")
+    assert main(["embed", "gone", str(data), "-o", "x.npy"]) == 1
+    assert tells(capsys.readouterr().err, "'gone' timm:NAME")
+
+
+def test_an_onnx_file_embeds_and_searches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run, other = run_folder(tmp_path / "run"), run_folder(tmp_path / "other", seed=1)
+    folder_of(tmp_path / "data", 3)
+    export(run, "onnx", "x.onnx")
+    embed("x.onnx", "data", "out.npz", progress=False)
+    torch.testing.assert_close(
+        vectors(Path("out.npz")), nearfar.load(run).encode(sorted(Path("data").glob("*/*.png"))), atol=1e-4, rtol=1e-3
+    )
+    assert main(["search", "x.onnx", "out.npz", "--image", "data/class0/0000.png"]) == 0
+    assert "1.0000" in capsys.readouterr().out
+    export(other, "onnx", "x.onnx")  # another network in a file of the same name
+    assert main(["search", "x.onnx", "out.npz", "--image", "data/class0/0000.png"]) == 1
+    assert tells(capsys.readouterr().err, "out.npz another encoder")

@@ -12,15 +12,19 @@ from PIL import Image
 from pyarrow import parquet
 
 from nearfar.cli import main
-from nearfar.cli.search import free_name
+from nearfar.config import TrainConfig
+from nearfar.modalities.image.modality import ImageModality
+from nearfar.modalities.named_samples import inside
 from nearfar.search import files as files_of
-from nearfar.search.contact_sheet import CELL
+from nearfar.search.contact_sheet import CELL, unused_name
 from nearfar.search.files import Embeddings
 from nearfar.search.index import lookup
 from nearfar.search.search import InMemory, neighbours, search
-from nearfar.search.thumbnails import inside, thumbnails
+from nearfar.search.thumbnails import thumbnails
 from tests.search.pictures import folder_of, run_folder, scene
 from tests.support.facts import facts, tells
+
+IMAGES = ImageModality(TrainConfig())
 
 
 @pytest.fixture
@@ -116,22 +120,22 @@ def test_the_command_finds_the_picture_itself_and_draws_a_sheet(
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["out.parquet", "--image", "nowhere.jpg"], "not found"),
-        (["out.parquet", "--image", "notes.txt"], "read"),
-        (["nowhere.parquet", "--image", "q.png"], "nearfar embed RUN DATA -o FILE"),
-        (["notes.txt", "--image", "q.png"], ".parquet .npz .npy"),
-        (["cut.parquet", "--image", "q.png"], ".parquet"),
-        (["table.parquet", "--image", "q.png"], "vector"),
-        (["other.parquet", "--image", "q.png"], "encoder"),
-        (["narrow.npy", "--image", "q.png"], "encoder"),
-        (["nan.npy", "--image", "q.png"], "finite"),
-        (["pickled.npy", "--image", "q.png"], ".npy"),
-        (["pickled.npz", "--image", "q.png"], ".npz"),
-        (["out.parquet", "--image", "q.png", "-k", "0"], "-k 0 1"),
-        (["out.parquet", "--image", "q.png", "-o", "sheet.txt"], ".png"),
-        (["out.parquet", "--image", "q.png", "--data", "nosuch"], "'nosuch'"),
-        (["out.parquet", "--image", "q.png", "--data", "run"], "--data"),
-        (["plain.npy", "--image", "q.png"], "--data"),
+        (["out.parquet", "--image", "nowhere.jpg"], "cannot be read as a picture: file not found"),
+        (["out.parquet", "--image", "notes.txt"], "cannot be read as a picture"),
+        (["nowhere.parquet", "--image", "q.png"], "nearfar embed RUN DATA -o FILE writes one"),
+        (["notes.txt", "--image", "q.png"], "expected .parquet, .npz, .npy"),
+        (["cut.parquet", "--image", "q.png"], "is not a readable .parquet file"),
+        (["table.parquet", "--image", "q.png"], "expected one called vector"),
+        (["other.parquet", "--image", "q.png"], "made by another encoder"),
+        (["narrow.npy", "--image", "q.png"], "narrow.npy (1, 256) 4"),
+        (["nan.npy", "--image", "q.png"], "are not finite"),
+        (["pickled.npy", "--image", "q.png"], "is not a readable .npy file"),
+        (["pickled.npz", "--image", "q.png"], "is not a readable .npz file"),
+        (["out.parquet", "--image", "q.png", "-k", "0"], "-k is 0, expected at least 1"),
+        (["out.parquet", "--image", "q.png", "-o", "sheet.txt"], "expected a name that ends in .png"),
+        (["out.parquet", "--image", "q.png", "--data", "nosuch"], "images shown 'nosuch' --data"),
+        (["out.parquet", "--image", "q.png", "--data", "run"], "none of the samples can be shown --data"),
+        (["plain.npy", "--image", "q.png"], "the file does not say where they are; give --data"),
     ],
 )
 def test_bad_input_is_told_in_a_line(
@@ -166,20 +170,20 @@ def test_a_name_that_leads_out_of_the_folder_is_refused(tmp_path: Path, name: st
     (tmp_path / "data").mkdir()
     with pytest.raises(ValueError, match=facts("folder")):
         inside(tmp_path / "data", name)
-    shown, missing = thumbnails([name], str(tmp_path / "data"), size=8)
+    shown, missing = thumbnails(IMAGES, [name], str(tmp_path / "data"), size=8)
     assert len(missing) == 1 and shown[0].std() == 0
 
 
 def test_thumbnails_of_data_that_is_no_folder(tmp_path: Path) -> None:
-    shown, missing = thumbnails(["3", "999999"], "glyphs:20", size=32)
+    shown, missing = thumbnails(IMAGES, ["3", "999999"], "glyphs:20", size=32)
     assert shown[0].std() > 0 and len(missing) == 1
     for data in (None, str(tmp_path / "gone")):
         with pytest.raises(ValueError, match=facts("show")):
-            thumbnails(["3"], data, size=8)
+            thumbnails(IMAGES, ["3"], data, size=8)
 
 
 def test_a_contact_sheet_replaces_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for name in ("cat-neighbours.png", "cat-neighbours-2.png", "cat-neighbours-3.png"):
-        assert free_name("cat-neighbours") == Path(name)
+        assert unused_name("cat-neighbours") == Path(name)
         Path(name).touch()

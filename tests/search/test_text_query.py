@@ -8,10 +8,11 @@ from PIL import Image
 from torch import Tensor, nn
 
 from nearfar.modalities.image.views.prepare import Preparation
-from nearfar.model.foreign.towers import Foreign, ForeignTowers
+from nearfar.model.encoder import Encoder
+from nearfar.model.foreign.towers import ForeignModel, as_encoder
 from nearfar.search.embed import embed
 from nearfar.search.files import Embeddings
-from nearfar.search.query import embed_image, embed_text
+from nearfar.search.query import encode_query
 from nearfar.search.search import search
 from tests.search.pictures import encoder_in, folder_of
 from tests.support.facts import facts
@@ -27,18 +28,18 @@ class Colours(nn.Module):
         self.weight = nn.Parameter(torch.eye(3))
 
 
-def colour_towers() -> ForeignTowers:
+def colour_towers() -> Encoder:
     def see(network: Colours, x: Tensor) -> Tensor:
         return x.mean((2, 3)) @ network.weight
 
-    def tokenize(texts: list[str]) -> dict[str, Tensor]:
-        return {"named": torch.tensor([[float(name in text) for name in COLOURS] for text in texts])}
+    def tokenize(texts: list[str]) -> Tensor:
+        return torch.tensor([[float(name in text) for name in COLOURS] for text in texts])
 
-    def read(network: Colours, tokens: dict[str, Tensor]) -> Tensor:
-        return 7 * tokens["named"] @ network.weight
+    def read(network: Colours, tokens: Tensor) -> Tensor:
+        return 7 * tokens @ network.weight
 
     plain = Preparation(16, (0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
-    return ForeignTowers(Foreign("colours", Colours(), see, tokenize, read, 100.0, plain))
+    return as_encoder(ForeignModel("colours", Colours(), see, tokenize, read, 100.0, plain))
 
 
 @pytest.fixture
@@ -51,23 +52,23 @@ def file(tmp_path: Path) -> Embeddings:
 
 @pytest.mark.parametrize("name", COLOURS)
 def test_a_text_finds_its_picture(file: Embeddings, name: str, tmp_path: Path) -> None:
-    hits = search(embed_text(colour_towers(), file, f"a {name} square"), file, k=3)
+    hits = search(encode_query(colour_towers(), file, f"a {name} square", "text"), file, k=3)
     assert Path(file.names()[int(hits.rows[0, 0])]).stem == name
     assert float(hits.similarities[0, 0]) == pytest.approx(1, abs=1e-5)
-    seen = embed_image(colour_towers(), file, tmp_path / "pictures" / f"{name}.png")
+    seen = encode_query(colour_towers(), file, tmp_path / "pictures" / f"{name}.png", "image")
     assert int(search(seen, file, k=1).rows) == int(hits.rows[0, 0])
 
 
 def test_what_cannot_be_asked_is_told_in_a_line(file: Embeddings, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=facts("encoder text")):
-        embed_text(encoder_in(tmp_path / "run"), file, "a red square")
+        encode_query(encoder_in(tmp_path / "run"), file, "a red square", "text")
     with pytest.raises(ValueError, match=facts("text empty")):
-        embed_text(colour_towers(), file, "  ")
+        encode_query(colour_towers(), file, "  ", "text")
     other = colour_towers()
-    nn.init.zeros_(other.backbone.weight)  # type: ignore[arg-type]
+    nn.init.zeros_(other.backbone.network.weight)  # type: ignore[union-attr, arg-type]
     with pytest.raises(ValueError, match=facts("encoder")):
-        embed_text(other, file, "red")
+        encode_query(other, file, "red", "text")
     foreign = Embeddings(embed(encoder_in(tmp_path / "run2"), folder_of(tmp_path / "b", 2), tmp_path / "y.npz").path)
     foreign.about.clear()
     with pytest.raises(ValueError, match=facts("text (1, 3)")):
-        embed_text(colour_towers(), foreign, "red")
+        encode_query(colour_towers(), foreign, "red", "text")

@@ -8,9 +8,10 @@ import pytest
 import torch
 from rich.console import Console
 
-from nearfar.config import OptimizerConfig, TrainConfig
-from nearfar.report.samples import SAMPLES, Samples
+from nearfar.config import TrainConfig
+from nearfar.report.samples import SAMPLES, ReportSamples
 from nearfar.training.callbacks import Watch
+from nearfar.training.config import OptimizerConfig
 from nearfar.training.run import Run
 
 QUIET = Console(quiet=True)
@@ -58,9 +59,9 @@ def page_of(folder: Path) -> str:
     return (folder / "report.html").read_text()
 
 
-def shown(folder: Path, words: str) -> Samples:
+def shown(folder: Path, words: str) -> ReportSamples:
     """The samples of a run, which its page shows, with these words in it."""
-    samples, page = Samples.load(folder / SAMPLES), page_of(folder)
+    samples, page = ReportSamples.load(folder / SAMPLES), page_of(folder)
     assert 'id="map-canvas"' in page and "Hardest negatives" in page and "could not be read" not in page
     assert words in page
     return samples

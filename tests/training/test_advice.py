@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from nearfar.config import DataConfig, TrainConfig
+from nearfar.config import TrainConfig
+from nearfar.data.config import DataConfig
 from nearfar.methods import METHODS
 from nearfar.methods.advice import Verdict
 from nearfar.training.advice import advise

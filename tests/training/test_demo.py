@@ -9,7 +9,8 @@ from rich.console import Console
 import nearfar
 from nearfar.config import TrainConfig, build, completed
 from nearfar.modalities.image.data.glyphs import glyphs
-from nearfar.recipes import again, recipe
+from nearfar.recipes import recipe
+from nearfar.recipes.rerun import compare_rerun
 from nearfar.training.run import Run
 from nearfar.training.train import run
 
@@ -35,5 +36,5 @@ def test_the_demo_learns_letters(tmp_path: Path) -> None:
     assert 0.08 < knn["raw"] < 0.16
     assert knn["trained"] > 0.85 and knn["trained"] > 5 * knn["raw"]
     assert knn["trained"] > 2 * knn["untrained"] and knn["trained"] > knn["prepared"] + 0.2
-    beside = again(recipe("glyphs-simclr"), results.rows)  # as `nearfar recipes glyphs-simclr --rerun` does
+    beside = compare_rerun(recipe("glyphs-simclr"), results.rows)  # as `nearfar recipes glyphs-simclr --rerun` does
     assert len(beside) == 2 and all(each.verdict != "LESS" for each in beside), beside

@@ -14,10 +14,11 @@ import pytest
 import torch
 from rich.console import Console
 
-from nearfar.config import OptimizerConfig, TrainConfig
-from nearfar.modalities.image.modality import Images
+from nearfar.config import TrainConfig
+from nearfar.modalities.image.modality import ImageModality
 from nearfar.training import checkpoint
 from nearfar.training.callbacks import stopping
+from nearfar.training.config import OptimizerConfig
 from nearfar.training.lightning_module import NotFiniteError
 from nearfar.training.run import Run
 from nearfar.training.train import resumed, run
@@ -186,21 +187,21 @@ def test_a_flipped_bit_of_a_weight_would_not_be_seen_by_torch(tmp_path: Path) ->
         checkpoint.load(path)
 
 
-def test_checkpoints_without_a_sum_are_read(tmp_path: Path) -> None:
-    torch.save({"step": 7}, tmp_path / "step-000000007.pt")
-    assert checkpoint.load(tmp_path / "step-000000007.pt")["step"] == 7
-
-
-# Numbers
+def test_a_checkpoint_of_another_format_is_refused_with_its_version(tmp_path: Path) -> None:
+    path = tmp_path / "step-000000001.pt"
+    checkpoint.save({"step": 1, "format": 99, "nearfar": "9.9"}, path)
+    with pytest.raises(checkpoint.FormatError, match=facts("99 9.9")):
+        checkpoint.load_newest(tmp_path)
+    assert path.exists()
 
 
 def test_a_nan_in_a_batch_stops_the_run_and_names_the_last_good_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, train_only: None
 ) -> None:
-    made = Images.views_in_parts
+    made = ImageModality.views_of_rows
 
     def poisoned(
-        self: Images, *arguments: object, step: int, **others: object
+        self: ImageModality, *arguments: object, step: int, **others: object
     ) -> Callable[[slice], list[torch.Tensor]]:
         views = made(self, *arguments, step=step, **others)  # type: ignore[arg-type]
 
@@ -216,7 +217,7 @@ def test_a_nan_in_a_batch_stops_the_run_and_names_the_last_good_checkpoint(
     with monkeypatch.context() as patch:
         stop_after(3, patch)
         good.go()
-    monkeypatch.setattr(Images, "views_in_parts", poisoned)
+    monkeypatch.setattr(ImageModality, "views_of_rows", poisoned)
     with pytest.raises(NotFiniteError, match=facts("finite step 3 step-000000003.pt")):
         Run(config("moco"), tmp_path / "bad", resume=False, console=QUIET).go()
     state, _, broken = checkpoint.load_newest(tmp_path / "bad" / "checkpoints")
@@ -264,7 +265,7 @@ def test_a_worker_that_dies_ends_the_run_in_a_line_and_it_resumes(
     fetch, calls = type(begun.train).fetch, iter(range(1000))
 
     def dying(self: object, indices: torch.Tensor) -> torch.Tensor:
-        if next(calls) == 4:
+        if next(calls) == 7:  # after the fingerprints of the parts
             raise MemoryError("no memory for 12 GB")
         return fetch(self, indices)  # type: ignore[arg-type]
 

@@ -12,10 +12,11 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from nearfar.config import OptimizerConfig, TrainConfig
-from nearfar.distributed.processes import in_processes
+from nearfar.config import TrainConfig
+from nearfar.distributed.processes import run_in_processes
 from nearfar.training import checkpoint
 from nearfar.training.callbacks import Watch
+from nearfar.training.config import OptimizerConfig
 from nearfar.training.lightning_module import NotFiniteError, Pretraining
 from nearfar.training.run import Run, check_possible
 from tests.support.facts import facts, tells
@@ -103,7 +104,7 @@ def test_a_run_goes_from_parts_to_whole_weights_and_back(tmp_path: Path) -> None
     whole, mixed = tmp_path / "whole", tmp_path / "mixed"
     work((str(whole), {}, 0))
     jobs = [(str(mixed), FSDP, 2), (str(mixed), {"processes": 2}, 3), (str(mixed), FSDP, 0)]
-    ranks = in_processes(2, work_together, jobs, str(tmp_path / "meeting"))
+    ranks = run_in_processes(2, work_together, jobs, str(tmp_path / "meeting"))
     assert ranks[0][-1]  # the first process has whole weights in the end
     assert_same_files(whole, mixed)
 
@@ -113,7 +114,7 @@ def test_a_run_goes_from_one_process_to_parts_and_back(tmp_path: Path) -> None:
     whole, mixed = tmp_path / "whole", tmp_path / "mixed"
     work((str(whole), {}, 0))
     work((str(mixed), {}, 2))
-    in_processes(3, work_together, [(str(mixed), FSDP | {"processes": 3}, 4)], str(tmp_path / "meeting"))
+    run_in_processes(3, work_together, [(str(mixed), FSDP | {"processes": 3}, 4)], str(tmp_path / "meeting"))
     work((str(mixed), {}, 0))
     assert_same_files(whole, mixed)
 
@@ -134,7 +135,7 @@ def test_caching_accumulation_ring_clipping_and_lars_in_parts(tmp_path: Path) ->
     for name, (settings, more) in cases.items():
         work((str(tmp_path / f"{name}-one"), settings, 0))
         jobs.append((str(tmp_path / f"{name}-two"), settings | more | FSDP, 0))
-    in_processes(2, work_together, jobs, str(tmp_path / "meeting"))
+    run_in_processes(2, work_together, jobs, str(tmp_path / "meeting"))
     for name in cases:
         assert_same(tmp_path / f"{name}-one", tmp_path / f"{name}-two")
 
@@ -143,7 +144,7 @@ def test_caching_accumulation_ring_clipping_and_lars_in_parts(tmp_path: Path) ->
 def test_bfloat16_in_parts_is_that_of_whole_weights(tmp_path: Path) -> None:
     settings = {"precision": "bf16", "processes": 2, "epochs": 1}
     jobs = [(str(tmp_path / s), settings | {"strategy": s}, 0) for s in ("ddp", "fsdp")]
-    in_processes(2, work_together, jobs, str(tmp_path / "meeting"))
+    run_in_processes(2, work_together, jobs, str(tmp_path / "meeting"))
     for a, b in zip(logged(tmp_path / "ddp"), logged(tmp_path / "fsdp"), strict=True):
         assert a["loss"] == pytest.approx(b["loss"], rel=1e-2)
 
@@ -151,7 +152,7 @@ def test_bfloat16_in_parts_is_that_of_whole_weights(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_loss_that_is_not_finite_ends_all_processes(tmp_path: Path) -> None:
     """Before the weights move, with the last good checkpoint named, as with whole weights."""
-    said = in_processes(2, not_finite, str(tmp_path / "run"))
+    said = run_in_processes(2, not_finite, str(tmp_path / "run"))
     assert tells(said[0], "loss finite 1 checkpoint")
     assert said[1] == "SystemExit"
     assert checkpoint.load_newest(tmp_path / "run" / "checkpoints")[0]["step"] == 1
@@ -159,13 +160,13 @@ def test_a_loss_that_is_not_finite_ends_all_processes(tmp_path: Path) -> None:
 
 def not_finite(folder: str, say: Any) -> str:
     module, calls = sys.modules[Pretraining.__module__], itertools.count()
-    original = module.contrast_share  # type: ignore[attr-defined]
+    original = module.contrast_shards  # type: ignore[attr-defined]
 
     def broken(*arguments: Any, **settings: Any) -> Any:
         step = original(*arguments, **settings)
         return replace(step, loss=step.loss * torch.nan) if next(calls) == 1 else step
 
-    module.contrast_share = broken  # type: ignore[attr-defined]
+    module.contrast_shards = broken  # type: ignore[attr-defined]
     os.environ["LOCAL_RANK"] = str(dist.get_rank())
     try:
         work((folder, FSDP, 0))

@@ -9,18 +9,18 @@ import torch
 
 from nearfar.cli import main
 from nearfar.config import TrainConfig, build, completed
-from nearfar.distributed.grad_cache import equal_parts
+from nearfar.distributed.grad_cache import equal_chunks
 from nearfar.methods import METHODS
-from nearfar.modalities import modality_of, settled, views_in_parts
 from nearfar.training.advice import advise
 from nearfar.training.run import Run
 from tests.support.facts import tells
+from tests.support.models import fitted
 from tests.training.runs import QUIET, config, stop_after, weights
 
 
 def of(**settings: Any) -> TrainConfig:
     made: TrainConfig = build(TrainConfig, completed(settings), "test")
-    return settled(made)
+    return fitted(made).config
 
 
 @pytest.mark.parametrize(
@@ -37,14 +37,14 @@ def of(**settings: Any) -> TrainConfig:
 )
 def test_views_of_parts_are_those_of_the_whole(settings: dict[str, Any]) -> None:
     made = of(**settings)
-    modality = modality_of(made)
-    source = modality.open(made.data, split="train" if made.kind == "image" else None)
+    modality = fitted(made)
+    source = modality.open(made.data, "train")
     index = torch.randperm(len(source), generator=torch.Generator().manual_seed(0))[:17]
     samples = source.fetch(index)
     whole = [x.clone() for x in modality.views(samples, source, index, seed=3, step=5)]
-    views = views_in_parts(modality, samples, source, index, seed=3, step=5)
+    views = modality.views_of_rows(samples, source, index, seed=3, step=5)
     for _ in range(2):  # in the first pass and in the second
-        parts = [[x.clone() for x in views(rows)] for rows in equal_parts(17, 6)]
+        parts = [[x.clone() for x in views(rows)] for rows in equal_chunks(17, 6)]
         for number, expected in enumerate(whole):
             torch.testing.assert_close(torch.cat([part[number] for part in parts]), expected, equal_nan=True)
 

@@ -9,18 +9,20 @@ import torch
 from PIL import Image
 
 import nearfar
-from nearfar.config import DataConfig, TextConfig, TrainConfig, build, completed
-from nearfar.modalities import modality_of
+from nearfar.config import TrainConfig, build, completed
+from nearfar.data.config import DataConfig
+from nearfar.modalities import make_modality
 from nearfar.modalities.image.views.grid import ROWS
-from nearfar.modalities.image_text.modality import Pairs
-from nearfar.modalities.text.modality import Texts
-from nearfar.model.encoder import ReadingEncoder, TextModel
+from nearfar.modalities.image_text.modality import ImageTextModality
+from nearfar.modalities.text.config import TextConfig
+from nearfar.modalities.text.modality import TextModality
 from nearfar.model.export.export import export
 from nearfar.training.advice import advise, labels_hint
 from nearfar.training.build_method import build_method
 from nearfar.training.report_samples import two_views
 from nearfar.training.run import Run
 from tests.support.facts import facts, tells
+from tests.support.models import fitted
 from tests.training.runs import QUIET, page_of, shown, stop_after, weights
 
 SMALL = {"encoder": "text-micro", "vocabulary": 300, "length": 16, "dim": 16}
@@ -52,9 +54,9 @@ def of_pairs(**settings: object) -> TrainConfig:
 
 
 def test_the_kind_of_data_is_that_of_the_method_or_of_the_file() -> None:
-    assert isinstance(modality_of(TrainConfig(method="clip")), Pairs)
-    assert isinstance(modality_of(TrainConfig(data="lines.txt", backbone="text-micro")), Texts)
-    assert isinstance(modality_of(TrainConfig(method="simclr", modality="image-text")), Pairs)
+    assert isinstance(make_modality(TrainConfig(method="clip")), ImageTextModality)
+    assert isinstance(make_modality(TrainConfig(data="lines.txt", backbone="text-micro")), TextModality)
+    assert isinstance(make_modality(TrainConfig(method="simclr", modality="image-text")), ImageTextModality)
 
 
 @pytest.mark.parametrize("kind", ["texts", "pairs"])
@@ -82,14 +84,14 @@ def test_sentences_are_trained_on_evaluated_beside_tf_idf_and_loaded(tmp_path: P
     assert {row.encoder for row in results.rows} == {"trained", "untrained", "raw"}
     assert results.value("raw", "knn", "accuracy") == 1.0  # they share no words
     model = nearfar.load(folder)
-    assert isinstance(model, TextModel)
-    h = model.embed_texts(["the cat sleeps at home 1", "two plus three is five 2", "日本語 🙂"])
+    assert isinstance(model.modality, TextModality)
+    h = model.encode(["the cat sleeps at home 1", "two plus three is five 2", "日本語 🙂"])
     assert h.shape == (3, model.num_features) and bool(h.isfinite().all())
     samples = shown(folder, "the cat")
     assert not samples.sheet.size and 0 < samples.positive < 1  # of two dropouts, which make the views
     assert "was not measured" not in page_of(folder)
     still = of_texts(tmp_path / "lines.tsv", text=SMALL | {"dropout": 0.0})
-    modality = modality_of(still)
+    modality = fitted(still)
     embedded = two_views(build_method(still, 60), modality, modality.open(still.data))
     assert embedded(torch.arange(4)) is None  # a text beside itself says nothing
 
@@ -100,7 +102,7 @@ def test_labels_are_left_out_where_that_is_asked(tmp_path: Path) -> None:
         sources = {"labels": labels}
         several = [completed({"data": data, "sources": sources}) for data in ("glyphs:60", "waves:60", "melodies:8")]
         for config in (*(build(TrainConfig, given, "test") for given in several), of_texts(lines, sources=sources)):
-            found = modality_of(config).open(config.data)
+            found = make_modality(config).open(config.data)
             assert (found.labels is None) == (found.classes is None) == (labels is False), config.data
 
 
@@ -128,16 +130,16 @@ def test_captioned_images_are_trained_on_evaluated_and_loaded(tmp_path: Path) ->
     told = (folder / "views.txt").read_text().splitlines()
     assert len(told) == ROWS and all(f"<li>{text}</li>" in page_of(folder) and "letter" in text for text in told)
     model = nearfar.load(folder)
-    assert isinstance(model, ReadingEncoder) and model.logit_scale > 1
+    assert isinstance(model.modality, ImageTextModality) and model.reads_texts and model.logit_scale > 1
     images = torch.randint(0, 256, (2, 3, 40, 40), dtype=torch.uint8)
-    assert model.embed(images).shape == model.embed_texts(["a red letter K", "b"]).shape == (2, SMALL["dim"])
+    assert model.encode(images).shape == model.encode(["a red letter K", "b"]).shape == (2, SMALL["dim"])
     for shape in ("nearfar", "huggingface"):
         copied = nearfar.load(export(folder, shape).path)
-        assert torch.equal(copied.embed_texts(["a red letter K"]), model.embed_texts(["a red letter K"]))
+        assert torch.equal(copied.encode(["a red letter K"]), model.encode(["a red letter K"]))
 
 
 def test_equal_captions_have_equal_ids() -> None:
-    pairs = Pairs(of_pairs(data="glyphs:400"))
+    pairs = ImageTextModality(of_pairs(data="glyphs:400"))
     data = pairs.open("glyphs:400")
     assert data.captions is not None
     ids, texts = pairs.ids(data), [captions[0] for captions in data.captions]
@@ -154,8 +156,9 @@ def test_data_without_captions_are_refused_in_a_line(tmp_path: Path) -> None:
 
 
 def test_a_caption_is_drawn_by_seed_and_step() -> None:
-    pairs = Pairs(replace(of_pairs(), text=TextConfig(vocabulary=300, length=16)))
+    pairs = ImageTextModality(replace(of_pairs(), text=TextConfig(vocabulary=300, length=16)))
     data = pairs.open("glyphs:60")
+    pairs.fit(data)
     index = torch.arange(8)
     first, again = (pairs.views(data.fetch(index), data, index, seed=1, step=2)[1] for _ in range(2))
     assert torch.equal(first, again) and first.shape[0] == 8
@@ -168,7 +171,7 @@ def test_chains_of_captions_do_not_make_all_images_one(tmp_path: Path) -> None:
         Image.new("RGB", (8, 8), colour).save(tmp_path / f"{number}.png")
         lines += [f"{number}.png,{text}" for text in (f"a {colour} {shape}", f"something {colour}", f"a {shape}")]
     (tmp_path / "t.csv").write_text("\n".join(lines))
-    pairs = Pairs(of_pairs(data=str(tmp_path / "t.csv")))
+    pairs = ImageTextModality(of_pairs(data=str(tmp_path / "t.csv")))
     ids = pairs.ids(pairs.open(pairs.config.data))
     assert len(ids.unique()) == 9 and torch.equal(ids[:9], ids[9:18])
 

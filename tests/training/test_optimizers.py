@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from nearfar.config import OptimizerConfig
 from nearfar.methods import Method
+from nearfar.training.config import OptimizerConfig
 from nearfar.training.optimizers import LARS, make_optimiser, rate_factor
 
 

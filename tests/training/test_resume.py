@@ -1,14 +1,17 @@
 """A run stopped anywhere and resumed ends in the same weights, bit for bit."""
 
+import io
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
+from rich.console import Console
 
-from nearfar.config import DataConfig
-from nearfar.modalities.image.data.opening import find_source
+from nearfar.config import TrainConfig
+from nearfar.data.config import DataConfig
+from nearfar.modalities.image.data.opening import find_images
 from nearfar.modalities.image.data.shard_writer import write_shards
 from nearfar.training import checkpoint
 from nearfar.training.run import Run
@@ -22,15 +25,15 @@ from tests.training.runs import QUIET, config, stop_after, weights
 def test_a_stopped_run_resumes_to_the_same_weights(
     method: str, stops: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, train_only: None
 ) -> None:
-    whole = Run(config(method, seed=3), tmp_path / "whole", resume=False, console=QUIET)
+    whole = Run(config(method), tmp_path / "whole", resume=False, console=QUIET)
     whole.go()
     for steps in stops:  # within the first epoch, and within the second
         folder = tmp_path / f"stopped-{steps}"
         with monkeypatch.context() as patch:
             stop_after(steps, patch)
-            stopped = Run(config(method, seed=3), folder, resume=False, console=QUIET)
+            stopped = Run(config(method), folder, resume=False, console=QUIET)
             assert stopped.go() is None
-        resumed = Run(config(method, seed=3), folder, resume=True, console=QUIET)
+        resumed = Run(config(method), folder, resume=True, console=QUIET)
         resumed.go()
         for name, x in weights(whole).items():
             assert torch.equal(x, weights(resumed)[name]), (steps, name)
@@ -69,7 +72,7 @@ def test_a_run_on_streamed_files_resumes_in_the_middle_of_an_epoch_to_the_same_w
 def test_a_run_on_streamed_shards_resumes_in_the_middle_of_an_epoch_to_the_same_weights(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, train_only: None
 ) -> None:
-    write_shards(find_source("glyphs:90"), tmp_path / "shards", samples=20, progress=False)
+    write_shards(find_images("glyphs:90"), tmp_path / "shards", samples=20, progress=False)
     sources = DataConfig(stream=True, shuffle=30)
     streamed = config("simclr", data=str(tmp_path / "shards"), batch_size=16, sources=sources)
     whole = Run(streamed, tmp_path / "whole", resume=False, console=QUIET)
@@ -122,3 +125,13 @@ def test_fewer_epochs_than_were_made_are_refused(tmp_path: Path, monkeypatch: py
     Run(config("simclr"), tmp_path, resume=False, console=QUIET).go()
     with pytest.raises(ValueError, match=facts("7 5")):
         Run(config("simclr", epochs=1), tmp_path, resume=True, console=QUIET)
+
+
+def test_an_edited_configuration_is_told_by_its_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stop_after(2, monkeypatch)
+    Run(config("simclr"), tmp_path / "run", resume=False, console=QUIET).go()
+    file = tmp_path / "run" / "config.yaml"
+    file.write_text(file.read_text().replace("  momentum: 0.9\n", "  momentum: 0.8\n"))
+    console = Console(record=True, width=400, file=io.StringIO())
+    Run(TrainConfig.from_yaml(file), tmp_path / "run", resume=True, console=console)
+    assert "optimizer.momentum: 0.9 to 0.8" in console.export_text()

@@ -12,10 +12,12 @@ from rich.console import Console
 
 import nearfar
 from nearfar.cli import main
-from nearfar.config import DataConfig, TrainConfig
+from nearfar.config import TrainConfig
 from nearfar.data.cache import locked
-from nearfar.data.sources import open_source
+from nearfar.data.config import DataConfig
+from nearfar.modalities.base import Modality
 from nearfar.modalities.image.backbones import backbone
+from nearfar.modalities.image.data.opening import image_files
 from nearfar.modalities.image.data.shard_writer import write_shards
 from nearfar.training.run import Run, build_method
 from tests.support.facts import all_tell, facts, tells
@@ -46,8 +48,7 @@ def test_a_folder_with_a_test_part_is_not_trained_on_it(name: str, tmp_path: Pat
     console = Console(file=said, width=1000)
     run = Run(TrainConfig(data=data, backbone="micro"), tmp_path / "run", resume=False, console=console)
     assert len(run.train) + len(run.validation or []) == 24 and run.test is not None and len(run.test) == 12
-    assert (run.config.data, run.config.sources.test) == (f"{data}/train", f"{data}/{name}")
-    assert tells(said.getvalue(), f"{data}/train {data}/{name}")
+    assert run.splits.test_name == name
     other = DataConfig(test=str(photos(tmp_path / "other", 10)))
     run = Run(TrainConfig(data=data, backbone="micro", sources=other), tmp_path / "run", resume=False, console=QUIET)
     assert run.test is not None and len(run.test) == 10
@@ -129,7 +130,7 @@ def test_streamed_data_are_measured_on_held_out_samples_and_other_test_data_are_
 
 def test_a_lost_shard_is_told_with_its_samples(tmp_path: Path) -> None:
     shards = tmp_path / "shards"
-    write_shards(open_source(photos(tmp_path / "data", 40)), shards, samples=10, progress=False)
+    write_shards(image_files(photos(tmp_path / "data", 40)), shards, samples=10, progress=False)
     (shards / "shard-000002.tar").unlink()
     streamed = config("simclr", data=str(shards), batch_size=16, sources=DataConfig(stream=True))
     console = Console(file=io.StringIO(), width=80)
@@ -178,7 +179,7 @@ def test_a_mistake_is_told_before_the_data_are_opened(
     flags: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(Run, "_open", lambda self: pytest.fail("the data were opened"))
+    monkeypatch.setattr(Modality, "split", lambda self: pytest.fail("the data were opened"))
     Path("twice.yaml").write_text("epochs: 1\nseed: 3\nepochs: 2\n")
     assert main(["train", "--data", "photos", *flags]) != 0
     assert tells(capsys.readouterr().err, said) and [path.name for path in tmp_path.iterdir()] == ["twice.yaml"]
@@ -193,7 +194,7 @@ def test_only_images_become_shards(
     Path("recordings/a.wav").touch()
     assert main(["shard", data, "-o", "shards"]) == 1
     said = capsys.readouterr().err
-    assert tells(said, "images shards") and not Path("shards").exists()
+    assert tells(said, "images") and not Path("shards").exists()
 
 
 def test_a_run_begins_with_the_weights_of_a_file(tmp_path: Path) -> None:
@@ -214,6 +215,6 @@ def test_the_published_stem_stays_where_the_weights_are_published() -> None:
 def test_an_encoder_says_what_it_wants(tmp_path: Path) -> None:
     encoder = nearfar.train("glyphs:100", backbone="micro", epochs=1, batch_size=32, out=tmp_path / "run")
     images = torch.zeros(2, 3, 32, 32, dtype=torch.uint8)
-    with pytest.raises(TypeError, match=facts("encoder.embed(images)")):
+    with pytest.raises(TypeError, match=facts("encode(images)")):
         encoder(images)
-    assert encoder.embed(images).shape == (2, encoder.num_features)
+    assert encoder.encode(images).shape == (2, encoder.num_features)

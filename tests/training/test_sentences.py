@@ -14,13 +14,15 @@ import nearfar
 from nearfar.cli import main
 from nearfar.config import TrainConfig, build, completed
 from nearfar.data.fingerprint import fingerprint
+from nearfar.losses.reference import cosine
 from nearfar.methods import Batch
-from nearfar.modalities.text.modality import Texts, Tokens
+from nearfar.modalities.text.modality import TextModality
+from nearfar.modalities.text.sentences import SentenceDataset
+from nearfar.model.encoder import Encoder
 from nearfar.training.build_method import build_method
 from nearfar.training.online_evaluation import Readout
 from nearfar.training.run import Run
 from tests.modalities.text.test_tokenizer import hugging_face
-from tests.references.similarity import cosine, log_sum_exp
 from tests.support.facts import tells
 from tests.training.runs import QUIET
 
@@ -56,9 +58,10 @@ def test_a_table_gives_the_papers_supervised_objective(hard: bool, tmp_path: Pat
     """From the table to the loss, against loops over its texts: who says the same is nobody's negative."""
     rows = TRIPLES if hard else [{k: v for k, v in row.items() if k != "negative"} for row in TRIPLES]
     config = configured(table(tmp_path / "t.csv", rows), text={**SMALL, "dropout": 0.0})
-    texts = Texts(config)
+    texts = TextModality(config)
     data = texts.open(config.data)
-    assert isinstance(data, Tokens) and texts.tokenizer is not None
+    texts.fit(data)
+    assert isinstance(data, SentenceDataset) and texts.tokenizer is not None
     index = torch.arange(len(data))
     method = build_method(config, len(data)).double().eval()
     views = texts.views(data.fetch(index), data, index, seed=0, step=0)
@@ -77,7 +80,7 @@ def test_a_table_gives_the_papers_supervised_objective(hard: bool, tmp_path: Pat
             own = [str(rows[j][key]) for j in same[i] for key in ("text", "positive")]
             found += [z(other["negative"]) for other in rows if other["negative"] not in own]
         scores = [cosine(z(row["text"]), other) / 0.05 for other in found]
-        expected.append(log_sum_exp(scores) - scores[0])
+        expected.append(torch.stack(scores).logsumexp(0) - scores[0])
     torch.testing.assert_close(step.loss, torch.stack(expected).mean(), rtol=1e-8, atol=1e-8)
 
 
@@ -92,8 +95,8 @@ def translations() -> list[tuple[str, str]]:
     return [(f"the {n} {v} at {p}", f"{PLACES[p]} {NOUNS[n]} {VERBS[v]}") for n, v, p in found]  # 144
 
 
-def recall(model: object, pairs: list[tuple[str, str]]) -> float:
-    first, second = (F.normalize(model.embed_texts(list(side))) for side in zip(*pairs, strict=True))  # type: ignore[attr-defined]
+def recall(model: Encoder, pairs: list[tuple[str, str]]) -> float:
+    first, second = (F.normalize(model.encode(list(side))) for side in zip(*pairs, strict=True))
     return float(((first @ second.T).argmax(1) == torch.arange(len(pairs))).float().mean())
 
 
@@ -129,13 +132,14 @@ def test_a_supervised_run_watches_resumes_and_knows_its_data(tmp_path: Path) -> 
 
 def test_scored_pairs_are_trained_on_as_sentences(tmp_path: Path) -> None:
     rows: list[dict[str, object]] = [{"s1": a, "s2": b, "score": n % 6} for n, (a, b) in enumerate(translations()[:40])]
-    texts = Texts(configured(table(tmp_path / "t.csv", rows)))
-    data = texts.open(texts.config.data)
-    assert isinstance(data, Tokens) and len(data) == 80 and data.partners is None
+    texts = TextModality(configured(table(tmp_path / "t.csv", rows)))
+    data = texts.for_training(texts.open(texts.config.data))
+    texts.fit(data)
+    assert isinstance(data, SentenceDataset) and len(data) == 80 and data.partners is None
     index = torch.arange(4)
     first, second = texts.views(data.fetch(index), data, index, seed=0, step=0)
     assert first is second
-    assert tells(texts.show(data, tmp_path), "sentence")
+    assert tells(texts.show(data, tmp_path), "dropout")
     ids = texts.ids(data)
     assert torch.equal(ids[:40], ids[40:]) and len(ids.unique()) == 40
 
@@ -189,8 +193,9 @@ def test_the_validation_of_sentences_compares_two_dropouts(tmp_path: Path) -> No
     lines = tmp_path / "lines.txt"
     lines.write_text("\n".join(a for a, _ in translations()))
     config = configured(lines)
-    texts = Texts(config)
+    texts = TextModality(config)
     data = texts.open(config.data)
+    texts.fit(data)
     readout, method = Readout(data, None, texts), build_method(config, 144)
     method.encoder.train()
     method.encoder.transformer.blocks[0].eval()  # a part that is frozen so
@@ -209,7 +214,7 @@ def test_the_validation_of_sentences_compares_two_dropouts(tmp_path: Path) -> No
     expected = []
     for i in range(2 * n):
         scores = [z[i] @ z[j] / 0.1 for j in range(2 * n) if j != i]
-        expected.append(log_sum_exp(scores) - z[i] @ z[(i + n) % (2 * n)] / 0.1)
+        expected.append(torch.stack(scores).logsumexp(0) - z[i] @ z[(i + n) % (2 * n)] / 0.1)
     assert first == pytest.approx(float(torch.stack(expected).mean()), rel=1e-5)
 
 
@@ -221,6 +226,7 @@ def test_sentences_of_every_script_from_the_command_line(tmp_path: Path, monkeyp
     words = "train --data sentences.txt --method simcse --backbone text-micro --epochs 1 --batch_size 16 --out run"
     assert main(words.split()) == 0
     model = nearfar.load("run")
-    assert model.tokenizer.decode(model.tokenizer.encode(lines)) == lines
-    assert model.embed_texts(scripts).shape == (5, model.num_features)
+    assert isinstance(model.modality, TextModality) and model.modality.tokenizer is not None
+    assert model.modality.tokenizer.decode(model.modality.tokenize(lines)) == lines
+    assert model.encode(scripts).shape == (5, model.num_features)
     assert Path("run/report.html").is_file()

@@ -10,17 +10,18 @@ import torch
 
 import nearfar
 from nearfar.cli import main
-from nearfar.config import ProtocolConfig, TrainConfig, build, completed, kind_of
-from nearfar.evaluation.evaluate_run import assess
+from nearfar.config import TrainConfig, build, completed, kind_of
+from nearfar.evaluation.protocols import ProtocolConfig
 from nearfar.methods import METHODS
-from nearfar.modalities import modality_of, settled
-from nearfar.modalities.series.modality import Series
-from nearfar.model.encoder import SeriesModel
+from nearfar.modalities import make_modality
+from nearfar.modalities.series.modality import SeriesModality
+from nearfar.report.refresh import evaluate_to_folder
 from nearfar.report.thumbnail_sheet import sheet_side
 from nearfar.search.files import Embeddings
 from nearfar.training.run import Run
 from tests.methods.test_every_method import SMALL
 from tests.support.facts import facts, tells
+from tests.support.models import fitted
 from tests.training.runs import QUIET, shown, stop_after, weights
 
 OF_SERIES = [name for name in METHODS if kind_of("", name, None) in ("image", "series")]
@@ -107,20 +108,22 @@ def test_from_a_file_to_embeddings(
     assert tells(page, "contrastive accuracy horizon") == (method == "cpc")
 
     model = nearfar.load(folder)
-    assert isinstance(model, SeriesModel) and model.modality.config.series.channels == channels
+    assert isinstance(model.modality, SeriesModality) and model.modality.config.series.channels == channels
     x = torch.randn(3, channels, 40)
     x[1, :, 30:] = torch.nan
-    h = model.embed(x)
+    h = model.encode(x)
     assert h.shape == (3, model.num_features)
-    torch.testing.assert_close(model.embed(x[1:2, :, :30])[0], h[1])
+    torch.testing.assert_close(model.encode(x[1:2, :, :30])[0], h[1])
 
-    found, _ = assess(str(folder), protocols=["knn"], console=QUIET)
+    found, _ = evaluate_to_folder(str(folder), protocols=["knn"], console=QUIET)
     assert found.value("trained", "knn", "accuracy") == results.value("trained", "knn", "accuracy")
-    fresh, _ = assess(str(folder), data=str(data.with_name("Toy_TEST.ts")), protocols=["knn", "dtw"], console=QUIET)
+    fresh, _ = evaluate_to_folder(
+        str(folder), data=str(data.with_name("Toy_TEST.ts")), protocols=["knn", "dtw"], console=QUIET
+    )
     assert {row.split for row in fresh.rows} == {"held-out"}
     assert shown(folder, "up").data[1] == "held-out"  # the report shows what was looked at last
     tuned = build(ProtocolConfig, {"finetune": {"epochs": 1}}, "test")
-    with_labels, _ = assess(str(folder), protocols=["finetune"], settings=tuned, console=QUIET)
+    with_labels, _ = evaluate_to_folder(str(folder), protocols=["finetune"], settings=tuned, console=QUIET)
     assert {row.encoder for row in with_labels.rows} >= {"trained", "untrained"}
 
     assert main(["embed", str(folder), str(data), "-o", str(tmp_path / "all.parquet")]) == 0
@@ -131,28 +134,29 @@ def test_from_a_file_to_embeddings(
         assert main(["embed", str(folder), str(data), "--frames", "-o", str(out)]) == 0
         assert "60 samples" in capsys.readouterr().out
     table = parquet.read_table(tmp_path / "frames.parquet")
-    lengths = [(24 + row % 9) // model.hop for row in range(60)]
+    hop = int(model.seconds_per_frame)  # a series has no rate: in steps
+    lengths = [(24 + row % 9) // hop for row in range(60)]
     assert len(table) == sum(lengths) and set(table.column("label").to_pylist()) == {"up", "down"}
     first = model.open(data).fetch(torch.tensor([0]))
     frames, present = model.frames(model.prepare(first))
     np.testing.assert_allclose(
         np.array(table.column("vector").to_pylist()[: lengths[0]]), frames[present].detach().numpy(), atol=1e-5
     )
-    assert table.column("time").to_pylist()[:2] == [0.5 * model.hop, 1.5 * model.hop]
+    assert table.column("time").to_pylist()[:2] == [0.5 * hop, 1.5 * hop]
     with np.load(tmp_path / "frames.npz") as arrays:
         assert arrays["vector"].shape == (sum(lengths), frames.shape[2]) and arrays["frame"].tolist()[1] == 1
 
 
 def test_a_run_folder_is_complete_without_its_data(tmp_path: Path) -> None:
     data = archive(tmp_path, 2)
-    made = settled(config("simclr", str(data), series={"normalize": "data"}))
+    made = fitted(config("simclr", str(data), series={"normalize": "data"})).config
     assert made.series.channels == 2 and made.series.mean is not None and len(made.series.mean) == 2
-    values = modality_of(made).preparation(modality_of(made).open(str(data)).fetch(torch.arange(60)))
+    values = make_modality(made).preparation(make_modality(made).open(str(data)).fetch(torch.arange(60)))
     assert abs(float(values.nanmean())) < 1e-4 and abs(float(values[~values.isnan()].std()) - 1) < 0.02
 
 
 def test_the_kind_is_that_of_the_data() -> None:
-    assert isinstance(modality_of(TrainConfig(data="ECG200_TRAIN.tsv", backbone="dilated")), Series)
+    assert isinstance(make_modality(TrainConfig(data="ECG200_TRAIN.tsv", backbone="dilated")), SeriesModality)
     assert kind_of("photos.tsv", "simclr", None) == "image" and kind_of("a.npz", "simclr", "series") == "series"
     assert completed({"data": "waves", "method": "cpc"})["backbone"] == "cpc-series"
 
@@ -160,12 +164,12 @@ def test_the_kind_is_that_of_the_data() -> None:
 def test_what_does_not_fit_is_told_in_a_line(tmp_path: Path) -> None:
     data = archive(tmp_path, 2)
     with pytest.raises(ValueError, match=facts("2 channels 1")):
-        settled(config("simclr", str(data), series={"channels": 1}))
+        fitted(config("simclr", str(data), series={"channels": 1}))
     with pytest.raises(ValueError, match=facts("'simclr' series")):
-        modality_of(config("simclr", views="simclr"))
+        make_modality(config("simclr", views="simclr"))
     with pytest.raises(ValueError, match=facts("encoder 'resnet18'")):
-        modality_of(config("simclr", backbone="resnet18")).encoder()
+        make_modality(config("simclr", backbone="resnet18")).encoder()
     with pytest.raises(ValueError, match=facts("weights")):
-        modality_of(config("simclr", pretrained=True)).encoder()
+        make_modality(config("simclr", pretrained=True)).encoder()
     with pytest.raises(ValueError, match=facts("cpc encoder latents")):
         Run(config("cpc", backbone="dilated-small"), tmp_path / "run", resume=False, console=QUIET)

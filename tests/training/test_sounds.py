@@ -11,9 +11,9 @@ from nearfar.cli import main
 from nearfar.config import TrainConfig, build, completed
 from nearfar.evaluation.results import Results
 from nearfar.methods import METHODS
-from nearfar.modalities import modality_of
-from nearfar.modalities.sound.modality import Sounds, over_time
-from nearfar.model.encoder import SoundModel
+from nearfar.modalities import make_modality
+from nearfar.modalities.sound.baseline import over_time
+from nearfar.modalities.sound.modality import SoundModality
 from nearfar.report.thumbnail_sheet import sheet_side
 from nearfar.training.run import Run
 from tests.methods.test_every_method import SMALL
@@ -50,7 +50,7 @@ def test_the_kind_of_data_is_seen(tmp_path: Path) -> None:
     assert completed({"data": str(folder)})["modality"] == "sound"
     assert "modality" not in completed({"data": str(tmp_path)} | {"data": "photos/"})
     for config in (of_sounds(), of_sounds(data=str(folder)), TrainConfig(method="byol_a")):
-        assert isinstance(modality_of(config), Sounds)
+        assert isinstance(make_modality(config), SoundModality)
 
 
 @pytest.mark.parametrize("method", [name for name in METHODS if name not in OTHERS])
@@ -104,11 +104,11 @@ def test_a_run_on_files_is_evaluated_loaded_and_reported(tmp_path: Path) -> None
     samples = shown(folder, "0")
     assert len(samples) == 12 and sheet_side(samples.sheet.tobytes(), 12) == 48
     model = nearfar.load(folder)
-    assert isinstance(model, SoundModel) and model.rate == RATE
+    assert isinstance(model.modality, SoundModality) and model.modality.rate == RATE
     files = [tmp_path / "words" / f"0_{speaker}_0.wav" for speaker in ("ann", "cem")]  # of unequal length
-    both = model.embed_files(files)
+    both = model.encode(files)
     assert both.shape == (2, model.num_features)
-    torch.testing.assert_close(both[:1], model.embed_files(files[:1]))
+    torch.testing.assert_close(both[:1], model.encode(files[:1]))
     h, present = model.frames(model.prepare(torch.zeros(1, 4000, dtype=torch.int16)))
     assert h.shape[:2] == present.shape
 
@@ -117,7 +117,7 @@ def test_a_run_on_waves_is_evaluated_and_loaded(tmp_path: Path) -> None:
     folder = trained(tmp_path, method="cpc", backbone="cpc-8k-small", options={"horizons": 2})
     model = nearfar.load(folder)
     files = [tmp_path / "words" / f"0_{speaker}_0.wav" for speaker in ("ann", "cem")]
-    torch.testing.assert_close(model.embed_files(files)[:1], model.embed_files(files[:1]), atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(model.encode(files)[:1], model.encode(files[:1]), atol=1e-5, rtol=1e-4)
 
 
 def test_evaluate_embed_and_search_take_sounds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -150,7 +150,7 @@ def test_evaluate_embed_and_search_take_sounds(tmp_path: Path, capsys: pytest.Ca
 def test_other_labels_are_other_numbers(tmp_path: Path) -> None:
     folder = trained(tmp_path)
     assert main(["evaluate", str(folder), "--protocol", "linear"]) == 0
-    who = ["--sources.pattern", "{word}_{label}_{take}"]
+    who = ["--data", str(tmp_path / "words"), "--sources.pattern", "{word}_{label}_{take}"]
     assert main(["evaluate", str(folder), "--protocol", "linear", *who]) == 0
     rows = Results.load(folder / "evaluation.json").rows
     names = {row.data for row in rows if row.protocol == "linear"}
@@ -174,6 +174,6 @@ def test_clipped_sounds_are_told(tmp_path: Path) -> None:
 
     folder = recordings(tmp_path / "words", words=1, speakers=1, takes=2)
     soundfile.write(folder / "loud.wav", np.clip(tone(200, loud=3.0), -1, 1), RATE)
-    modality = Sounds(of_sounds(data=str(folder), sound={"rate": RATE}))
+    modality = SoundModality(of_sounds(data=str(folder), sound={"rate": RATE}))
     line = modality.show(modality.open(str(folder)), tmp_path)
     assert tells(line, "1 sound") and (tmp_path / "clipped.txt").read_text() == "loud.wav\n"

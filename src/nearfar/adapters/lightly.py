@@ -1,20 +1,20 @@
-"""Losses of lightly (1.6), by their names, arguments and defaults: `from nearfar.adapters.lightly import NTXentLoss`.
+"""Losses of lightly (1.6), with their names and defaults: `from nearfar.adapters.lightly import NTXentLoss`.
 
-The matrix of similarities is never held, and with `gather_distributed=True` the rows of other processes pass by instead
-of being gathered.
+The similarity matrix is never held. With `gather_distributed=True` the rows of other processes are sent around in
+blocks, and not gathered.
 
-What may surprise in lightly, and is the same here:
+Surprising behaviour of lightly that is the same here:
 
-- The loss of a process is that of its own rows. The gradient of a row is that of the sum of all processes' losses: as
-  many times that of their mean as there are processes, which DDP's average takes back. Without DDP, divide.
-- `gather_distributed` is False unless asked for: each process then knows the negatives of its own rows alone.
-- The memory bank begins with random directions, and is no part of the state dict; where a batch passes its end, what
-  does not fit is dropped. It moves whenever `out0` has a gradient. `nearfar.nn.queue.Queue` has none of this; use
-  `nearfar.losses.info_nce(query, key, queue.keys(), temperature=...)` with it.
-- `NegativeCosineSimilarity` sends its gradient to both sides: detach the target.
+- The loss of a process is that of its own rows. The gradient of a row is that of the sum of all losses; DDP's
+  average makes it that of the mean. Without DDP, divide by the number of processes.
+- `gather_distributed` is False by default: each process then uses only its own rows as negatives.
+- The memory bank starts with random directions and is not in the state dict. If a batch does not fit before its end,
+  the rest is dropped. It changes whenever `out0` has a gradient. `nearfar.nn.Queue` has none of these problems; use it
+  with `nearfar.losses.info_nce(query, key, queue.keys(), temperature=...)`.
+- `NegativeCosineSimilarity` has a gradient in both arguments: detach the target.
 
-What is another: a row of zeros gets no gradient (there, its direction's times 1e8 or more), and half precision is
-widened to float32.
+Different here: a row of zeros gets no gradient (there, 1e8 times its direction or more), and half precision becomes
+float32.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,23 +23,22 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from nearfar.adapters.processes import among_all, refuse, several, share_and_ids
+from nearfar.adapters.processes import is_distributed, loss_over_processes, refuse, shard_and_ids
 from nearfar.distributed.gather import gather_rows
 from nearfar.losses import barlow_twins, decoupled, info_nce, nt_xent, vicreg
-from nearfar.losses.arguments import check_pair, check_positive, unit
+from nearfar.losses.arguments import check_pair, check_positive, l2_normalize
 from nearfar.losses.engine.similarity import paired_similarity
-from nearfar.nn.shard import rows_of_all
 
 __all__ = ["BarlowTwinsLoss", "DCLLoss", "DCLWLoss", "NTXentLoss", "NegativeCosineSimilarity", "VICRegLoss"]
 
 
 class NTXentLoss(nn.Module):
-    """`lightly.loss.NTXentLoss`: SimCLR's loss, or with a memory bank MoCo's, of `out0` alone.
+    """`lightly.loss.NTXentLoss`: SimCLR's loss, or MoCo's of `out0` with a memory bank.
 
     Args:
-        temperature: divides the similarities; may be set anew between steps.
+        temperature: divides the similarities; may be changed between steps.
         memory_bank_size: 0, or (rows, features).
-        gather_distributed: negatives come from all processes; with a bank, all fill it.
+        gather_distributed: negatives come from all processes; all of them fill the bank.
 
     >>> z0, z1 = torch.eye(4), torch.eye(4)
     >>> NTXentLoss(temperature=0.5)(z0, z1).equal(nt_xent(z0, z1, temperature=0.5))
@@ -47,10 +46,7 @@ class NTXentLoss(nn.Module):
     """
 
     def __init__(
-        self,
-        temperature: float = 0.5,
-        memory_bank_size: int | Sequence[int] = 0,
-        gather_distributed: bool = False,
+        self, temperature: float = 0.5, memory_bank_size: int | Sequence[int] = 0, gather_distributed: bool = False
     ) -> None:
         super().__init__()
         check_positive("temperature", temperature)
@@ -58,22 +54,22 @@ class NTXentLoss(nn.Module):
         self.memory_bank = _MemoryBank(memory_bank_size, gather_distributed)
 
     def forward(self, out0: Tensor, out1: Tensor) -> Tensor:
-        """(B, D) twice, normalised here, to a scalar."""
+        """(B, D) twice, normalized here, to a scalar."""
         if self.memory_bank.size[0]:
             check_pair("out0", out0, "out1", out1)
             negatives = self.memory_bank.bank.clone()
             if out0.requires_grad:
-                self.memory_bank.take(unit(out1))
+                self.memory_bank.take(l2_normalize(out1))
             return info_nce(out0, out1, negatives, temperature=self.temperature)
 
         def loss(ids: Tensor | None) -> Tensor:
             return nt_xent(out0, out1, temperature=self.temperature, ids=ids)
 
-        return among_all(loss, out0) if self.gather_distributed and several() else loss(None)
+        return loss_over_processes(loss, out0) if self.gather_distributed and is_distributed() else loss(None)
 
 
 class _MemoryBank(nn.Module):
-    """The last keys, as lightly keeps them: random directions at first, and what passes the end is dropped."""
+    """The last keys, as in lightly: random directions at first; rows beyond the end are dropped."""
 
     bank: Tensor  # (rows, features)
     bank_ptr: Tensor  # (1,)
@@ -91,8 +87,8 @@ class _MemoryBank(nn.Module):
     @torch.no_grad()
     def take(self, keys: Tensor) -> None:
         """Write (B, D) over the oldest rows."""
-        if self.gather_distributed and several():
-            keys = rows_of_all(keys, share_and_ids(keys)[0])
+        if self.gather_distributed and is_distributed():
+            keys = shard_and_ids(keys)[0].gather(keys)
         start = int(self.bank_ptr)
         written = keys[: self.size[0] - start].to(self.bank)
         self.bank[start : start + len(written)] = written
@@ -104,10 +100,10 @@ class DCLLoss(nn.Module):
 
     Args:
         temperature: divides the similarities.
-        weight_fn: of the normalised (B, D) views, weights of the positives: (B,) or a number; asked for each way.
+        weight_fn: of the normalized (B, D) views, weights of the positives: (B,) or a number, for each direction.
         gather_distributed: negatives come from all processes.
 
-    A batch of one has no negatives and costs 0, where lightly's loss is -inf.
+    A batch of one has no negatives and a loss of 0, where lightly's is -inf.
     """
 
     def __init__(
@@ -121,25 +117,25 @@ class DCLLoss(nn.Module):
         self.temperature, self.weight_fn, self.gather_distributed = temperature, weight_fn, gather_distributed
 
     def forward(self, out0: Tensor, out1: Tensor) -> Tensor:
-        """(B, D) twice, normalised here, to a scalar."""
+        """(B, D) twice, normalized here, to a scalar."""
 
         def loss(ids: Tensor | None) -> Tensor:
             rows = decoupled(out0, out1, temperature=self.temperature, ids=ids, reduction="none")  # (2B,)
-            return (rows + self._more(out0, out1)).mean()
+            return (rows + self._weight_term(out0, out1)).mean()
 
-        return among_all(loss, out0) if self.gather_distributed and several() else loss(None)
+        return loss_over_processes(loss, out0) if self.gather_distributed and is_distributed() else loss(None)
 
-    def _more(self, out0: Tensor, out1: Tensor) -> Tensor | float:
-        """(2B,), what weights other than 1 add to the loss of each view."""
+    def _weight_term(self, out0: Tensor, out1: Tensor) -> Tensor | float:
+        """(2B,), the addition to the loss of each view by weights other than 1."""
         if self.weight_fn is None:
             return 0.0
-        z0, z1 = unit(out0), unit(out1)
+        z0, z1 = l2_normalize(out0), l2_normalize(out1)
         weights = torch.cat([_weights(self.weight_fn(z0, z1), z0), _weights(self.weight_fn(z1, z0), z0)])  # (2B,)
         return (1 - weights) * paired_similarity(z0, z1).repeat(2) / self.temperature
 
 
 def _weights(given: Tensor | float, like: Tensor) -> Tensor:
-    """(B,), one weight for each row, or one for all of them."""
+    """(B,), from one weight for each row, or one for all."""
     weights = torch.as_tensor(given, dtype=like.dtype, device=like.device)
     if weights.shape not in ((), (1,), (len(like),)):
         refuse("weight_fn's shape", tuple(weights.shape), f"({len(like)},), a weight for each row, or a single number")
@@ -147,7 +143,7 @@ def _weights(given: Tensor | float, like: Tensor) -> Tensor:
 
 
 class DCLWLoss(DCLLoss):
-    """`lightly.loss.DCLWLoss`: decoupled, far positives weighted up, by `2 - B softmax(<z0, z1> / sigma)`."""
+    """`lightly.loss.DCLWLoss`: decoupled, with more weight on distant positives, `2 - B softmax(<z0, z1> / sigma)`."""
 
     def __init__(self, temperature: float = 0.1, sigma: float = 0.5, gather_distributed: bool = False) -> None:
         super().__init__(temperature, partial(_mises_fisher, sigma=sigma), gather_distributed)
@@ -159,26 +155,26 @@ def _mises_fisher(z0: Tensor, z1: Tensor, sigma: float) -> Tensor:
 
 
 class NegativeCosineSimilarity(nn.Module):
-    """`lightly.loss.NegativeCosineSimilarity`: minus the mean cosine of rows; SimSiam's loss where one is detached."""
+    """`lightly.loss.NegativeCosineSimilarity`: minus the mean cosine of rows; SimSiam's loss if one is detached."""
 
     def __init__(self, dim: int = 1, eps: float = 1e-8) -> None:
         super().__init__()
         if dim not in (1, -1):
-            refuse("dim", dim, "1: rows are samples here; transpose what is otherwise")
+            refuse("dim", dim, "1: rows are samples; transpose the input")
         if eps != 1e-8:
             refuse("eps", eps, "1e-8; rows of zeros get no gradient here, whatever eps is")
 
     def forward(self, x0: Tensor, x1: Tensor) -> Tensor:
         """(B, D) twice to a scalar."""
         check_pair("x0", x0, "x1", x1)
-        return -paired_similarity(unit(x0), unit(x1)).mean()
+        return -paired_similarity(l2_normalize(x0), l2_normalize(x1)).mean()
 
 
 class BarlowTwinsLoss(nn.Module):
     """`lightly.loss.BarlowTwinsLoss`.
 
-    Over several processes lightly standardises the rows of each by themselves, and averages their matrices: that is
-    another loss than one process with all rows has, and is refused here.
+    With several processes lightly standardizes the rows of each process separately and averages their matrices. That
+    is not the loss of one process with all rows, and is not supported here.
     """
 
     def __init__(self, lambda_param: float = 5e-3, gather_distributed: bool = False) -> None:
@@ -187,7 +183,7 @@ class BarlowTwinsLoss(nn.Module):
 
     def forward(self, z_a: Tensor, z_b: Tensor) -> Tensor:
         """(B, D) twice to a scalar."""
-        if self.gather_distributed and several():
+        if self.gather_distributed and is_distributed():
             refuse(
                 "gather_distributed",
                 True,
@@ -198,7 +194,7 @@ class BarlowTwinsLoss(nn.Module):
 
 
 class VICRegLoss(nn.Module):
-    """`lightly.loss.VICRegLoss`, of (B, D); over several processes of as many rows each."""
+    """`lightly.loss.VICRegLoss`, of (B, D); several processes need the same number of rows."""
 
     def __init__(
         self,
@@ -216,16 +212,16 @@ class VICRegLoss(nn.Module):
 
     def forward(self, z_a: Tensor, z_b: Tensor) -> Tensor:
         """(B, D) twice to a scalar."""
-        if not (self.gather_distributed and several()):
+        if not (self.gather_distributed and is_distributed()):
             return self._loss(z_a, z_b)
         check_pair("z_a", z_a, "z_b", z_b)
-        share, _ = share_and_ids(z_a)
-        if len(set(share.sizes)) > 1:
-            refuse("z_a", tuple(z_a.shape), f"as many rows on each process, and they have {share.sizes}")
-        everything = self._loss(gather_rows(z_a, share), gather_rows(z_b, share))
-        of_all = rows_of_all((z_a - z_b).square(), share).mean()
-        own = (z_a - z_b).detach().square().mean()  # the distance between views is of a process' own rows
-        return everything + self.lambda_param * (own - of_all)
+        shard, _ = shard_and_ids(z_a)
+        if len(set(shard.sizes)) > 1:
+            refuse("z_a", tuple(z_a.shape), f"the same number of rows on each process, not {shard.sizes}")
+        loss = self._loss(gather_rows(z_a, shard), gather_rows(z_b, shard))
+        of_all = shard.gather((z_a - z_b).square()).mean()
+        own = (z_a - z_b).detach().square().mean()  # lightly takes the distance between views on each process
+        return loss + self.lambda_param * (own - of_all)
 
     def _loss(self, z_a: Tensor, z_b: Tensor) -> Tensor:
         return vicreg(

@@ -1,27 +1,26 @@
 """Losses of pytorch-metric-learning (2.9): `from nearfar.adapters.pytorch_metric_learning import NTXentLoss`.
 
-They take (embeddings, labels, indices_tuple, ref_emb=, ref_labels=), and go into its `SelfSupervisedLoss` and, but for
-`TripletMarginLoss`, its `CrossBatchMemory`, which ask for their names. There, NT-Xent holds a matrix of positive pairs
-by negative pairs; here, memory is linear in rows and positive pairs. Pairs that a miner or `CrossBatchMemory` chose
-need the matrix of similarities. Distances, reducers and regularizers other than a loss' own are refused.
+They take (embeddings, labels, indices_tuple, ref_emb=, ref_labels=), and work in its `SelfSupervisedLoss` and (except
+`TripletMarginLoss`) in its `CrossBatchMemory`. There, NT-Xent holds a matrix of positive pairs by negative pairs; here,
+memory is linear in rows and positive pairs. Pairs from a miner or `CrossBatchMemory` need the similarity matrix. Only
+the default distance, reducer and regularizer of each loss are supported.
 
-What may surprise in pytorch-metric-learning, and is the same here:
+Surprising behaviour of pytorch-metric-learning that is the same here:
 
-- Where `ref_labels` is the very tensor `labels`, or is left out, row i of `ref_emb` is taken for row i of `embeddings`
-  itself, and is no positive of it. For two views of the same samples give `labels.clone()`.
-- The mean of `SupConLoss` and `TripletMarginLoss` is over what costs more than 0, so it may rise as more is learned.
-  A row of `SupConLoss` that costs less than 1e-14 may be counted there and not here, or here and not there: rounding
-  decides, and the mean differs by that row.
-- Without a negative, without a positive, or with no more than one of each, the loss is 0.
+- If `ref_labels` is the same tensor as `labels`, or is not given, row i of `ref_emb` is assumed to be row i of
+  `embeddings` itself, and is not its positive. For two views of the same samples pass `labels.clone()`.
+- The mean of `SupConLoss` and `TripletMarginLoss` is over losses above 0, so it may rise during training. A row of
+  `SupConLoss` with a loss below 1e-14 may be counted in one library and not in the other, by rounding.
+- Without a negative, without a positive, or with at most one of each, the loss is 0.
 
-What is another:
+Different here:
 
-- Near its end `SupConLoss` in float32 has the value and the gradient that it has in float64. There, what costs less
-  than 6e-8 rounds to 0, and is left out of the mean.
-- `NTXentLoss` ends there at 87 in float32, where the share of the positive falls below the least float and its gradient
-  vanishes; here it goes on.
-- Half precision is widened to float32, and so is the result. There, sums in float16 or bfloat16 may move `NTXentLoss`
-  by several per cent.
+- A small `SupConLoss` has the same value and gradient in float32 as in float64. There, losses below 6e-8 round to 0 and
+  are not counted in the mean.
+- `NTXentLoss` in float32 ends at 87 there, where the positive's probability underflows and its gradient vanishes; here
+  it does not.
+- Half precision becomes float32, and so does the result. There, sums in float16 or bfloat16 may change `NTXentLoss` by
+  several per cent.
 - A row of zeros gets no gradient.
 """
 
@@ -30,32 +29,33 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from nearfar.adapters.labelled import Distance, Pairs, Rows, classes_of, pairs_of
+from nearfar.adapters.labeled import Distance, LabeledBatch, MinedPairs, class_indices, mined_pairs
 from nearfar.adapters.processes import refuse
 from nearfar.losses import batch_triplet, similarity_logsumexp
 from nearfar.losses.arguments import (
-    accumulable,
-    check_alike,
     check_at_least,
+    check_compatible,
     check_rows,
     inverse_temperature,
+    l2_normalize,
     softplus,
-    unit,
+    upcast_half,
 )
-from nearfar.losses.engine.similarity import exact, paired_similarity
+from nearfar.losses.engine.autograd import no_autocast
+from nearfar.losses.engine.similarity import paired_similarity
 from nearfar.losses.supervised import mean_over_positives
 
 __all__ = ["NTXentLoss", "SupConLoss", "TripletMarginLoss"]
 
-# log(1 + x) is 0 in float64 below this, so there such a row is no part of the mean.
+# log(1 + x) is 0 in float64 below this, so such a row is not counted in the mean.
 _LEAST_COST = 2.0**-53
 
 
 class _Loss(nn.Module):
-    """What all of them take, and refuse.
+    """Arguments that all losses share.
 
     Attributes:
-        distance: what embeddings are compared by; it has no setting.
+        distance: of embeddings; it cannot be changed.
     """
 
     def __init__(
@@ -68,15 +68,12 @@ class _Loss(nn.Module):
         collect_stats: bool = False,
     ) -> None:
         super().__init__()
-        for name, value in (
-            ("distance", distance),
-            ("reducer", reducer),
-            ("embedding_regularizer", embedding_regularizer),
-        ):
+        options = {"distance": distance, "reducer": reducer, "embedding_regularizer": embedding_regularizer}
+        for name, value in options.items():
             if value is not None:
-                refuse(name, type(value).__name__, "None: this loss' own is the one that is carried; leave it out")
+                refuse(name, type(value).__name__, "None: only this loss' default is supported; leave it out")
         if collect_stats:
-            refuse("collect_stats", collect_stats, "False: nothing is recorded here")
+            refuse("collect_stats", collect_stats, "False: no statistics are recorded here")
         self.distance = Distance("cosine")
 
     def forward(
@@ -90,37 +87,39 @@ class _Loss(nn.Module):
         """Rows of equal labels are positives, of other labels negatives.
 
         Args:
-            embeddings: (N, D), normalised here.
-            labels: (N,) numbers of any type; may be left out where pairs are given.
-            indices_tuple: None, or what a miner or `CrossBatchMemory` chose: (anchor, positive, anchor, negative) or
-                (anchor, positive, negative), each (P,) numbers of rows.
-            ref_emb, ref_labels: (M, D), (M,), to compare with; None: the embeddings with each other.
+            embeddings: (N, D), normalized here.
+            labels: (N,) of any numeric type; not needed with `indices_tuple`.
+            indices_tuple: None, or pairs from a miner or `CrossBatchMemory`: (anchor, positive, anchor, negative) or
+                (anchor, positive, negative), each (P,) row numbers.
+            ref_emb, ref_labels: (M, D), (M,), to compare with; None: compare the embeddings with each other.
         """
         keys = embeddings if ref_emb is None else ref_emb
         if any(isinstance(x, Tensor) and len(x) == 0 for x in (embeddings, keys)):
-            return _nothing(embeddings)
+            return _zero_loss(embeddings)
         check_rows("embeddings", embeddings)
         check_rows("ref_emb", keys)
-        check_alike("embeddings", embeddings, "ref_emb", keys, features_only=True)
+        check_compatible("embeddings", embeddings, "ref_emb", keys, features_only=True)
         if indices_tuple is not None:
-            return self._chosen(unit(embeddings), unit(keys), pairs_of(indices_tuple, embeddings.device))
+            return self._mined_loss(
+                l2_normalize(embeddings), l2_normalize(keys), mined_pairs(indices_tuple, embeddings.device)
+            )
         if labels is None:
-            raise ValueError("labels is None, expected (N,) numbers: they say what belongs together")
+            raise ValueError("labels is None, expected (N,) numbers: they define the positives")
         itself = ref_emb is None or ref_labels is None or ref_labels is labels
         key_labels = labels if itself or ref_labels is None else ref_labels
         if itself and len(keys) != len(embeddings):
             raise ValueError(
-                f"ref_emb has {len(keys)} rows and no labels of its own, expected {len(embeddings)}; give ref_labels"
+                f"ref_emb has {len(keys)} rows and no ref_labels, expected {len(embeddings)} rows; pass ref_labels"
             )
-        of_rows, of_keys = classes_of(labels, key_labels, embeddings, keys)
-        return self._compared(Rows(embeddings, keys, of_rows, of_keys, itself))
+        of_rows, of_keys = class_indices(labels, key_labels, embeddings, keys)
+        return self._label_loss(LabeledBatch(embeddings, keys, of_rows, of_keys, itself))
 
-    def _compared(self, rows: Rows) -> Tensor:
-        """The loss by labels."""
+    def _label_loss(self, rows: LabeledBatch) -> Tensor:
+        """The loss with positives and negatives by labels."""
         raise NotImplementedError(type(self).__name__)
 
-    def _chosen(self, z: Tensor, keys: Tensor, pairs: Pairs) -> Tensor:
-        """The loss of unit rows over chosen pairs."""
+    def _mined_loss(self, z: Tensor, keys: Tensor, pairs: MinedPairs) -> Tensor:
+        """The loss of normalized rows over mined pairs."""
         raise NotImplementedError(type(self).__name__)
 
 
@@ -128,7 +127,7 @@ class NTXentLoss(_Loss):
     """`pytorch_metric_learning.losses.NTXentLoss`: each positive pair against the negatives of its first row.
 
     Args:
-        temperature: divides the cosines; may be set anew between steps.
+        temperature: divides the cosines; may be changed between steps.
 
     >>> views, sample = torch.eye(4).repeat(2, 1), torch.arange(4).repeat(2)
     >>> round(float(NTXentLoss(temperature=0.5)(views, sample)), 4)  # each twin at 1, six negatives at 0
@@ -139,91 +138,90 @@ class NTXentLoss(_Loss):
         super().__init__(**options)
         self.temperature = temperature
 
-    def _compared(self, rows: Rows) -> Tensor:
+    def _label_loss(self, rows: LabeledBatch) -> Tensor:
         scale = inverse_temperature(self.temperature, rows.z)
-        if rows.none:
-            return _nothing(rows.z)
-        far = similarity_logsumexp(
-            rows.z, rows.keys, scale=scale, query_ids=rows.labels, key_ids=rows.key_labels
-        )  # (N,), of negatives
+        if rows.is_empty:
+            return _zero_loss(rows.z)
+        ids = {"query_ids": rows.labels, "key_ids": rows.key_labels}
+        negatives = similarity_logsumexp(rows.z, rows.keys, scale=scale, **ids)  # (N,)
         row, key = rows.pairs()
-        near = scale * paired_similarity(rows.z[row], rows.keys[key])  # (P,)
-        return softplus(far[row] - near).mean()
+        positive = scale * paired_similarity(rows.z[row], rows.keys[key])  # (P,)
+        return softplus(negatives[row] - positive).mean()
 
-    def _chosen(self, z: Tensor, keys: Tensor, pairs: Pairs) -> Tensor:
+    def _mined_loss(self, z: Tensor, keys: Tensor, pairs: MinedPairs) -> Tensor:
         s = _similarities(z, keys, inverse_temperature(self.temperature, z))  # (N, M)
-        if pairs.none:
-            return _nothing(z)
-        chosen = s[pairs.anchor_of_negative, pairs.negative]  # (Q,), a negative may be chosen twice, and counts twice
-        far = _log_sums(chosen, pairs.anchor_of_negative, len(z))  # (N,)
-        return softplus(far[pairs.anchor] - s[pairs.anchor, pairs.positive]).mean()
+        if pairs.is_empty:
+            return _zero_loss(z)
+        chosen = s[pairs.anchor_of_negative, pairs.negative]  # (Q,), a negative that is chosen twice counts twice
+        negatives = _log_sums(chosen, pairs.anchor_of_negative, len(z))  # (N,)
+        return softplus(negatives[pairs.anchor] - s[pairs.anchor, pairs.positive]).mean()
 
 
 class SupConLoss(_Loss):
-    """`pytorch_metric_learning.losses.SupConLoss`: each row against everything, averaged over its positives.
+    """`pytorch_metric_learning.losses.SupConLoss`: each row against all keys, averaged over its positives.
 
     Args:
-        temperature: divides the cosines; may be set anew between steps.
+        temperature: divides the cosines; may be changed between steps.
     """
 
     def __init__(self, temperature: float = 0.1, **options: Any) -> None:
         super().__init__(**options)
         self.temperature = temperature
 
-    def _compared(self, rows: Rows) -> Tensor:
+    def _label_loss(self, rows: LabeledBatch) -> Tensor:
         scale = inverse_temperature(self.temperature, rows.z)
-        if rows.none:
-            return _nothing(rows.z)
+        if rows.is_empty:
+            return _zero_loss(rows.z)
         query_ids, key_ids = rows.ids_of_all_but_one_positive()
         others = similarity_logsumexp(rows.z, rows.keys, scale=scale, query_ids=query_ids, key_ids=key_ids)  # (N,)
-        near = scale * paired_similarity(rows.z, rows.sum_of_positives()) / rows.positives.clamp(min=1)  # (N,)
-        return _mean_of_costs(mean_over_positives(others, near, rows.positives))
+        positive = scale * paired_similarity(rows.z, rows.sum_of_positives()) / rows.positives.clamp(min=1)  # (N,)
+        return _mean_above_zero(mean_over_positives(others, positive, rows.positives))
 
-    def _chosen(self, z: Tensor, keys: Tensor, pairs: Pairs) -> Tensor:
+    def _mined_loss(self, z: Tensor, keys: Tensor, pairs: MinedPairs) -> Tensor:
         s = _similarities(z, keys, inverse_temperature(self.temperature, z))  # (N, M)
-        if pairs.none:
-            return _nothing(z)
+        if pairs.is_empty:
+            return _zero_loss(z)
         positive, negative = pairs.masks(s)
         positives = positive.sum(1)  # (N,)
-        near = (s * positive).sum(1) / positives.clamp(min=1)  # (N,)
+        mean_positive = (s * positive).sum(1) / positives.clamp(min=1)  # (N,)
         compared = negative | (positive & (positives != 1)[:, None])
         others = s.masked_fill(~compared, -torch.inf).logsumexp(1)  # (N,)
-        return _mean_of_costs(mean_over_positives(others, near, positives))
+        return _mean_above_zero(mean_over_positives(others, mean_positive, positives))
 
 
 def _similarities(z: Tensor, keys: Tensor, scale: Tensor) -> Tensor:
-    """(N, M), of chosen pairs and of all others."""
-    with exact(z):
+    """(N, M), the whole matrix."""
+    with no_autocast(z):
         return scale * z @ keys.T
 
 
 def _log_sums(x: Tensor, row: Tensor, rows: int) -> Tensor:
-    """(rows,), log-sum-exp of the (Q,) values of each row; -inf without one."""
+    """(rows,), log-sum-exp of the (Q,) values of each row; -inf for a row without values."""
     top = x.new_full((rows,), -torch.inf).scatter_reduce(0, row, x.detach(), "amax")
     total = x.new_zeros(rows).index_add(0, row, (x - top[row]).exp())
     return torch.where(total > 0, total, 1.0).log() + top
 
 
-def _mean_of_costs(loss: Tensor) -> Tensor:
-    """The mean over the rows that cost something, as float64 has it, whatever the type."""
-    costs = loss[loss > _LEAST_COST]
-    return costs.mean() if len(costs) else _nothing(loss)
+def _mean_above_zero(loss: Tensor) -> Tensor:
+    """The mean over the rows with a loss above 0 in float64, for any type."""
+    counted = loss[loss > _LEAST_COST]
+    return counted.mean() if len(counted) else _zero_loss(loss)
 
 
-def _nothing(x: Tensor) -> Tensor:
-    """0, and part of the graph."""
-    return (accumulable(x) * 0).sum()
+def _zero_loss(x: Tensor) -> Tensor:
+    """0, with a graph."""
+    return (upcast_half(x) * 0).sum()
 
 
 class TripletMarginLoss(_Loss):
-    """`pytorch_metric_learning.losses.TripletMarginLoss`: all triplets of a batch, on the sphere, Euclidean.
+    """`pytorch_metric_learning.losses.TripletMarginLoss`: all triplets of a batch, Euclidean, of normalized rows.
 
-    Its memory is N × N, where pytorch-metric-learning's is that of the triplets. Of a memory, of a miner or of
-    references it is not to be had: `nearfar.losses.triplet` takes triplets of your own.
+    Its memory is N × N, where pytorch-metric-learning holds all triplets. Miners, memories and references are not
+    supported: pass your own triplets to `nearfar.losses.triplet`.
 
     Args:
         margin: by how much the negative must be farther.
-        swap, smooth_loss, triplets_per_anchor: as they are by default; anything else is refused.
+        swap, smooth_loss, triplets_per_anchor: only their defaults are supported.
     """
 
     def __init__(
@@ -237,22 +235,22 @@ class TripletMarginLoss(_Loss):
         super().__init__(**options)
         for name, value in (("swap", swap), ("smooth_loss", smooth_loss)):
             if value:
-                refuse(name, value, "False; nearfar.losses.triplet takes triplets of your own")
+                refuse(name, value, "False; pass your own triplets to nearfar.losses.triplet")
         if triplets_per_anchor != "all":
             refuse("triplets_per_anchor", triplets_per_anchor, "'all', which takes N² log N steps here")
         if margin < 0:
-            refuse("margin", margin, "0 or more: below 0 a negative that is nearer than the positive may cost nothing")
+            refuse("margin", margin, "0 or more: below 0 a negative may be nearer than the positive at no loss")
         check_at_least("margin", margin, 0.0)
         self.margin = margin
         self.distance = Distance("euclidean")
 
-    def _compared(self, rows: Rows) -> Tensor:
+    def _label_loss(self, rows: LabeledBatch) -> Tensor:
         if rows.keys is not rows.z:
-            refuse("ref_emb", tuple(rows.keys.shape), "None: triplets are of one batch here; concatenate the two")
+            refuse("ref_emb", tuple(rows.keys.shape), "None: triplets come from one batch; concatenate the two")
         return batch_triplet(rows.z, rows.labels, margin=self.margin, mining="all")
 
-    def _chosen(self, z: Tensor, keys: Tensor, pairs: Pairs) -> Tensor:
+    def _mined_loss(self, z: Tensor, keys: Tensor, pairs: MinedPairs) -> Tensor:
         raise ValueError(
-            "indices_tuple is given, by a miner or CrossBatchMemory, expected None: this loss takes all triplets of a "
-            "batch; give chosen ones to nearfar.losses.triplet"
+            "indices_tuple is set (by a miner or CrossBatchMemory), expected None: this loss uses all triplets of a "
+            "batch; pass mined triplets to nearfar.losses.triplet"
         )

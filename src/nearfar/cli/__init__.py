@@ -7,20 +7,20 @@ from importlib import import_module
 from nearfar import __version__
 
 COMMANDS = {
-    "train": "from data to a trained encoder, evaluated, with a report",
-    "plan": "micro-batch and accumulation for a memory budget, and what the run will take of it",
-    "recipes": "runs that are known: what each reached, and one of them run again",
-    "evaluate": "how good is an encoder, on what, and compared with what?",
-    "report": "the page of a run written anew, or several runs side by side",
-    "embed": "every image of a data set as a vector, in a file",
-    "search": "the images most like one, with a contact sheet",
-    "duplicates": "near-duplicate groups in a file of embeddings",
-    "explore": "a web page of a run: map, search, neighbours, duplicates, and the run as it trains",
-    "doctor": "duplicates, broken files, sizes, balance and leaks of a data set, before a run",
-    "shard": "images as WebDataset's tar files, for data beyond one disk",
-    "export": "the encoder for other programs: ONNX, torch, timm, Hugging Face",
-    "lab": "the mathematics run: what theory predicts beside what is measured",
-    "check": "is the machine right, and are loss and gradient exact here?",
+    "train": "train an encoder on data, evaluate it and write a report",
+    "plan": "fit a run into a memory budget: micro-batch, accumulation, predicted peak",
+    "recipes": "list known runs and their numbers, or run one again",
+    "evaluate": "measure an encoder on data, beside its baselines",
+    "report": "write the report of a run again, or compare several runs",
+    "embed": "write the vector of every sample of a data set to a file",
+    "search": "find the samples most similar to an image, a sound or a text",
+    "duplicates": "find near-duplicates in a file of embeddings",
+    "explore": "open a web page of a run: map, search, neighbours, duplicates, training log",
+    "doctor": "check a data set before a run: duplicates, broken files, sizes, balance, leaks",
+    "shard": "write images as WebDataset tar files, for data beyond one disk",
+    "export": "write the encoder for other programs: ONNX, torch, timm, Hugging Face",
+    "lab": "compare predictions of theory with measurements",
+    "check": "check that losses and gradients are exact on this machine",
 }
 
 
@@ -32,7 +32,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         status = dispatch(arguments)
         sys.stdout.flush()
-    except BrokenPipeError:  # the reader has seen enough, as in `nearfar --help | head -1`
+    except BrokenPipeError:  # the reader closed the pipe, as in `nearfar --help | head -1`
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 0
     return status
@@ -49,29 +49,30 @@ def dispatch(arguments: list[str]) -> int:
         case [command, *rest] if command in COMMANDS:
             return run(command, rest)
         case [command, *_]:
-            print(f"nearfar: there is no command {command!r}; {nearest(command)}", file=sys.stderr)
+            from nearfar.messages import nearest
+
+            hint = nearest(command, COMMANDS) or "; nearfar --help lists them"
+            print(f"nearfar: there is no command {command!r}{hint}", file=sys.stderr)
     return 2
 
 
 def run(command: str, arguments: list[str]) -> int:
-    """Run one command; what a user can mend is one line, a traceback only with --debug."""
+    """Run one command; an error is one line, a traceback only with --debug."""
     debug = "--debug" in arguments
     arguments = [a for a in arguments if a != "--debug"]
     try:
         status: int = import_module(f"nearfar.cli.{command}").main(arguments)
-    except BrokenPipeError:
+    except (BrokenPipeError, SystemExit, GeneratorExit):
         raise
     except KeyboardInterrupt:
         print("nearfar: interrupted", file=sys.stderr)
         return 130
-    except (SystemExit, GeneratorExit):
-        raise
     except BaseException as error:  # a panic of a Rust library is no Exception
         if debug:
             raise
-        from nearfar.cli.faults import in_a_line
+        from nearfar.cli.errors import error_line
 
-        print(f"nearfar {command}: {in_a_line(error)}", file=sys.stderr)
+        print(f"nearfar {command}: {error_line(error)}", file=sys.stderr)
         return 1
     return status
 
@@ -79,24 +80,10 @@ def run(command: str, arguments: list[str]) -> int:
 def usage() -> str:
     """The top-level help."""
     width = max(map(len, COMMANDS))
-    lines = [f"  {name:<{width}}  {what}" for name, what in COMMANDS.items()]
-    return "\n".join(
-        [
-            "usage: nearfar COMMAND [options]",
-            "",
-            "Contrastive representation learning: pull what belongs together near, push the rest far.",
-            "",
-            "commands:",
-            *lines,
-            "",
-            "nearfar COMMAND --help says more; --debug shows a traceback where something fails.",
-        ]
+    listed = "\n".join(f"  {name:<{width}}  {what}" for name, what in COMMANDS.items())
+    return (
+        "usage: nearfar COMMAND [options]\n\n"
+        "Contrastive representation learning: pull what belongs together near, push the rest far.\n\n"
+        f"commands:\n{listed}\n\n"
+        "nearfar COMMAND --help shows its options; --debug shows a traceback for errors."
     )
-
-
-def nearest(command: str) -> str:
-    """A hint at the command that was meant."""
-    from difflib import get_close_matches
-
-    close = get_close_matches(command, COMMANDS, n=1)
-    return f"did you mean {close[0]!r}?" if close else "nearfar --help lists them"

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def main(arguments: list[str]) -> int:
     parser = Parser(
         prog="nearfar check",
-        description="Compare every loss and its gradient with its plain dense definition in float64 on this machine, "
+        description="Compare every loss and its gradient with its plain definition in float64 on this machine, "
         "and a few training steps of every method, in tiles, types, and on a batch that processes share, with one "
         "process in float64; then run one batch so large that its similarity matrix is not worth holding. Exits with 1 "
         "where anything is off by more than its tolerance.",
@@ -41,7 +41,7 @@ def main(arguments: list[str]) -> int:
 
     console = Console()
     if options.device != "cpu":  # one that is not there says so before anything else runs
-        from nearfar.training.run import find_device
+        from nearfar.devices import find_device
 
         options.device = find_device(options.device)
     device = torch.device(options.device)
@@ -64,17 +64,17 @@ def main(arguments: list[str]) -> int:
 
 def check_losses(console: Any, device: Any, pairs: int) -> int:
     """Every loss on this device, and a large batch; how many are wrong."""
-    from nearfar.distributed.check import TOLERANCE, certify, large_batch
+    from nearfar.distributed.check import TOLERANCE, compare_losses, time_large_batch
 
     with stage(console, "comparing losses and gradients"):
-        found = list(certify(device))
+        found = list(compare_losses(device))
     rows = (
         (r.loss, "auto" if r.tile is None else str(r.tile), r.value_error, r.gradient_error, r.passed) for r in found
     )
-    title = f"losses: float32 in tiles, against the dense definition in float64, to {TOLERANCE:g}"
+    title = f"losses: float32 in tiles, against the reference in float64, to {TOLERANCE:g}"
     show(console, title, ("loss", "tile", "value", "gradient"), rows)
     with stage(console, f"NT-Xent over {pairs:,} pairs, forward and backward"):
-        seconds, loss = large_batch(pairs, device)
+        seconds, loss = time_large_batch(pairs, device)
     matrix = 4 * (2 * pairs) ** 2 / 2**30
     console.print(
         f"NT-Xent over {pairs:,} pairs, forward and backward, tile by tile: {seconds:.2f} s, "

@@ -10,32 +10,27 @@ SHOWN = 5  # groups, and names in each
 def main(arguments: list[str]) -> int:
     parser = Parser(
         prog="nearfar duplicates",
-        description="Find images whose embeddings are nearer than chance explains, and write their groups. The "
-        "threshold is found from the data: the largest distance at which at most 1 % of the pairs would be there by "
-        "chance, judged by how the number of neighbours grows with distance.",
+        description="Find samples whose embeddings are nearer than chance explains, and write their groups. The "
+        "threshold is found from the data: the largest distance at which chance explains at most 1 % of the pairs, "
+        "estimated from how the number of neighbours grows with distance.",
     )
     parser.add_argument("embeddings", help="a file that nearfar embed wrote")
     parser.add_argument("-o", "--out", help="the table of path and group (default: EMBEDDINGS.groups.csv)")
-    parser.add_argument("--threshold", type=float, help="a cosine, instead of the one found")
+    parser.add_argument("--threshold", type=float, help="a cosine (default: found from the data)")
     parser.add_argument("--index", choices=["exact", "ivf", "hnsw"], default="exact", help="ivf and hnsw need faiss")
     options = parser.parse_args(arguments)
 
     from nearfar.data.dataset import counted
+    from nearfar.progress import progress_bar
     from nearfar.search.duplicates import check_threshold, find_duplicates, write_groups
-    from nearfar.search.files import of_samples
+    from nearfar.search.files import sample_embeddings
     from nearfar.search.index import lookup
-    from nearfar.search.progress import bar
 
     check_threshold(options.threshold)
-    file = of_samples(options.embeddings)
-    with bar(True, "comparing", len(file)) as advance:
-        found = find_duplicates(
-            file,
-            threshold=options.threshold,
-            half=file.half,
-            find=lookup(file, options.index),
-            advance=advance,
-        )
+    file = sample_embeddings(options.embeddings)
+    find = lookup(file, options.index)
+    with progress_bar("comparing", len(file)) as advance:
+        found = find_duplicates(file, threshold=options.threshold, half=file.half, find=find, advance=advance)
     names, groups = file.names(), found.members()
     out = Path(options.out or f"{options.embeddings}.groups.csv")
     write_groups(out, names, found.groups, found.nearest.tolist())

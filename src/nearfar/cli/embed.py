@@ -1,7 +1,6 @@
-"""`nearfar embed`: every sample of a data set as a vector, in a file."""
+"""`nearfar embed`: write the vector of every sample of a data set to a file."""
 
 import argparse
-from pathlib import Path
 
 from nearfar.cli.parser import Parser
 
@@ -9,8 +8,8 @@ from nearfar.cli.parser import Parser
 def main(arguments: list[str]) -> int:
     parser = Parser(
         prog="nearfar embed",
-        description="Write path, label and vector of every sample to a file, chunk by chunk. Killed and started again "
-        "with the same arguments, it goes on after the last finished chunk.",
+        description="Write path, label and vector of every sample to a file, chunk by chunk. After an interruption, "
+        "the same command continues after the last finished chunk.",
     )
     parser.add_argument("run", help="a run folder, an exported one, timm:NAME or torchvision:NAME")
     parser.add_argument("data", help="a folder, a table, arrays, sentences, 'glyphs', or a torchvision data set")
@@ -22,17 +21,17 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--batch-size", type=int, default=256, help="samples in a forward pass (default: 256)")
     parser.add_argument("--chunk", type=int, default=16_384, help="rows held in memory at most (default: 16384)")
     parser.add_argument("--device", default="auto", help="where to compute (default: the accelerator, else cpu)")
-    parser.add_argument("--frames", action="store_true", help="a row for every frame in time: of runs on sequences")
+    parser.add_argument("--frames", action="store_true", help="a row for every frame in time, for runs on sequences")
     options = parser.parse_args(arguments)
 
-    from nearfar.cli.encoder import encoder_of
     from nearfar.data.dataset import how_many
+    from nearfar.model.load import load
     from nearfar.search.embed import embed
 
     if options.frames:
         return frames(options)
     done = embed(
-        encoder_of(options.run),
+        load(options.run),
         options.data,
         options.out,
         dtype=options.dtype,
@@ -44,37 +43,25 @@ def main(arguments: list[str]) -> int:
         labels=options.labels or None,
     )
     if done.resumed:
-        print(f"{done.resumed:,} rows were there from an earlier start")
+        print(f"{done.resumed:,} rows are from an earlier, interrupted call")
     if done.skipped:
-        print(f"left out, since it could not be read: {how_many(done.skipped, 'file')}, see {done.path}.skipped.txt")
+        print(f"{how_many(done.skipped, 'file')} could not be read, see {done.path}.skipped.txt")
     print(f"{done.rows:,} vectors of {done.dim} numbers: {done.path}")
     return 0
 
 
 def frames(options: argparse.Namespace) -> int:
-    from nearfar.cli.encoder import encoder_of
     from nearfar.data.dataset import how_many
-    from nearfar.model.encoder import SeriesModel, SoundModel
+    from nearfar.model.load import load
     from nearfar.search.frames import embed_frames
 
-    model = encoder_of(options.run)
-    if not isinstance(model, SeriesModel | SoundModel) or not hasattr(model.backbone, "frames"):
+    model = load(options.run)
+    if not model.has_frames:
         raise ValueError(f"{options.run} has no frames, expected a run on series or sounds; leave --frames out")
-    if isinstance(model, SoundModel):
-        data = model.open(options.data, split=options.split, labels=options.labels or None)
-    else:
-        data = model.open(options.data, split=options.split)
-    path, rows = embed_frames(
-        model,
-        data,
-        options.out,
-        dtype=options.dtype,
-        batch_size=min(options.batch_size, 64),
-        name=options.data,
-    )
+    data = model.open(options.data, options.split, labels=options.labels or None)
+    batch_size = min(options.batch_size, 64)
+    path, rows = embed_frames(model, data, options.out, dtype=options.dtype, batch_size=batch_size, name=options.data)
     if data.skipped:
-        listed = Path(f"{path}.skipped.txt")
-        listed.write_text("".join(f"{each.path}: {each.reason}\n" for each in data.skipped), encoding="utf-8")
-        print(f"left out, since it could not be read: {how_many(data.skipped, 'sample')}, see {listed}")
+        print(f"{how_many(data.skipped, 'sample')} could not be read, see {path}.skipped.txt")
     print(f"{rows:,} frames of {len(data):,} samples: {path}")
     return 0

@@ -1,24 +1,33 @@
 """`nearfar evaluate`: how good is an encoder, on what, and compared with what?"""
 
+import argparse
 import sys
 from pathlib import Path
 
 from jsonargparse import ArgumentError as BadArgument
-from jsonargparse import ArgumentParser
+from jsonargparse import ArgumentParser, DefaultHelpFormatter
 
 from nearfar.cli.flags import describe
 from nearfar.cli.train import explained, underscored
-from nearfar.config import ProtocolConfig, ReadConfig, build
+from nearfar.config import build
+from nearfar.data.config import ReadConfig
+from nearfar.evaluation.protocols import PROTOCOLS, ProtocolConfig
 
 ENCODERS = "a run folder, timm:NAME, torchvision:NAME, either with =FILE for local weights, or a file.onnx"
 
 
+class _Help(DefaultHelpFormatter, argparse.RawDescriptionHelpFormatter):
+    """Keeps the list of protocols as a list."""
+
+
 def main(arguments: list[str]) -> int:
+    listed = "\n".join(f"  {name:<14}{protocol.about}" for name, protocol in PROTOCOLS.items())
     parser = ArgumentParser(
         prog="nearfar evaluate",
-        description="Measure an encoder beside raw pixels and its untrained self. Protocols: knn, linear, sgd, "
-        "finetune, retrieval, verification, clustering, geometry, detection, ctc (words in a row, of sounds); or all "
-        "that the data allow.",
+        description="Measure an encoder beside the raw samples and its untrained self.\n\n"
+        f"protocols:\n{listed}\n  {'all':<14}all that suit any encoder of such data\n"
+        f"  {'MODULE:NAME':<14}your own",
+        formatter_class=_Help,
         exit_on_error=False,
         default_env=False,
     )
@@ -28,15 +37,15 @@ def main(arguments: list[str]) -> int:
         "--data",
         type=str | None,
         help="labelled data, or for detection VOC's XML, COCO's JSON or glyph-scenes "
-        "(default: what the run was trained on)",
+        "(default: the test part of the run's own data, or its validation part)",
     )
     parser.add_argument("--test", type=str | None, help="other data to test on (default: the data's own split)")
     parser.add_argument("--protocol", nargs="+", default=["knn", "linear"], help="what to measure")
     parser.add_argument("--against", nargs="+", default=[], help="further encoders to compare with")
-    parser.add_argument("--seed", type=int, default=0, help="the first, of all that is drawn")
+    parser.add_argument("--seed", type=int | None, help="the first seed (default: the run's on its own data, else 0)")
     parser.add_argument("--seeds", type=int, default=1, help="how many, for protocols that depend on one")
-    parser.add_argument("--image_size", type=int | None, help="pixels of a foreign encoder's input")
-    parser.add_argument("--batch_size", type=int, default=256, help="images embedded at a time")
+    parser.add_argument("--image_size", type=int | None, help="input size in pixels of encoders of other libraries")
+    parser.add_argument("--batch_size", type=int, default=256, help="samples embedded at a time")
     parser.add_argument("--device", type=str, default="auto", help="auto, cpu, cuda, cuda:1, mps")
     parser.add_argument("--out", type=str | None, help="where to write (default: the run, or evaluations/NAME)")
     parser.add_class_arguments(ReadConfig, "sources")
@@ -55,23 +64,22 @@ def main(arguments: list[str]) -> int:
 
     from rich.console import Console
 
-    from nearfar.evaluation.evaluate_run import assess
-    from nearfar.evaluation.results_io import verdict_of
+    from nearfar.devices import find_device
+    from nearfar.evaluation.task import Compute
+    from nearfar.report.refresh import evaluate_to_folder, verdict_of
 
-    console = Console()
-    results, folder = assess(
+    console, seed, seeds = Console(), options.seed, options.seeds
+    results, folder = evaluate_to_folder(
         options.run or options.encoder,
         data=options.data,
         test=options.test,
         protocols=options.protocol,
         against=options.against,
-        seed=options.seed,
-        seeds=options.seeds,
+        seeds=seeds if seed is None else range(seed, seed + seeds),
         settings=build(ProtocolConfig, options.protocols.as_dict(), "protocols"),
         sources=build(ReadConfig, options.sources.as_dict(), "sources"),
         image_size=options.image_size,
-        batch_size=options.batch_size,
-        device=options.device,
+        compute=Compute(options.batch_size, find_device(options.device), console.is_terminal),
         out=Path(options.out) if options.out else None,
         console=console,
     )

@@ -1,4 +1,4 @@
-"""`nearfar export`: the encoder in a format that others read."""
+"""`nearfar export`: write the encoder in a format for other programs."""
 
 from nearfar.cli.parser import Parser
 
@@ -6,8 +6,8 @@ from nearfar.cli.parser import Parser
 def main(arguments: list[str]) -> int:
     parser = Parser(
         prog="nearfar export",
-        description="Write the encoder of a run for other programs. Graphs and plain weights are compared with the "
-        "encoder before they are kept.",
+        description="Write the encoder of a run for other programs. The outputs of graphs and plain weights are "
+        "compared with the encoder's before the files are kept.",
     )
     parser.add_argument("run", help="a run folder, or an exported one")
     parser.add_argument(
@@ -21,16 +21,16 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--push", metavar="USER/NAME", help="upload a huggingface folder to the hub, privately")
     options = parser.parse_args(arguments)
     if options.push and options.format != "huggingface":
-        parser.error(f"--push goes with --format huggingface, not {options.format}")
+        parser.error(f"--push needs --format huggingface, not {options.format}")
 
     from nearfar.model.export.export import export
 
     done = export(options.run, options.format, options.out, licence=options.licence)
     if done.difference is not None:
-        print(f"compared with the encoder on batches of 1 and 3: off by {done.difference:.1e} of the largest feature")
+        print(f"largest difference from the encoder on batches of 1 and 3: {done.difference:.1e} (relative)")
     print(f"{options.format}: {done.path}")
     for path in done.beside:
-        print(f"beside it: {path}")
+        print(f"also written: {path}")
     if options.push:
         from nearfar.model.export.layouts import push_to_hub
 

@@ -1,4 +1,4 @@
-"""Help for the flags that configuration dataclasses bring: the comment behind each field is its text."""
+"""Help for the flags of settings dataclasses: the text that a field declares, else the comment behind it."""
 
 import inspect
 import re
@@ -11,8 +11,8 @@ _FIELD = re.compile(r"^    (\w+): .*?  # (.+)$", re.MULTILINE)
 
 
 def describe(parser: ArgumentParser, kind: type[Any], prefix: str = "") -> None:
-    """Give the flags of a configuration, and the headings of their groups, the words of `config.py`."""
-    texts = comments(kind)
+    """Give the flags of settings, and the headings of their groups, their help texts."""
+    texts = help_texts(kind)
     for action in parser._actions:
         text = texts.get(action.dest.removeprefix(prefix)) if action.dest.startswith(prefix) else None
         if text and not action.help:
@@ -25,6 +25,11 @@ def describe(parser: ArgumentParser, kind: type[Any], prefix: str = "") -> None:
         inner = hints[field.name]
         if isinstance(inner, type) and is_dataclass(inner):
             describe(parser, inner, f"{prefix}{field.name}.")
+
+
+def help_texts(kind: type[Any]) -> dict[str, str]:
+    """The help text of each field by its name."""
+    return comments(kind) | {each.name: each.metadata["help"] for each in fields(kind) if "help" in each.metadata}
 
 
 def comments(kind: type[Any]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""`nearfar shard`: any images as WebDataset's tar files, for data beyond one disk."""
+"""`nearfar shard`: write images as WebDataset tar files, for data beyond one disk."""
 
 import shlex
 from pathlib import Path
@@ -9,19 +9,19 @@ from nearfar.cli.parser import Parser
 def main(arguments: list[str]) -> int:
     parser = Parser(
         prog="nearfar shard",
-        description="Write images, with their labels, captions and groups, as shards: tar files as WebDataset has "
-        "them, and index.json, which lists them. Killed, the same command goes on after the last finished shard.",
+        description="Write images with their labels, captions and groups as WebDataset tar files, and index.json, "
+        "which lists them. After an interruption, the same command continues after the last finished shard.",
     )
     parser.add_argument("data", help="a folder, a table, arrays, 'glyphs', shards, or a torchvision data set by name")
     parser.add_argument("-o", "--out", required=True, help="folder for the shards")
-    parser.add_argument("--samples", type=int, default=10_000, help="of a shard, at most (default: 10000)")
-    parser.add_argument("--megabytes", type=float, default=256, help="of a shard, at most (default: 256)")
+    parser.add_argument("--samples", type=int, default=10_000, help="maximum of a shard (default: 10000)")
+    parser.add_argument("--megabytes", type=float, default=256, help="maximum of a shard (default: 256)")
     parser.add_argument("--labels", action="store_true", help="sub-folders are labels")
-    parser.add_argument("--split", help="a part of the data, such as test, after which the shards are named")
-    parser.add_argument("--in-order", action="store_true", help="keep the order of the data, which is else drawn")
-    parser.add_argument("--seed", type=int, default=0, help="of the order (default: 0)")
+    parser.add_argument("--split", help="a part of the data, such as test; the shards are named after it")
+    parser.add_argument("--in-order", action="store_true", help="keep the order of the data (default: shuffle)")
+    parser.add_argument("--seed", type=int, default=0, help="of the shuffled order (default: 0)")
     parser.add_argument(
-        "--no-verify", action="store_true", help="read headers alone: quicker, but pictures that are cut short are kept"
+        "--no-verify", action="store_true", help="read only headers: faster, but truncated images are kept"
     )
     for column in ("path", "label", "caption", "group"):
         parser.add_argument(f"--{column}-column", help="of a table")
@@ -32,17 +32,17 @@ def main(arguments: list[str]) -> int:
     from nearfar.config import kind_of
     from nearfar.data.dataset import Skipped, counted, how_many
     from nearfar.data.sources import check_apart
-    from nearfar.modalities.image.data.opening import find_source
+    from nearfar.modalities.image.data.opening import find_images
     from nearfar.modalities.image.data.shard_writer import write_shards
     from nearfar.modalities.image.data.shards import is_shards
     from nearfar.modalities.sound.data import are_sounds
 
     kind = "sound" if are_sounds(options.data) else kind_of(options.data, "", None)
     if kind in ("sound", "text") or (kind == "series" and not Path(options.data).is_file()):  # a table may be of images
-        raise ValueError(f"{options.data!r} is data of the kind {kind}, expected images: there are no shards of others")
+        raise ValueError(f"{options.data!r} is data of kind {kind}, expected images: only images can be sharded")
     if not is_shards(options.data):
         check_apart(Path(options.out), options.data)
-    source = find_source(
+    source = find_images(
         options.data,
         split=options.split,
         labels=options.labels or None,
@@ -63,7 +63,7 @@ def main(arguments: list[str]) -> int:
     if done.skipped:
         own = [Skipped(name, reason) for name, reason in done.skipped[len(source.skipped) :]]
         count = how_many([*source.skipped, *own])
-        print(f"{count} could not be used, samples or captions; index.json in {options.out} says why")
+        print(f"{count} could not be used, samples or captions; index.json in {options.out} lists the reasons")
     print(f"{counted(done.samples, 'sample')} in {counted(len(done.shards), 'shard')}: {options.out}")
     print(f"to train on them: {shlex.join(['nearfar', 'train', '--data', options.out, '--sources.stream', 'true'])}")
     return 0

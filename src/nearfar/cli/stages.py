@@ -1,4 +1,4 @@
-"""What a command is at, while it works: one changing line on a terminal, a line for each stage elsewhere."""
+"""What a command is doing: one changing line on a terminal, a line for each stage elsewhere."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -6,19 +6,15 @@ from typing import Any
 
 
 @contextmanager
-def stage(console: Any, words: str) -> Iterator[Callable[[str], None]]:
-    """Says what is being done; gives the function that says what is next.
-
-    Args:
-        console: rich's.
-    """
+def stage(console: Any, text: str) -> Iterator[Callable[[str], None]]:
+    """Show the stage on a rich console; gives the function that shows the next one."""
     if console.is_terminal:
-        with console.status(words) as status:
+        with console.status(text) as status:
             yield status.update
         return
 
-    def say(words: str) -> None:
-        console.print(f"{words} …", soft_wrap=True, markup=False, highlight=False)
+    def show(text: str) -> None:
+        console.print(f"{text} …", soft_wrap=True, markup=False, highlight=False)
 
-    say(words)
-    yield say
+    show(text)
+    yield show

@@ -7,7 +7,8 @@ from jsonargparse import ArgumentError as BadArgument
 from jsonargparse import ArgumentParser, Namespace
 
 from nearfar.cli.flags import describe
-from nearfar.config import TrainConfig, build, completed, nearest, read_yaml
+from nearfar.config import TrainConfig, build, completed, read_yaml
+from nearfar.messages import nearest_or_all
 
 SHORT = {"--batch": "--batch-size", "--group": "--sources.groups"}
 MAY_CHANGE = ("epochs", "processes", "nodes", "strategy")  # of a run that is resumed
@@ -41,7 +42,7 @@ def main(arguments: list[str]) -> int:
 
     from rich.console import Console
 
-    from nearfar.evaluation.results_io import verdict_of
+    from nearfar.report.refresh import verdict_of
     from nearfar.training.processes import is_first
     from nearfar.training.train import free_folder, resumed, run
 
@@ -191,5 +192,5 @@ def explained(message: str, known: set[str]) -> str:
     if (found := re.match(r'Parser key "([\w.]+)": (.*)', line)) and "Expected a" in line:
         return _wrong_kind(found[1].replace("_", "-"), found[2])
     if found := re.search(r"(?:Unrecognized arguments: --|Key ['\"]|unrecognized arguments: --)([\w.]+)", line):
-        return f"there is no key {found[1]!r}{nearest(found[1], known)}"
+        return f"there is no key {found[1]!r}{nearest_or_all(found[1], known)}"
     return line

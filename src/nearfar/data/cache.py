@@ -55,6 +55,15 @@ def replacing(path: Path) -> Iterator[Path]:
         fresh.unlink(missing_ok=True)
 
 
+def write_file(path: Path | str, content: str | bytes) -> Path:
+    """Write a whole file in one step; makes its folder. A crash leaves the old file or the new one."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path) as fresh:
+        fresh.write_bytes(content.encode() if isinstance(content, str) else content)
+    return path
+
+
 @contextmanager
 def locked(folder: Path, busy: str | None = None) -> Iterator[None]:
     """One process at a time; the lock goes with the process, however it ends.

@@ -1,10 +1,11 @@
 """Labels and groups, from whatever text or numbers a source states them in, as tensors."""
 
 from collections.abc import Sequence
-from difflib import get_close_matches
 
 import torch
 from torch import Tensor
+
+from nearfar.messages import nearest as nearest
 
 LARGEST_LABEL = 65_535
 
@@ -43,13 +44,6 @@ def group_column(values: Sequence[object]) -> Tensor:
     number_of: dict[str, int] = {}
     keys = [("", i) if _missing(value) else (str(value), -1) for i, value in enumerate(values)]
     return torch.tensor([number_of.setdefault(repr(key), len(number_of)) for key in keys], dtype=torch.int64)
-
-
-def nearest(word: str, known: Sequence[str]) -> str:
-    """ "; did you mean …?" or nothing."""
-    close = get_close_matches(word[:80].lower(), [name.lower() for name in known], n=1, cutoff=0.5)
-    found = [name for name in known if close and name.lower() == close[0]]
-    return f"; did you mean {found[0]!r}?" if found else ""
 
 
 def _missing(value: object) -> bool:

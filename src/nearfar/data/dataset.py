@@ -1,8 +1,8 @@
-"""What a run sees of its data: numbered square images, wherever they came from."""
+"""What a run sees of its data: samples by number, wherever they came from."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -45,8 +45,19 @@ def how_many(skipped: Sequence[Skipped], what: str | None = None) -> str:
     return number if what is None else f"{number} {what}{'' if number == '1' else 's'}"
 
 
-@runtime_checkable
-class Dataset(Protocol):
+def label_names(labels: Tensor | None, classes: Sequence[str] | None, rows: Sequence[int]) -> list[str | None]:
+    """The class name of each row; None where it has no label.
+
+    >>> label_names(torch.tensor([1, -1, 0]), ["cat", "dog"], [0, 1])
+    ['dog', None]
+    """
+    if labels is None:
+        return [None] * len(rows)
+    numbers = labels[list(rows)].tolist()
+    return [None if n < 0 else str(n) if classes is None else classes[n] for n in numbers]
+
+
+class Dataset(ABC):
     """Samples by number. Packed and streamed data look the same.
 
     Attributes:
@@ -54,38 +65,52 @@ class Dataset(Protocol):
         classes: names of the labels, or None.
         groups: (N,) int64 or None; samples of one group are never negatives of each other.
         captions: N tuples of one or more texts, each of which says what the sample shows, or None.
+        texts: N sentences, if the samples are sentences.
+        partners: N texts that go with them, if they are pairs.
+        negatives: N texts that do not go with them, if they are triples.
+        scores: (N,) how similar the two sentences of a pair are, or None.
+        shards: (N,) the number of the shard that each sample is in, or None.
+        token_counts: (N,) tokens of each text; a batch is as long as its longest text. None without texts.
+        rate: values a second, if the samples are sounds.
+        boxed: whether the samples have boxes.
         names: N texts that say where each sample came from: a relative path, or an index.
-        size: side of the stored square image.
+        size: side of the stored square image, or what else all samples have one of.
         skipped: samples that could not be read and are not among the N.
     """
 
-    @property
-    def labels(self) -> Tensor | None: ...
-    @property
-    def classes(self) -> list[str] | None: ...
-    @property
-    def groups(self) -> Tensor | None: ...
-    @property
-    def captions(self) -> Captions | None: ...
-    @property
-    def names(self) -> Sequence[str]: ...
-    @property
-    def size(self) -> int: ...
-    @property
-    def skipped(self) -> Sequence[Skipped]: ...
+    labels: Tensor | None = None
+    classes: list[str] | None = None
+    groups: Tensor | None = None
+    captions: Captions | None = None
+    texts: Sequence[str] | None = None
+    partners: Sequence[str] | None = None
+    negatives: Sequence[str] | None = None
+    scores: Tensor | None = None
+    shards: Tensor | None = None
+    token_counts: Tensor | None = None
+    rate: int | None = None
+    boxed: bool = False
+    names: Sequence[str]
+    size: int
+    skipped: Sequence[Skipped] = ()
 
+    @abstractmethod
     def __len__(self) -> int: ...
 
+    @abstractmethod
     def fetch(self, indices: Tensor) -> Tensor:
-        """(B,) int64 to (B, 3, size, size) uint8."""
-        ...
+        """(B,) int64 to the raw samples (B, ...), as `Modality.prepare` takes them."""
 
+    @abstractmethod
     def subset(self, indices: Tensor) -> "Dataset":
         """The samples (K,) `indices` as a data set of their own."""
-        ...
+
+    def failed(self, indices: Tensor) -> dict[int, Skipped]:
+        """Which of the samples (B,) were found unreadable when they were fetched: place in `indices`, and why."""
+        return {}
 
 
-class ArrayDataset:
+class ArrayDataset(Dataset):
     """Images in one array, in memory or mapped from a file.
 
     Args:

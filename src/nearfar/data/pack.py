@@ -1,26 +1,23 @@
-"""Each image decoded once, into a memory map in the cache that the next run starts from."""
+"""Each sample decoded once, into a store in the cache that the next run starts from."""
 
 import hashlib
 import os
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
 
 import numpy as np
-from numpy.lib.format import open_memmap
 from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from nearfar.data.cache import cache_folder, locked
-from nearfar.data.dataset import ArrayDataset, Skipped
+from nearfar.data.dataset import Skipped
 from nearfar.data.sources import Source
-from nearfar.data.store import TODO, Squares, Store, Waves
-from nearfar.modalities.image.data.decode import VERSION, why
+from nearfar.data.store import TODO, Store
 
 JOURNAL_SECONDS = 3.0  # at most this much work is lost by a kill
 CHUNK = 32  # samples a worker takes at a time
@@ -28,81 +25,6 @@ CHUNK = 32  # samples a worker takes at a time
 
 @dataclass(frozen=True)
 class Packed:
-    """The readable samples, the others with the reason, and where the pixels are."""
-
-    dataset: ArrayDataset
-    skipped: list[Skipped]
-    folder: Path
-
-
-def pack(
-    source: Source,
-    *,
-    size: int,
-    cache: Path | None = None,
-    strict: bool = False,
-    workers: int | None = None,
-    progress: bool = True,
-) -> Packed:
-    """Decode what is not yet in the cache, and open it.
-
-    The cache is keyed by each file's path, length and time of change, and by the settings. A pack that was killed
-    goes on where it stopped; one of whose files some changed takes the others from its predecessor.
-
-    Args:
-        source: what to decode.
-        size: side of the stored square image.
-        cache: folder; NEARFAR_CACHE or the platform's where None.
-        strict: an unreadable file is an error, not skipped.
-        workers: threads that decode (Pillow lets go of the interpreter while it does); all cores where None.
-        progress: show a bar.
-    """
-    if size < 1:
-        raise ValueError(f"size is {size}, expected at least 1 pixel")
-    done = filled(
-        source,
-        Squares,
-        size=size,
-        what="images",
-        version=VERSION,
-        why=why,
-        cache=cache,
-        strict=strict,
-        workers=workers,
-        progress=progress,
-    )
-    skipped, kept = done.skipped, done.kept
-    images = open_memmap(done.folder / "images.npy", mode="r")
-    dataset = ArrayDataset(
-        images,
-        rows=kept,
-        labels=None if source.labels is None else source.labels[kept],
-        classes=source.classes,
-        groups=None if source.groups is None else source.groups[kept],
-        captions=None if source.captions is None else [source.captions[row] for row in kept],
-        names=[source.names[row] for row in kept],
-        skipped=skipped,
-    )
-    return Packed(dataset, skipped, done.folder)
-
-
-class Readable(Protocol):
-    """What can be packed: numbered samples that are read one by one."""
-
-    @property
-    def description(self) -> str: ...
-    @property
-    def names(self) -> Sequence[str]: ...
-    @property
-    def skipped(self) -> Sequence[Skipped]: ...
-
-    def __len__(self) -> int: ...
-    def keys(self) -> NDArray[np.void]: ...
-    def read(self, index: int, size: int, /) -> Any: ...
-
-
-@dataclass(frozen=True)
-class Filled:
     """A pack that is as full as it will be."""
 
     folder: Path
@@ -111,9 +33,9 @@ class Filled:
     skipped: list[Skipped]
 
 
-def filled(
-    source: Readable,
-    kind: type[Squares] | type[Waves],
+def pack_samples(
+    source: Source,
+    kind: type[Store],
     *,
     size: int,
     what: str,
@@ -123,8 +45,11 @@ def filled(
     strict: bool,
     workers: int | None,
     progress: bool,
-) -> Filled:
-    """Decode what is not yet in the cache, of images or of sounds.
+) -> Packed:
+    """Decode what is not yet in the cache.
+
+    The cache is keyed by each file's path, length and time of change, and by the settings. A pack that was killed
+    goes on where it stopped; if some files changed, the others are taken from the earlier pack.
 
     Args:
         kind: how the samples are stored.
@@ -132,7 +57,10 @@ def filled(
         what: the samples are, for messages.
         version: of the decoding: another version is another pack.
         why: an exception of `source.read` in a line.
-        cache, strict, workers, progress: as in `pack`.
+        cache: folder; NEARFAR_CACHE or the platform's where None.
+        strict: an unreadable file is an error, not skipped.
+        workers: threads that decode; all cores where None.
+        progress: show a bar.
     """
     keys = source.keys()
     family = _digest(f"{version}\0{size}\0{source.description}".encode(errors="surrogateescape"))
@@ -152,12 +80,12 @@ def filled(
     if not len(kept):
         first = f"; the first, {skipped[0].path}: {skipped[0].reason}" if skipped else ""
         raise ValueError(f"none of the {len(source)} {what} of {source.description} can be read{first}")
-    return Filled(folder, store.rows, kept, skipped)
+    return Packed(folder, store.rows, kept, skipped)
 
 
 def _decode(
-    source: Readable,
-    store: Squares | Waves,
+    source: Source,
+    store: Store,
     todo: NDArray[np.int64],
     *,
     why: Callable[[Exception], str],
@@ -167,8 +95,7 @@ def _decode(
 ) -> dict[int, str]:
     """Fill the rows `todo`; returns those that cannot be read, with the reason."""
     failed: dict[int, str] = {}
-    if isinstance(source, Source) and source.paths is None:
-        _ = source.images  # loaded here, once, and not by every thread
+    source.load_all()
     chunks = [todo[i : i + CHUNK] for i in range(0, len(todo), CHUNK)]
     saved = time.monotonic()
     with warnings.catch_warnings(), ThreadPoolExecutor(workers or cores()) as pool, shown_progress(progress) as bar:
@@ -194,7 +121,7 @@ def _decode(
 
 
 def _decode_chunk(
-    source: Readable, store: Store, rows: NDArray[np.int64]
+    source: Source, store: Store, rows: NDArray[np.int64]
 ) -> tuple[list[tuple[int, int]], dict[int, Exception]]:
     done: list[tuple[int, int]] = []
     errors: dict[int, Exception] = {}

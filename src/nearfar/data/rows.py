@@ -8,6 +8,7 @@ from torch import Tensor
 
 from nearfar.data.cells import missing, printable, text_of
 from nearfar.data.columns import group_column, label_column, nearest
+from nearfar.data.config import ReadConfig
 from nearfar.data.dataset import Captions, Skipped
 
 Columns = dict[str, list[object]]
@@ -39,6 +40,14 @@ class Wanted:
     labels: bool | None = None
     captions: bool | None = None
     classes: Sequence[str] | None = None
+
+    @classmethod
+    def of(
+        cls, read: ReadConfig, *, split: str | None, classes: Sequence[str] | None, captions: bool | None = None
+    ) -> "Wanted":
+        """What a configuration asks for."""
+        columns = read.path_column, read.label_column, read.group_column, read.caption_column
+        return cls(*columns, split, read.labels, captions, classes)
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,59 +1,55 @@
 """Where samples come from, before any of them is decoded."""
 
 import hashlib
-import io
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 from torch import Tensor
 
 from nearfar.data import tables
 from nearfar.data.columns import label_column, nearest
 from nearfar.data.dataset import Captions, Skipped
-from nearfar.data.retry import retried
-from nearfar.data.rows import Samples, Wanted
-from nearfar.modalities.image.data.decode import SUFFIXES, decode, squared
+from nearfar.data.rows import Samples
 
 SPLIT_FOLDERS = {"val": ("val", "valid", "validation"), "validation": ("validation", "valid", "val")}
 TEST_FOLDERS = ("test", "val", "valid", "validation")  # beside train/
 KEY = 16  # bytes that stand for one sample in the cache
 
 
-class Images(Protocol):
-    """Pictures by number: arrays (H, W) or (H, W, C) uint8, Pillow's, or the bytes of a file."""
+class Items(Protocol):
+    """Undecoded samples by number: arrays, Pillow images, or the bytes of a file."""
 
     def __len__(self) -> int: ...
-    def __getitem__(self, index: int, /) -> NDArray[np.uint8] | Image.Image | bytes: ...
+    def __getitem__(self, index: int, /) -> Any: ...
 
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """N samples: either files, or pictures that some loader holds.
+    """N samples before any is decoded: either files, or what some loader holds in memory.
 
     Attributes:
         description: what it is, for messages and for the cache.
         names: N texts, where each sample came from.
         paths: N files, or None.
-        load: gives the N pictures where there are no paths; called when the first is needed.
-        version: changes when the pictures behind `load` do.
-        versions: N texts, each of which changes when its picture behind `load` does; by its number where None.
+        load: gives the N undecoded samples where there are no paths; called when the first is needed.
+        version: changes when the samples behind `load` do.
+        versions: N texts, each of which changes when its sample behind `load` does; None: its number.
         labels, classes, groups, captions: as in `Dataset`.
         skipped: samples that were left out before any was decoded.
-        size: side to store the pictures at where none is asked for: their own where all are squares of one size.
+        size: of images, the side to store them at where none is asked for: their own if all are squares of one size.
         parts: (N,) the number of the shard that each is in, or None.
     """
 
     description: str
     names: Sequence[str]
     paths: Sequence[Path] | None = None
-    load: Callable[[], Images] | None = None
+    load: Callable[[], Items] | None = None
     version: str = ""
     versions: Sequence[str] | None = None
     labels: Tensor | None = None
@@ -68,20 +64,20 @@ class Source:
         return len(self.names)
 
     @cached_property
-    def images(self) -> Images:
+    def items(self) -> Items:
+        """What `load` gives: undecoded samples in memory, by number."""
         if self.load is None:
-            raise ValueError(f"{self.description} has files, not pictures in memory")
+            raise ValueError(f"{self.description} has files, not samples in memory")
         return self.load()
 
-    def read(self, index: int, size: int) -> NDArray[np.uint8]:
-        """Sample `index` as (size, size, 3); raises what `decode.why` can explain."""
-        if self.paths is not None:
-            path = self.paths[index]
-            return retried(lambda: decode(path, size))
-        image = self.images[index]
-        if isinstance(image, bytes):
-            return decode(io.BytesIO(image), size)
-        return squared(image if isinstance(image, Image.Image) else as_picture(image), size)
+    def read(self, index: int, size: int) -> Any:
+        """Sample `index`, decoded; a modality's own source says how, and what `size` means."""
+        raise NotImplementedError(f"{type(self).__name__} does not say how its samples are decoded")
+
+    def load_all(self) -> None:
+        """Load what is held in memory, once, before several threads read."""
+        if self.paths is None:
+            _ = self.items
 
     def keys(self) -> NDArray[np.void]:
         """(N,) of KEY bytes: a file's path, length and time of change, or the version and number of a picture."""
@@ -107,86 +103,21 @@ def _file_state(path: Path) -> bytes:
     return os.fsencode(path) + f"\0{state.st_size}\0{state.st_mtime_ns}".encode()
 
 
-def as_picture(image: NDArray[np.uint8]) -> Image.Image:
-    """(H, W), (H, W, 1), (H, W, 3) or (H, W, 4)."""
-    return Image.fromarray(image[:, :, 0] if image.ndim == 3 and image.shape[2] == 1 else image)
-
-
-def open_source(
-    spec: str | Path,
-    *,
-    labels: bool | None = None,
-    classes: Sequence[str] | None = None,
-    path_column: str | None = None,
-    label_column: str | None = None,
-    group_column: str | None = None,
-    caption_column: str | None = None,
-    captions: bool | None = None,
-    split: str | None = None,
-    root: Path | None = None,
-    index: Path | None = None,
-) -> Source:
-    """What is at a path: a folder of images, a table (.csv, .tsv, .jsonl, .parquet), COCO's or Karpathy's
-    captions (.json), shards (.tar, a pattern or a folder of them), or arrays (.npz, .npy).
-
-    Several rows of a table with one path are one image with several captions where it has captions; so is a list in a
-    cell. A caption that is empty, not UTF-8 or longer than `captions.LONGEST` is left out and listed in `skipped`.
-
-    Args:
-        spec: the path; a table's may end in ":column=value" or ":column!=value", which means those rows alone.
-        labels: whether to read labels; None reads them where the source states them, which a folder does not: there
-            True takes the first sub-folder's name.
-        classes: names of the labels in the order to number them, such as those of the training data.
-        path_column, label_column, group_column, caption_column: of a table; None looks for the usual names.
-        captions: whether to read captions; None reads them where there are some, True makes their absence an error.
-        split: a sub-folder, a value in the table's column "split" ("vendor=noto" and "vendor!=noto" ask another), or
-            arrays named after it; None takes all, and what the path itself says goes first.
-        index: folder to keep a list of the members of shards in.
-        root: folder that the paths of a table or of captions start from; beside the file where None.
-    """
-    from nearfar.modalities.image.data.shards import is_shards, shard_source
-
-    spec, rows = tables.path_and_rows(spec)
-    path, split = Path(spec).expanduser().absolute(), rows or split
-    wanted = Wanted(path_column, label_column, group_column, caption_column, split, labels, captions, classes)
-    if is_shards(path):
-        return shard_source(path, wanted, index)
-    if path.is_dir():
-        return folder_source(path, labels=bool(labels), classes=classes, split=split)
-    if not path.exists():
-        raise FileNotFoundError(f"there is no file or folder {str(spec)!r}")
-    tables.regular(path)
-    kind, part = path.suffix.lower(), f" ({split})" if split else ""
-    if kind in tables.READERS:
-        found = tables.read(path, wanted)
-        folder = path.parent if root is None else root.expanduser().absolute()
-        return from_samples(f"table {path}{part}", found, paths=[folder / name for name in found.names])
-    if kind == ".json":
-        from nearfar.modalities.image.data.caption_json import read_captions
-
-        found, paths = read_captions(path, wanted, root)
-        return from_samples(f"captions {path}{part}", found, paths=paths)
-    if kind in (".npz", ".npy"):
-        from nearfar.modalities.image.data.arrays import array_source
-
-        return array_source(path, labels=labels, classes=classes, split=split)
-    if kind in SUFFIXES:
-        raise ValueError(f"{str(spec)!r} is one image, expected a folder of images: give its folder")
-    known = ", ".join([*tables.READERS, ".json", ".tar", ".npz", ".npy"])
-    raise ValueError(f"{str(spec)!r} is a {kind or 'file without a suffix'}, expected a folder or one of {known}")
+AnySource = TypeVar("AnySource", bound=Source)
 
 
 def from_samples(
+    kind: type[AnySource],
     description: str,
     found: Samples,
     *,
     paths: Sequence[Path] | None = None,
-    load: Callable[[], Images] | None = None,
+    load: Callable[[], Items] | None = None,
     versions: Sequence[str] | None = None,
     parts: Tensor | None = None,
-) -> Source:
-    """Rows and the files or pictures they are about."""
-    return Source(
+) -> AnySource:
+    """A source of the rows of a table, and of the files or samples they are about."""
+    return kind(
         description=description,
         names=found.names,
         paths=paths,
@@ -202,21 +133,23 @@ def from_samples(
 
 
 def folder_source(
+    kind: type[AnySource],
     folder: Path,
     *,
+    what: str,
+    suffixes: frozenset[str],
     labels: bool = False,
     classes: Sequence[str] | None = None,
     split: str | None = None,
-    what: str = "image",
-    suffixes: frozenset[str] = SUFFIXES,
-) -> Source:
-    """Every image below a folder, in sorted order; hidden files and folders are left alone.
+) -> AnySource:
+    """Every file with one of the suffixes below a folder, in sorted order; hidden files and folders are skipped.
 
     Args:
-        what: the samples are, if not images, and by which `suffixes` they are known.
+        what: noun for messages, "image" or "sound".
+        labels: whether the first sub-folder's name is the label.
     """
     if split is not None:
-        folder = _split_folder(folder, split)
+        folder = split_folder(folder, split)
     faults: list[Skipped] = []
     paths = sorted(walk(folder, suffixes, faults), key=lambda path: path.relative_to(folder).parts)
     if not paths:
@@ -231,10 +164,11 @@ def folder_source(
             raise ValueError(f"{folder} has no sub-folders with {what}s to take labels from; leave labels off")
         # A folder called "7" is a name, not the number 7: ["0", "2"] must not gain a class "1".
         numbers, found = label_column(parents, classes or sorted({parent for parent in parents if parent}))
-    return Source(f"folder {folder}", names, paths, labels=numbers, classes=found, skipped=faults)
+    return kind(f"folder {folder}", names, paths, labels=numbers, classes=found, skipped=faults)
 
 
-def _split_folder(folder: Path, split: str) -> Path:
+def split_folder(folder: Path, split: str) -> Path:
+    """The sub-folder of a split, under one of its usual names."""
     for name in SPLIT_FOLDERS.get(split, (split,)):
         if (folder / name).is_dir():
             return folder / name
@@ -291,7 +225,7 @@ def check_apart(folder: Path, data: str | Path) -> None:
         raise FileExistsError(f"{folder} is in the data {data}, expected a folder outside of them: give another one")
 
 
-def own_parts(folder: str | Path) -> tuple[str, str] | None:
+def folder_splits(folder: str | Path) -> tuple[str, str] | None:
     """The names of the training and the test part where a folder has them as sub-folders."""
     place = Path(folder).expanduser()
     test = next((name for name in TEST_FOLDERS if is_folder(place / name)), None)

@@ -1,17 +1,14 @@
 """Decoded samples in a folder of the cache: their values, and a journal of which of them are whole."""
 
 import json
-import os
 import shutil
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from threading import Lock
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
-from numpy.lib.format import open_memmap
 from numpy.typing import NDArray
 
 from nearfar.data.cache import VARIABLE, replacing
@@ -19,17 +16,22 @@ from nearfar.data.sources import KEY
 
 TODO, DONE, BROKEN = 0, 1, 2
 CHECKED_BYTES = 64 << 20  # of a finished pack, read again at each start to see that it is sound
-_JOURNAL = [("state", "u1"), ("sum", "<u4"), ("key", f"V{KEY}")]
+JOURNAL = [("state", "u1"), ("sum", "<u4"), ("key", f"V{KEY}")]
 
 
 class Store(ABC):
     """A folder with values, a journal of which rows are whole, and the reasons of those that never will be."""
 
-    ROW: ClassVar[np.dtype[np.void]] = np.dtype(_JOURNAL)  # the journal's line for each sample
+    ROW: ClassVar[np.dtype[np.void]] = np.dtype(JOURNAL)  # the journal's line for each sample
 
     def __init__(self, folder: Path, size: int, rows: NDArray[np.void]) -> None:
         self.folder, self.size, self.rows = folder, size, rows
         self.reasons: dict[int, str] = {}
+
+    @property
+    @abstractmethod
+    def words(self) -> str:
+        """What is being done, for the progress bar."""
 
     @classmethod
     def opened(cls, folder: Path, keys: NDArray[np.void], size: int) -> Self:
@@ -126,122 +128,13 @@ class Store(ABC):
                     self.rows["state"][mine] = DONE if self._sound(mine) else TODO
 
 
-class Squares(Store):
-    """Images, all of one size, in `images.npy`: (N, size, size, 3) uint8."""
-
-    images: NDArray[np.uint8]
-
-    @property
-    def words(self) -> str:
-        return f"packing at {self.size} px"
-
-    @property
-    def _shape(self) -> tuple[int, ...]:
-        return len(self.rows), self.size, self.size, 3
-
-    def _open(self) -> None:
-        self.images = open_memmap(self.folder / "images.npy", mode="r+")
-        if self.images.shape != self._shape or self.images.dtype != np.uint8:
-            raise ValueError("not what was written")
-
-    def _make(self) -> None:
-        _check_space(self.folder, int(np.prod(self._shape)))
-        path = self.folder / "images.npy"
-        path.unlink(missing_ok=True)  # another run may still have the old file mapped
-        self.images = open_memmap(path, mode="w+", dtype=np.uint8, shape=self._shape)
-
-    def put(self, row: int, sample: NDArray[np.uint8]) -> int:
-        self.images[row] = sample
-        return zlib.crc32(sample.tobytes())
-
-    def get(self, row: int) -> NDArray[np.uint8]:
-        found: NDArray[np.uint8] = self.images[row]
-        return found
-
-    def _take(self, mine: int, other: Self, theirs: int) -> None:
-        self.images[mine] = other.images[theirs]
-
-    def _flush(self) -> None:
-        assert isinstance(self.images, np.memmap)
-        self.images.flush()
-
-    def _bytes(self, rows: NDArray[np.int64]) -> int:
-        return 3 * self.size**2
-
-
-class Wave(NamedTuple):
-    """A sound as it is stored."""
-
-    values: NDArray[np.int16]  # (T,) at the store's rate
-    clipped: bool = False  # the file's values were cut off at the top, which cannot be seen after resampling
-
-
-class Waves(Store):
-    """Sounds of any length at one rate, one after the other in `sounds.i16`, little-endian.
-
-    The journal says where each begins and ends. What lies after the last that is whole is written over.
-    """
-
-    ROW = np.dtype([*_JOURNAL, ("at", "<i8"), ("length", "<i8"), ("clipped", "?")])
-
-    def __init__(self, folder: Path, size: int, rows: NDArray[np.void]) -> None:
-        super().__init__(folder, size, rows)
-        self._lock = Lock()
-        self._end = 0
-
-    @property
-    def words(self) -> str:
-        return f"packing at {self.size:,} Hz"
-
-    @property
-    def path(self) -> Path:
-        return self.folder / "sounds.i16"
-
-    def _open(self) -> None:
-        done = self.rows[self.rows["state"] == DONE]
-        self._end = int((done["at"] + done["length"]).max(initial=0))
-        if self.path.stat().st_size < 2 * self._end:
-            raise ValueError("not what was written")
-        self._file = self.path.open("r+b")
-
-    def _make(self) -> None:
-        self.path.unlink(missing_ok=True)  # another run may still have the old file mapped
-        self._file = self.path.open("w+b")
-
-    def put(self, row: int, sample: Wave) -> int:
-        content = sample.values.astype("<i2").tobytes()
-        with self._lock:
-            self.rows["at"][row], self.rows["length"][row] = self._end, len(sample.values)
-            self.rows["clipped"][row] = sample.clipped
-            self._file.seek(2 * self._end)
-            self._file.write(content)
-            self._end += len(sample.values)
-        return zlib.crc32(content)
-
-    def get(self, row: int) -> NDArray[np.int16]:
-        with self._lock:
-            self._file.seek(2 * int(self.rows["at"][row]))
-            return np.frombuffer(self._file.read(2 * int(self.rows["length"][row])), "<i2").astype(np.int16)
-
-    def _take(self, mine: int, other: Self, theirs: int) -> None:
-        self.put(mine, Wave(other.get(theirs), bool(other.rows["clipped"][theirs])))
-
-    def _flush(self) -> None:
-        with self._lock:
-            self._file.flush()
-            os.fsync(self._file.fileno())
-
-    def _bytes(self, rows: NDArray[np.int64]) -> int:
-        return 2 * int(self.rows["length"][rows].mean()) if len(rows) else 1
-
-
 def _siblings(folder: Path) -> Iterator[Path]:
     """Latest first."""
     others = [(path.stat().st_mtime, path.parent) for path in folder.parent.glob("*/rows.npy")]
     yield from (other for _, other in sorted(others, reverse=True) if other != folder)
 
 
-def _check_space(folder: Path, needed: int) -> None:
+def check_space(folder: Path, needed: int) -> None:
     free = shutil.disk_usage(folder).free
     if needed > free:
         raise OSError(

@@ -2,16 +2,16 @@
 
 from nearfar.distributed.certificate import check_method
 from nearfar.distributed.gather import gather, gather_rows
-from nearfar.distributed.processes import contrast_share, encode_share, in_processes
-from nearfar.distributed.ring import Ring, mean_of_all
+from nearfar.distributed.processes import contrast_shards, encode_shard, run_in_processes
+from nearfar.distributed.ring import RingBackend, global_mean
 
 __all__ = [
-    "Ring",
+    "RingBackend",
     "check_method",
-    "contrast_share",
-    "encode_share",
+    "contrast_shards",
+    "encode_shard",
     "gather",
     "gather_rows",
-    "in_processes",
-    "mean_of_all",
+    "global_mean",
+    "run_in_processes",
 ]

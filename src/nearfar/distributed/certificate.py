@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from nearfar.distributed import gather as gathering
 from nearfar.distributed.contract import check_contract, draws, same_object
-from nearfar.distributed.processes import Gather, in_processes
+from nearfar.distributed.processes import Gather, run_in_processes
 from nearfar.distributed.trial import (
     EXACT,
     REFERENCE,
@@ -27,7 +27,7 @@ from nearfar.distributed.trial import (
     run_trial,
     shared_trials,
 )
-from nearfar.losses.engine.backends import Dense, sums_by
+from nearfar.losses.engine.backends import DenseBackend, use_backend
 
 _SHAKE, _COARSE, _ROUNDINGS = 2.0**-22, 2.0**-17, 10  # what magnifies rounding is held to so many times a shake's
 
@@ -97,7 +97,7 @@ def certify_methods(
     shared: list[dict[str, Trial]] = [{} for _ in subjects]
     if processes > 1:
         tell(f"starting {processes} processes")
-        shared = in_processes(processes, shared_trials, list(subjects), gather or gathering.gather, said=said)[0]
+        shared = run_in_processes(processes, shared_trials, list(subjects), gather or gathering.gather, said=said)[0]
     for subject, trials in zip(subjects, shared, strict=True):
         tell(f"{subject.name}: one process")
         yield rows_of(subject, trials)
@@ -105,7 +105,7 @@ def certify_methods(
 
 def rows_of(subject: Subject, shared: dict[str, Trial]) -> list[Row]:
     first = replace(subject, batches=subject.batches[:1])
-    with sums_by(Dense()):
+    with use_backend(DenseBackend()):
         truth, truth_of_one = run_trial(subject, REFERENCE), run_trial(first, REFERENCE)
         truth_accumulated = run_trial(subject, replace(REFERENCE, accumulate=2))
         truth_divided = run_trial(subject, replace(REFERENCE, step=divided_step))

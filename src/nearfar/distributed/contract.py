@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from nearfar.distributed.processes import encode_share
+from nearfar.distributed.processes import encode_shard
 from nearfar.distributed.trial import PART, Subject, in_dtype, take_rows
 from nearfar.plugins import PluginError, call_plugin
 
@@ -124,8 +124,8 @@ def same_object(subject: Subject) -> str:
     with ExitStack() as hooks:
         for module in method.modules():
             hooks.callback(module.register_forward_pre_hook(look).remove)
-        encode_share(method, in_dtype(subject.batches[0], torch.float64), None)  # type: ignore[arg-type]
+        encode_shard(method, in_dtype(subject.batches[0], torch.float64), None)  # type: ignore[arg-type]
     if found := twice & still:
         tops = sorted(names[next(iter(found))])
-        return f"{' and '.join(tops)} are the same network: no momentum network; make it with nearfar.nn.copy_of"
+        return f"{' and '.join(tops)} are the same network: no momentum network; make it with nearfar.nn.frozen_copy"
     return ""

@@ -1,13 +1,13 @@
-"""Gradient caching: a batch of any size in the activation memory of a part of it, with the gradient of the whole.
+"""Gradient caching: a batch of any size in the activation memory of one chunk, with the gradient of the full batch.
 
-1. Each part is encoded without a graph; only its rows of what `contrast` needs are kept.
-2. `contrast` sees all rows, and autograd brings the gradient back to them.
-3. Each part is encoded once more, now with its graph, through which this gradient goes on to the parameters.
+1. Each chunk is encoded without a graph; only the outputs that `contrast` needs are kept.
+2. `contrast` sees all rows, and autograd gives the gradient in these outputs.
+3. Each chunk is encoded again, now with a graph, and the gradient is passed on to the parameters.
 
-The first and the third are forward and backward of one autograd function. So whatever lies between encoding and loss (a
-gather across processes) and however the backward pass is called (scaled, accumulated, by a trainer), the gradient is
-that of the whole batch, and hooks on parameters see it once. Where processes hold the parts of the weights (FSDP), they
-are put together by hooks that cannot work within another backward pass: the third then comes after it.
+Steps 1 and 3 are forward and backward of one autograd function. So anything may lie between encoding and loss (a gather
+across processes), and the backward pass may be scaled, accumulated or called by a trainer: the gradient is that of the
+full batch, and hooks on parameters see it once. Sharded weights (FSDP) are gathered by hooks that cannot run within
+another backward pass: step 3 then comes after it.
 
 Reference: Gao et al. 2021 (GradCache), https://arxiv.org/abs/2101.06983
 """
@@ -23,114 +23,114 @@ from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import get_device_states, set_device_states
 
 from nearfar.nn.bank import Bank
-from nearfar.nn.norm import counted_once
+from nearfar.nn.norm import count_as_one_batch
 from nearfar.nn.queue import Queue
 
 Encoded = dict[str, Tensor]  # each (B, ...)
 Encode = Callable[[slice], Encoded]  # rows of the batch to what they are encoded to
-Later = Callable[[], None]
+Deferred = Callable[[], None]
 
 
-def equal_parts(rows: int, most: int, among: int = 0) -> list[slice]:
-    """The fewest parts of at most `most` rows, none larger than another by more than one row.
+def equal_chunks(rows: int, most: int, among: int = 0) -> list[slice]:
+    """The fewest chunks of at most `most` rows; sizes differ by at most one row.
 
     Args:
-        among: rows of the process that has most of them, where several share a batch: all have as many parts as it.
+        among: the most rows that any process has, if several share a batch: all processes have as many chunks.
 
-    >>> [(part.start, part.stop) for part in equal_parts(9, 4)]
+    >>> [(chunk.start, chunk.stop) for chunk in equal_chunks(9, 4)]
     [(0, 3), (3, 6), (6, 9)]
     """
     if most < 1:
-        raise ValueError(f"most is {most}, expected at least 1 row in a part")
+        raise ValueError(f"most is {most}, expected at least 1 row in a chunk")
     count = -(-max(rows, among) // most)
     return [slice(rows * i // count, rows * (i + 1) // count) for i in range(count)]
 
 
-def encode_in_parts(
-    encode: Encode, module: nn.Module, parts: Sequence[slice], *, later: list[Later] | None = None
+def encode_in_chunks(
+    encode: Encode, module: nn.Module, chunks: Sequence[slice], *, deferred: list[Deferred] | None = None
 ) -> Encoded:
-    """What `encode` gives of all parts, one below the other, with the activations of one part in memory at a time.
+    """The outputs of `encode` on all chunks, concatenated, with the activations of one chunk in memory at a time.
 
     Args:
-        encode: rows of the batch to their (rows, ...) tensors by name. It is called once more for each part in the
-            backward pass, and must give the same again: what it draws from torch's own generators is drawn again,
-            buffers of `module` are as they were, and what it changes in them counts once.
-        module: whose parameters the result has a gradient in, and in no other tensor.
-        parts: of the batch, in order; with a single one this is `encode` itself.
-        later: None: the third pass is part of the backward pass. Where a list is given, the backward pass adds to it a
-            function, to be called once after it, which adds the gradients to those that the parameters have.
+        encode: rows of the batch to (rows, ...) tensors by name. It is called again for each chunk in the backward
+            pass, and must give the same outputs: torch's generators and the buffers of `module` are restored for it,
+            and its changes to them count once.
+        module: the outputs have a gradient in its parameters, and in no other tensor.
+        chunks: of the batch, in order; with a single one this is `encode` itself.
+        deferred: None: step 3 happens in the backward pass. With a list, the backward pass appends a function to it,
+            to be called once after it, which adds the gradients to those of the parameters.
 
-    Batch-norms in training see a part, not the batch. Their running statistics move in the first pass alone, by as much
-    in all parts together as by one batch.
+    BatchNorm in training sees a chunk, not the batch. Its running statistics are updated in step 1 only, by all chunks
+    together as much as by one batch.
     """
-    if len(parts) == 1:
-        return encode(parts[0])
-    work = _Parts(encode, module, parts)
+    if len(chunks) == 1:
+        return encode(chunks[0])
+    work = _ChunkedEncoding(encode, module, chunks)
     encoded = work.first_pass()
     if work.names and torch.is_grad_enabled():
         values = [encoded[name] for name in work.names]
-        sources = work.parameters if later is None else [torch.zeros((), requires_grad=True)]
-        with_gradient = _Caching.apply(work, values, later, *sources)  # type: ignore[no-untyped-call]
+        sources = work.parameters if deferred is None else [torch.zeros((), requires_grad=True)]
+        with_gradient = _CachedGradient.apply(work, values, deferred, *sources)  # type: ignore[no-untyped-call]
         encoded |= dict(zip(work.names, with_gradient, strict=True))
     return encoded
 
 
-class _Caching(torch.autograd.Function):
-    """The values that a first pass gave; their gradient goes to the parameters by a second pass."""
+class _CachedGradient(torch.autograd.Function):
+    """Returns the outputs of the first pass; its backward pass is the second pass."""
 
     @staticmethod
     def forward(
-        ctx: Any, work: "_Parts", values: list[Tensor], later: list[Later] | None, *sources: Tensor
+        ctx: Any, work: "_ChunkedEncoding", values: list[Tensor], deferred: list[Deferred] | None, *sources: Tensor
     ) -> tuple[Tensor, ...]:
-        ctx.work, ctx.later = work, later
+        ctx.work, ctx.deferred = work, deferred
         ctx.set_materialize_grads(False)
         return tuple(values)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
-        if ctx.later is None:
+        if ctx.deferred is None:
             return None, None, None, *ctx.work.second_pass(gradients)
-        ctx.later.append(partial(ctx.work.accumulate, gradients))
+        ctx.deferred.append(partial(ctx.work.accumulate, gradients))
         return None, None, None, None
 
 
-class _Parts:
-    """Both passes over the parts of one batch, and all that the second must find as it was in the first."""
+class _ChunkedEncoding:
+    """Both passes over the chunks of one batch, with the state that the second must restore."""
 
-    def __init__(self, encode: Encode, module: nn.Module, parts: Sequence[slice]) -> None:
-        self.encode, self.module, self.parts = encode, module, parts
+    def __init__(self, encode: Encode, module: nn.Module, chunks: Sequence[slice]) -> None:
+        self.encode, self.module, self.chunks = encode, module, chunks
         self.parameters = [p for p in module.parameters() if p.requires_grad]
-        self.names: list[str] = []  # of what has a gradient
+        self.names: list[str] = []  # of outputs with a gradient
         self._device = next(module.parameters(), torch.empty(0)).device.type
         self._precision = torch.is_autocast_enabled(self._device), torch.get_autocast_dtype(self._device)
-        self._chance: list[_Chance] = []  # before each part
-        self._buffers: list[Encoded] = []  # those that encoding changes, before each part
+        self._rng: list[_RNGState] = []  # before each chunk
+        self._buffers: list[Encoded] = []  # those that encoding changes, before each chunk
 
     def first_pass(self) -> Encoded:
-        """All parts without a graph; only the first has one, to tell what has a gradient, and loses it at once."""
+        """Encode all chunks without a graph. The first has one for a moment, to see which outputs have a gradient."""
         start, graph = _copies(self.module), torch.is_grad_enabled()
         found: list[Encoded] = []
-        with counted_once(self.module, len(self.parts)):
-            for part in self.parts:
-                self._chance.append(_Chance(self.module))
+        with count_as_one_batch(self.module, len(self.chunks)):
+            for chunk in self.chunks:
+                self._rng.append(_RNGState(self.module))
                 self._buffers.append(_changed(self.module, start))
-                # A weight that autocast casts without a graph must not be found cast when there is one: no cache.
+                # No cache: weights that autocast converts without a graph must not be reused with one.
                 with torch.set_grad_enabled(graph and not found), self._autocast(cache=False):
-                    encoded = self.encode(part)
-                _check_rows(encoded, part)
+                    encoded = self.encode(chunk)
+                _check_rows(encoded, chunk)
                 if not found:
                     self.names = [name for name, x in encoded.items() if x.requires_grad]
                 found.append({name: x.detach() for name, x in encoded.items()})
                 del encoded
         moved = _changed(self.module, start).keys()
         self._buffers = [{name: before.get(name, start[name]) for name in moved} for before in self._buffers]
-        return {name: _joined(name, [each[name] for each in found]) for name in found[0]}
+        return {name: _concatenate(name, [each[name] for each in found]) for name in found[0]}
 
     def second_pass(self, gradients: Sequence[Tensor | None]) -> list[Tensor | None]:
-        """(of each parameter) the sum over the parts, from the gradients (B, ...) of `names`."""
+        """The gradient of each parameter, summed over the chunks, from the gradients (B, ...) of `names`."""
         total: list[Tensor | None] = [None] * len(self.parameters)
-        for outputs, incoming in self._again(gradients):
+        for outputs, incoming in self._reencode(gradients):
             for i, gradient in enumerate(torch.autograd.grad(outputs, self.parameters, incoming, allow_unused=True)):
                 if gradient is not None:
                     so_far = total[i]
@@ -138,33 +138,33 @@ class _Parts:
         return total
 
     def accumulate(self, gradients: Sequence[Tensor | None]) -> None:
-        """The same into the parameters' own gradients, part by part, so that hooks on the way see each part's."""
-        for outputs, incoming in self._again(gradients):
+        """The same, added to `.grad` chunk by chunk, so that hooks run for each chunk."""
+        for outputs, incoming in self._reencode(gradients):
             torch.autograd.backward(outputs, incoming)
 
-    def _again(self, gradients: Sequence[Tensor | None]) -> Iterator[tuple[list[Tensor], list[Tensor]]]:
-        """Of each part that has a gradient, what it is encoded to, with its graph, and the gradients of that."""
-        with self._put_back():
-            for part, chance, buffers in zip(self.parts, self._chance, self._buffers, strict=True):
-                chance.restore()
+    def _reencode(self, gradients: Sequence[Tensor | None]) -> Iterator[tuple[list[Tensor], list[Tensor]]]:
+        """The outputs of each chunk, with their graph, and their gradients; chunks without any are skipped."""
+        with self._state_restored():
+            for chunk, rng, buffers in zip(self.chunks, self._rng, self._buffers, strict=True):
+                rng.restore()
                 _write(self.module, buffers)
                 with torch.enable_grad(), self._autocast(cache=True):
-                    encoded = self.encode(part)
-                pairs = self._of_part(encoded, part, gradients)
+                    encoded = self.encode(chunk)
+                pairs = self._outputs_and_gradients(encoded, chunk, gradients)
                 del encoded
                 if pairs:
                     yield [x for x, _ in pairs], [g for _, g in pairs]
 
-    def _of_part(
-        self, encoded: Encoded, part: slice, gradients: Sequence[Tensor | None]
+    def _outputs_and_gradients(
+        self, encoded: Encoded, chunk: slice, gradients: Sequence[Tensor | None]
     ) -> list[tuple[Tensor, Tensor]]:
         odd = [name for name, x in encoded.items() if x.requires_grad and name not in self.names]
         if odd:
             raise ValueError(
-                f"encode gives {odd[0]!r} a gradient in some parts of the batch and none in the first; expected the "
-                "same in all; leave --micro-batch out"
+                f"encode returns {odd[0]!r} with a gradient in some chunks but not in the first; expected the same in "
+                "all; remove --micro-batch"
             )
-        pairs = [(encoded[n], g[part]) for n, g in zip(self.names, gradients, strict=True) if g is not None]
+        pairs = [(encoded[n], g[chunk]) for n, g in zip(self.names, gradients, strict=True) if g is not None]
         return [(x, g) for x, g in pairs if x.requires_grad]
 
     def _autocast(self, *, cache: bool) -> torch.autocast:
@@ -172,20 +172,20 @@ class _Parts:
         return torch.autocast(self._device, dtype=dtype, enabled=enabled, cache_enabled=cache)
 
     @contextmanager
-    def _put_back(self) -> Iterator[None]:
-        """Generators and buffers as they were before, whatever happens within."""
-        chance = _Chance(self.module)
+    def _state_restored(self) -> Iterator[None]:
+        """Restore generators and buffers afterwards."""
+        rng = _RNGState(self.module)
         own = dict(self.module.named_buffers())
         buffers = {name: own[name].clone() for name in self._buffers[0]}
         try:
             yield
         finally:
-            chance.restore()
+            rng.restore()
             _write(self.module, buffers)
 
 
-class _Chance:
-    """The state of torch's generators: the CPU's and that of the module's device."""
+class _RNGState:
+    """The state of torch's generators on the CPU and on the module's device."""
 
     def __init__(self, module: nn.Module) -> None:
         self._cpu = torch.get_rng_state()
@@ -200,8 +200,8 @@ class _Chance:
 
 
 def _buffers(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """All that encoding might change. Queues and banks are large, and `after_step` alone moves them."""
-    stores = {id(b) for part in module.modules() if isinstance(part, Queue | Bank) for b in part.buffers()}
+    """Buffers that encoding may change. Queues and banks are large, and only `after_step` changes them."""
+    stores = {id(b) for chunk in module.modules() if isinstance(chunk, Queue | Bank) for b in chunk.buffers()}
     yield from ((name, buffer) for name, buffer in module.named_buffers() if id(buffer) not in stores)
 
 
@@ -210,7 +210,7 @@ def _copies(module: nn.Module) -> Encoded:
 
 
 def _changed(module: nn.Module, start: Encoded) -> Encoded:
-    """Copies of the buffers that are not what they were. By value: batch-norm changes its own unseen by versions."""
+    """Copies of the buffers that changed; by value, since BatchNorm does not raise their version."""
     return {name: buffer.clone() for name, buffer in _buffers(module) if not torch.equal(buffer, start[name])}
 
 
@@ -221,21 +221,21 @@ def _write(module: nn.Module, values: Encoded) -> None:
         own[name].copy_(value)
 
 
-def _check_rows(encoded: Encoded, part: slice) -> None:
-    rows = part.stop - part.start
+def _check_rows(encoded: Encoded, chunk: slice) -> None:
+    rows = chunk.stop - chunk.start
     for name, x in encoded.items():
         if x.ndim == 0 or len(x) != rows:
             raise ValueError(
-                f"encode gives {name!r} of shape {tuple(x.shape)}, expected one row for each of the {rows} samples of "
-                "a part: what mixes samples belongs into contrast; leave --micro-batch out"
+                f"encode returns {name!r} of shape {tuple(x.shape)}, expected one row for each of {rows} samples of a "
+                "chunk: code that mixes samples belongs in contrast; remove --micro-batch"
             )
 
 
-def _joined(name: str, parts: list[Tensor]) -> Tensor:
-    shapes = sorted({tuple(x.shape[1:]) for x in parts})
+def _concatenate(name: str, chunks: list[Tensor]) -> Tensor:
+    shapes = sorted({tuple(x.shape[1:]) for x in chunks})
     if len(shapes) > 1:
         raise ValueError(
-            f"encode gives {name!r} rows of shape {shapes[0]} in one part of the batch and {shapes[1]} in another, "
-            "expected the same in all; leave --micro-batch out"
+            f"encode returns {name!r} with rows of shape {shapes[0]} in one chunk and {shapes[1]} in another, expected "
+            "the same in all; remove --micro-batch"
         )
-    return torch.cat(parts)
+    return torch.cat(chunks)

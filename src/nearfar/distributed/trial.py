@@ -13,11 +13,11 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 
 from nearfar.distributed import fsdp
-from nearfar.distributed.grad_cache import encode_in_parts, equal_parts
-from nearfar.distributed.processes import Gather, contrast_share, encode_share
+from nearfar.distributed.grad_cache import encode_in_chunks, equal_chunks
+from nearfar.distributed.processes import Gather, contrast_shards, encode_shard
 from nearfar.losses import tile_size
-from nearfar.nn.norm import counted_once
-from nearfar.nn.shard import share_of
+from nearfar.nn.norm import count_as_one_batch
+from nearfar.nn.shard import shard_of
 
 EXACT, SINGLE, HALF = 1e-8, 1e-4, 0.2  # relative: float64 in another order, float32, bfloat16 with its 8 bits
 PART = 5  # rows, at most, that are encoded at a time where gradients are cached
@@ -52,16 +52,16 @@ def plain_step(method: Any, batch: Any) -> Tensor:
 
 def cached_step(method: Any, batch: Any) -> Tensor:
     """The loss by gradient caching."""
-    parts = equal_parts(len(batch.index), PART)
-    encoded = encode_in_parts(lambda rows: method.encode(take_rows(batch, rows)), method, parts)
+    parts = equal_chunks(len(batch.index), PART)
+    encoded = encode_in_chunks(lambda rows: method.encode(take_rows(batch, rows)), method, parts)
     loss: Tensor = method.contrast(encoded).loss
     return loss
 
 
 def divided_step(method: Any, batch: Any) -> Tensor:
     """What caching must be equal to: BatchNorm sees the same parts, and all of them are in one graph."""
-    parts = equal_parts(len(batch.index), PART)
-    with counted_once(method, len(parts)):
+    parts = equal_chunks(len(batch.index), PART)
+    with count_as_one_batch(method, len(parts)):
         encoded = [method.encode(take_rows(batch, rows)) for rows in parts]
     loss: Tensor = method.contrast({name: torch.cat([each[name] for each in encoded]) for name in encoded[0]}).loss
     return loss
@@ -153,7 +153,7 @@ def run_trial(
     """
     method = copy.deepcopy(subject.method).to(variant.dtype).train()
     if cut:
-        fsdp.shard(method, init_device_mesh("cpu", (dist.get_world_size(),)))
+        fsdp.shard_method(method, init_device_mesh("cpu", (dist.get_world_size(),)))
     parameters = [p for p in method.parameters() if p.requires_grad]
     values, gradients = [], []
     for number, batch in enumerate(subject.batches):
@@ -167,10 +167,10 @@ def run_trial(
             loss.backward()
             value += float(loss.detach())
         if cut:
-            fsdp.at_rest(method)
+            fsdp.reshard(method)
             fsdp.average_scalars(method)
         slopes = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
-        gradient = torch.cat([g.flatten() for g in fsdp.whole(slopes)]).double()
+        gradient = torch.cat([g.flatten() for g in fsdp.full_state(slopes)]).double()
         if shared is not None and not cut:
             dist.all_reduce(gradient)
             gradient /= dist.get_world_size()  # as DDP does
@@ -182,7 +182,7 @@ def run_trial(
         method.after_step((number + 1) / len(subject.batches))  # type: ignore[operator]
         values.append(value)
         gradients.append(gradient)
-    state = fsdp.whole(method.state_dict())
+    state = fsdp.full_state(method.state_dict())
     floating = [x.double().flatten() for x in state.values() if x.is_floating_point()]
     counted = [x.long().flatten() for x in state.values() if not x.is_floating_point()]
     return Trial(
@@ -197,12 +197,12 @@ def _loss(method: Any, batch: Any, split: Split, by: Any, gather: Gather) -> Ten
     """The loss on a batch that processes share."""
     sizes, rank = split(len(batch.index), dist.get_world_size()), dist.get_rank()
     own = take_rows(batch, slice(sum(sizes[:rank]), sum(sizes[: rank + 1])))
-    share = share_of(sizes[rank])
-    encoded = encode_share(method, own, share)
+    shard = shard_of(sizes[rank])
+    encoded = encode_shard(method, own, shard)
     if by == "gather":
-        of_all: Tensor = method.contrast(gather(encoded, share)).loss
+        of_all: Tensor = method.contrast(gather(encoded, shard)).loss
         return of_all
-    loss: Tensor = contrast_share(method, encoded, share, by=by).loss
+    loss: Tensor = contrast_shards(method, encoded, shard, by=by).loss
     return loss
 
 

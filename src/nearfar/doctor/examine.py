@@ -1,4 +1,4 @@
-"""What is wrong with a data set before a run: broken files, duplicates, tiny and even pictures, leaks, balance."""
+"""Problems of a data set before a run: broken files, duplicates, tiny or plain images, leaks, class balance."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -8,28 +8,28 @@ from torch import Tensor
 
 from nearfar.data.columns import group_column
 from nearfar.data.groups import merged
-from nearfar.data.sources import Source
-from nearfar.doctor.scan import Looked, PixelVectors, look
+from nearfar.doctor.scan import PixelVectors, Scan, scan
+from nearfar.modalities.image.data.source import ImageSource
+from nearfar.progress import progress_bar
 from nearfar.search.duplicates import find_duplicates
 from nearfar.search.index import Kind, lookup
-from nearfar.search.progress import bar
 
-TINY = 24  # pixels of the short side, below which a picture is called tiny
-LONG = 3.0  # times as long as wide, from which the middle square leaves much out
+TINY = 24  # pixels of the short side, below which an image is tiny
+LONG = 3.0  # ratio of the sides from which the center square leaves out much of the image
 
 
 @dataclass(frozen=True)
-class Problem:
-    """One picture and what is wrong with it."""
+class ImageProblem:
+    """One image and what is wrong with it."""
 
     path: str
-    kind: str  # broken, tiny, even, long, label conflict
+    kind: str  # "broken", "tiny", "one colour", "long" or "label conflict"
     detail: str
 
 
 @dataclass(frozen=True)
 class Leak:
-    """A test picture that training would see."""
+    """A test image that is also in the training data."""
 
     test: str
     train: str
@@ -37,16 +37,18 @@ class Leak:
 
 
 @dataclass(frozen=True)
-class Findings:
-    """Everything the doctor saw.
+class Diagnosis:
+    """Everything that was found.
 
     Attributes:
-        names: of the K pictures that can be read.
-        groups: (K,) equal where pictures are duplicates, exact or near.
-        exact_groups, near_groups: how many groups of two or more are of equal files alone, and how many are not.
-        repeated: pictures that are one more copy of another.
-        threshold: cosine of small pictures from which they are near-duplicates.
-        classes: how many pictures each class has; empty without labels.
+        samples: images in all.
+        names: of the K readable images.
+        groups: (K,) equal for exact and near duplicates.
+        exact_groups, near_groups: groups of two or more: of equal files only, and the others.
+        repeated: images that are a further copy of another.
+        threshold: cosine from which downscaled images are near-duplicates.
+        classes: number of images by class; empty without labels.
+        tested: readable test images; None without test data.
     """
 
     samples: int
@@ -57,58 +59,61 @@ class Findings:
     repeated: int
     threshold: float
     classes: dict[str, int]
-    problems: list[Problem]
+    problems: list[ImageProblem]
     leaks: list[Leak]
     tested: int | None
 
 
 def examine(
-    train: Source, test: Source | None = None, *, tiny: int = TINY, index: Kind = "exact", progress: bool = True
-) -> Findings:
-    """Look at every picture once, and compare all with all.
+    train: ImageSource,
+    test: ImageSource | None = None,
+    *,
+    tiny: int = TINY,
+    index: Kind = "exact",
+    progress: bool = True,
+) -> Diagnosis:
+    """Read every image once, and compare all with each other.
 
     Args:
         train: the data to examine.
         test: data that must not be in it.
         tiny: pixels of the short side.
         index: how near-duplicates are found, as in `lookup`.
-        progress: show bars.
+        progress: show progress bars.
     """
-    looked = look(train, words="looking", progress=progress)
-    other = None if test is None else look(test, words="looking at the test data", progress=progress)
-    if not looked.seen:
-        first = f"; the first, {looked.broken[0].path}: {looked.broken[0].reason}" if looked.broken else ""
+    own = scan(train, label=progress and "reading")
+    other = None if test is None else scan(test, label=progress and "reading the test data")
+    if not own.images:
+        first = f"; the first, {own.broken[0].path}: {own.broken[0].reason}" if own.broken else ""
         raise ValueError(f"none of the {len(train)} images of {train.description} can be read{first}")
-    everything = looked.seen + ([] if other is None else other.seen)
-    exact = group_column([one.digest.hex() for one in everything])
-    with bar(progress, "comparing", len(everything)) as advance:
-        vectors = PixelVectors(everything)
+    images = own.images + ([] if other is None else other.images)
+    exact = group_column([image.digest.hex() for image in images])
+    with progress_bar(progress and "comparing", len(images)) as advance:
+        vectors = PixelVectors(images)
         near = find_duplicates(vectors, find=lookup(vectors, index) if len(vectors) > 1 else None, advance=advance)
-    even = torch.tensor([one.even for one in everything])
-    alike = near.groups.clone()
-    alike[even] = len(everything) + torch.arange(int(even.sum()))  # an even picture is like no other, or like all
-    together = merged(exact, alike)
-    own = len(looked.seen)
-    groups = together[:own]
-    equal, close = _count_groups(exact[:own], groups)
-    _, sizes = groups.unique(return_counts=True)
-    return Findings(
+    plain = torch.tensor([image.plain for image in images])
+    similar = near.groups.clone()
+    similar[plain] = len(images) + torch.arange(int(plain.sum()))  # plain images have no near-duplicates
+    either = merged(exact, similar)
+    groups = either[: len(own.images)]
+    exact_groups, near_groups = _count_groups(exact[: len(groups)], groups)
+    return Diagnosis(
         samples=len(train),
-        names=looked.names(),
+        names=own.names(),
         groups=groups,
-        exact_groups=equal,
-        near_groups=close,
-        repeated=int((sizes - 1).sum()),
+        exact_groups=exact_groups,
+        near_groups=near_groups,
+        repeated=len(groups) - len(groups.unique()),
         threshold=near.threshold,
-        classes=dict(Counter(label for label in looked.labels() if label is not None).most_common()),
-        problems=[*_problems(looked, tiny), *_conflicts(looked, groups)],
-        leaks=[] if other is None else _leaks(looked, other, exact, together),
-        tested=None if other is None else len(other.seen),
+        classes=dict(Counter(label for label in own.labels() if label is not None).most_common()),
+        problems=[*_image_problems(own, tiny), *_label_conflicts(own, groups)],
+        leaks=[] if other is None else _leaks(own, other, exact, either),
+        tested=None if other is None else len(other.images),
     )
 
 
 def _count_groups(exact: Tensor, groups: Tensor) -> tuple[int, int]:
-    """Groups of two or more whose files are all equal, and the others."""
+    """Groups of two or more: of equal files only, and the others."""
     digests: dict[int, list[int]] = {}
     for group, digest in zip(groups.tolist(), exact.tolist(), strict=True):
         digests.setdefault(group, []).append(digest)
@@ -117,50 +122,47 @@ def _count_groups(exact: Tensor, groups: Tensor) -> tuple[int, int]:
     return equal, len(shared) - equal
 
 
-def _problems(looked: Looked, tiny: int) -> list[Problem]:
-    found = [Problem(skipped.path, "broken", skipped.reason) for skipped in looked.broken]
-    for name, one in zip(looked.names(), looked.seen, strict=True):
-        size = f"{one.width}×{one.height}"
-        short, long = sorted((one.width, one.height))
+def _image_problems(found: Scan, tiny: int) -> list[ImageProblem]:
+    problems = [ImageProblem(skipped.path, "broken", skipped.reason) for skipped in found.broken]
+    for name, image in zip(found.names(), found.images, strict=True):
+        size = f"{image.width}×{image.height}"
+        short, long = sorted((image.width, image.height))
         if short < tiny:
-            found.append(Problem(name, "tiny", size))
-        if one.even:
-            found.append(Problem(name, "even", f"one colour all over: {one.small[0, 0].tolist()}"))
+            problems.append(ImageProblem(name, "tiny", size))
+        if image.plain:
+            problems.append(ImageProblem(name, "one colour", f"{image.small[0, 0].tolist()} everywhere"))
         if long >= LONG * short:
-            found.append(Problem(name, "long", f"{size}: the middle square leaves much out"))
-    return found
+            problems.append(ImageProblem(name, "long", f"{size}: the center square leaves out much of it"))
+    return problems
 
 
-def _conflicts(looked: Looked, groups: Tensor) -> list[Problem]:
-    """Duplicates that have different labels."""
-    labels, names = looked.labels(), looked.names()
-    stated: dict[int, set[str]] = {}
+def _label_conflicts(found: Scan, groups: Tensor) -> list[ImageProblem]:
+    """Duplicates with different labels."""
+    labels, names = found.labels(), found.names()
+    by_group: dict[int, set[str]] = {}
     for group, label in zip(groups.tolist(), labels, strict=True):
         if label is not None:
-            stated.setdefault(group, set()).add(label)
+            by_group.setdefault(group, set()).add(label)
     return [
-        Problem(name, "label conflict", f"duplicates of it are {', '.join(sorted(stated[group] - {label}))}")
+        ImageProblem(name, "label conflict", f"its duplicates are {', '.join(sorted(by_group[group] - {label}))}")
         for name, group, label in zip(names, groups.tolist(), labels, strict=True)
-        if label is not None and len(stated[group]) > 1
+        if label is not None and len(by_group[group]) > 1
     ]
 
 
-def _leaks(train: Looked, test: Looked, exact: Tensor, together: Tensor) -> list[Leak]:
-    """Each test picture that has an equal or a near-duplicate in the training data."""
-    own, names = len(train.seen), train.names()
-    equal, near = _first_of(exact[:own]), _first_of(together[:own])
+def _leaks(train: Scan, test: Scan, exact: Tensor, either: Tensor) -> list[Leak]:
+    """Test images with an equal file or a near-duplicate in the training data."""
+    names = train.names()
+    equal, near = (_first_rows(groups[: len(names)]) for groups in (exact, either))
     leaks = []
-    for place, name in enumerate(test.names(), own):
-        by_bytes, by_looks = equal.get(int(exact[place])), near.get(int(together[place]))
-        if by_bytes is not None:
-            leaks.append(Leak(name, names[by_bytes], True))
-        elif by_looks is not None:
-            leaks.append(Leak(name, names[by_looks], False))
+    for place, name in enumerate(test.names(), len(names)):
+        same, similar = equal.get(int(exact[place])), near.get(int(either[place]))
+        row = similar if same is None else same
+        if row is not None:
+            leaks.append(Leak(name, names[row], same is not None))
     return leaks
 
 
-def _first_of(groups: Tensor) -> dict[int, int]:
-    found: dict[int, int] = {}
-    for row, group in enumerate(groups.tolist()):
-        found.setdefault(group, row)
-    return found
+def _first_rows(groups: Tensor) -> dict[int, int]:
+    """The first row of each group."""
+    return {group: row for row, group in reversed(list(enumerate(groups.tolist())))}

@@ -1,4 +1,4 @@
-"""One look at every picture, without an encoder: can it be read, how large is it, what is in it, roughly."""
+"""One pass over all images without an encoder: whether they can be read, their size, and a small copy."""
 
 import hashlib
 import io
@@ -14,113 +14,110 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps
 from torch import Tensor
 
-from nearfar.data.dataset import Skipped
+from nearfar.data.dataset import Skipped, label_names
 from nearfar.data.pack import cores
-from nearfar.data.sources import Source, as_picture
 from nearfar.modalities.image.data.decode import PIXEL_LIMIT, rgb, why
-from nearfar.search.progress import bar
+from nearfar.modalities.image.data.source import ImageSource, as_picture
+from nearfar.progress import progress_bar
 
-SIDE = 16  # of the small picture that stands for the large one
-EVEN = 2  # of 255: a picture whose values span no more is even
-AHEAD = 256  # pictures in the queue of the threads
+SIDE = 16  # pixels of the small copy
+PLAIN = 2  # of 255: an image whose values differ by no more is plain
+AHEAD = 256  # images in the queue of the threads
+BLOCK = 16_384  # small copies turned into vectors at a time
 
 
 @dataclass(frozen=True)
-class Seen:
-    """What a look at one readable picture tells."""
+class ScannedImage:
+    """What is known about one readable image."""
 
     row: int  # in its source
-    digest: bytes  # of the file, or of the pixels where there is none
+    digest: bytes  # of the file, or of the pixels where there is no file
     width: int
     height: int
-    even: bool  # one colour all over
-    small: NDArray[np.uint8]  # (16, 16, 3), the whole picture
+    plain: bool  # one colour everywhere
+    small: NDArray[np.uint8]  # (16, 16, 3)
 
 
 @dataclass(frozen=True)
-class Looked:
-    """All pictures of a source: K that can be read, and the others."""
+class Scan:
+    """All images of a source: K readable ones, and the others."""
 
-    source: Source
-    seen: list[Seen]
+    source: ImageSource
+    images: list[ScannedImage]
     broken: list[Skipped]
 
     def names(self) -> list[str]:
-        """K texts."""
-        return [self.source.names[one.row] for one in self.seen]
+        """Of the K readable images."""
+        return [self.source.names[image.row] for image in self.images]
 
     def labels(self) -> list[str | None]:
         """K class names, None where there is none."""
-        if self.source.labels is None:
-            return [None] * len(self.seen)
-        numbers, classes = self.source.labels.tolist(), self.source.classes
-        found = [numbers[one.row] for one in self.seen]
-        return [None if n < 0 else str(n) if classes is None else classes[n] for n in found]
+        return label_names(self.source.labels, self.source.classes, [image.row for image in self.images])
 
 
 class PixelVectors:
-    """Small pictures as rows of 768 numbers: each channel minus its mean, so that brightness does not count.
+    """Small copies as rows of 768 numbers, each channel minus its mean, so that brightness does not count.
 
-    The cosine between them is blind to contrast too. It sees through other sizes, formats and compression, not
-    through crops, mirroring or rotation.
+    Their cosine ignores contrast too. It recognizes other sizes, formats and compression, but not crops, mirroring or
+    rotation.
     """
 
     dim = 3 * SIDE**2
 
-    def __init__(self, seen: Sequence[Seen]) -> None:
-        self.seen = seen
+    def __init__(self, images: Sequence[ScannedImage]) -> None:
+        self.images = images
 
     def __len__(self) -> int:
-        return len(self.seen)
+        return len(self.images)
 
     def pieces(self) -> Iterator[tuple[int, Tensor]]:
-        for start in range(0, len(self.seen), 16_384):
-            small = np.stack([one.small for one in self.seen[start : start + 16_384]])
+        for start in range(0, len(self.images), BLOCK):
+            small = np.stack([image.small for image in self.images[start : start + BLOCK]])
             x = torch.from_numpy(small).float().flatten(1, 2)  # (C, 256, 3)
             yield start, (x - x.mean(1, keepdim=True)).flatten(1)
 
 
-def look(source: Source, *, words: str, progress: bool = True, workers: int | None = None) -> Looked:
-    """Read every picture of a source once, in threads."""
-    if source.paths is None:
-        _ = source.images  # loaded here, once, and not by every thread
-    seen, broken = [], list(source.skipped)
+def scan(source: ImageSource, *, label: str | bool, workers: int | None = None) -> Scan:
+    """Read every image of a source once, in threads; `label` as in `progress_bar`."""
+    source.load_all()
+    images, broken = [], list(source.skipped)
     with (
         warnings.catch_warnings(),
         ThreadPoolExecutor(workers or cores()) as pool,
-        bar(progress, words, len(source)) as advance,
+        progress_bar(label, len(source)) as advance,
     ):
-        warnings.simplefilter("ignore")  # of Pillow, about files it reads nonetheless
+        warnings.simplefilter("ignore")  # Pillow's, about files that it reads nonetheless
         for start in range(0, len(source), AHEAD):
             rows = range(start, min(start + AHEAD, len(source)))
-            for row, found in zip(rows, pool.map(lambda row: _look(source, row), rows), strict=True):
-                if isinstance(found, Seen):
-                    seen.append(found)
+            for row, found in zip(rows, pool.map(lambda row: _scan_row(source, row), rows), strict=True):
+                if isinstance(found, ScannedImage):
+                    images.append(found)
                 else:
                     broken.append(Skipped(source.names[row], found))
             advance(len(rows))
-    return Looked(source, seen, broken)
+    return Scan(source, images, broken)
 
 
-def _look(source: Source, row: int) -> Seen | str:
+def _scan_row(source: ImageSource, row: int) -> ScannedImage | str:
+    """What is known about the image, or why it cannot be read."""
     try:
         if source.paths is None:
-            picture = source.images[row]
+            picture = source.items[row]
             if isinstance(picture, bytes):
                 with Image.open(io.BytesIO(picture)) as member:
-                    return _seen(row, member, hashlib.blake2b(picture, digest_size=16).digest())
+                    return _scan_image(row, member, hashlib.blake2b(picture, digest_size=16).digest())
             image = picture if isinstance(picture, Image.Image) else as_picture(picture)
-            return _seen(row, image, hashlib.blake2b(np.asarray(picture).tobytes(), digest_size=16).digest())
+            return _scan_image(row, image, hashlib.blake2b(np.asarray(picture).tobytes(), digest_size=16).digest())
         with source.paths[row].open("rb") as file:
             digest = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).digest()
             file.seek(0)
             with Image.open(file) as image:
-                return _seen(row, image, digest)
-    except Exception as error:  # Pillow raises of every kind on broken files
+                return _scan_image(row, image, digest)
+    except Exception as error:  # Pillow raises errors of every kind on broken files
         return why(error)
 
 
-def _seen(row: int, image: Image.Image, digest: bytes) -> Seen:
+def _scan_image(row: int, image: Image.Image, digest: bytes) -> ScannedImage:
     width, height = image.size
     if width * height > PIXEL_LIMIT:
         raise ValueError(f"{width}×{height} pixels are more than the limit of {PIXEL_LIMIT:,}")
@@ -128,5 +125,5 @@ def _seen(row: int, image: Image.Image, digest: bytes) -> Seen:
         image.draft(None, (4 * SIDE, 4 * SIDE))
     upright = rgb(ImageOps.exif_transpose(image))
     small = np.asarray(upright.resize((SIDE, SIDE), Image.Resampling.BOX), np.uint8)
-    extrema: Any = upright.getextrema() if int(np.ptp(small.reshape(-1, 3), axis=0).max()) <= EVEN else [(0, 255)]
-    return Seen(row, digest, width, height, max(high - low for low, high in extrema) <= EVEN, small)
+    extrema: Any = upright.getextrema() if int(np.ptp(small.reshape(-1, 3), axis=0).max()) <= PLAIN else [(0, 255)]
+    return ScannedImage(row, digest, width, height, max(high - low for low, high in extrema) <= PLAIN, small)

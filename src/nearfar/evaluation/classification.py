@@ -1,4 +1,4 @@
-"""Everything that class scores tell: point values by torchmetrics, each with the interval of its bootstrap."""
+"""Metrics of class scores: values by torchmetrics, intervals by the bootstrap."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,13 +8,13 @@ import torch
 from torch import Tensor
 
 from nearfar.evaluation.metrics import accuracy, resamples, share, with_interval
-from nearfar.evaluation.task import Curves, Outcome, arrays
+from nearfar.evaluation.task import Curves, Outcome, Task, arrays
 
 BINS = 15  # of the calibration error, as Guo et al. 2017 have it
 Curve = Callable[..., tuple[Tensor, Tensor, Tensor]]  # of torchmetrics: scores and truth to x, y and thresholds
 _GRID = 201  # points at which curves are kept
-_CONFUSED = 2000  # classes of a confusion matrix at most: beyond, nobody could look at it
-_RARE = 0.1  # share of the rarest class below which ROC is read with care
+_CONFUSED = 2000  # classes of a confusion matrix, at most
+_RARE = 0.1  # share of the rarest class below which a note warns of ROC
 
 
 def classification(scores: Tensor, labels: Tensor, *, classes: int, count: int, seed: int) -> Outcome:
@@ -75,6 +75,13 @@ def classification(scores: Tensor, labels: Tensor, *, classes: int, count: int, 
     if len(present) > 1:
         curves |= _curves(scores, labels, present, tm.binary_roc, tm.binary_precision_recall_curve)
     return Outcome(metrics, curves | _reliability(scores, labels), [*imbalance(labels), *lonely(labels)])
+
+
+def classified(task: Task, scores: Tensor, seed: int) -> Outcome:
+    """`classification` of the test part of a task."""
+    found = classification(scores, task.test.labels, classes=task.classes, count=task.bootstrap, seed=seed)
+    found.curves["classes"] = np.array(task.class_names)
+    return found
 
 
 def imbalance(labels: Tensor) -> list[str]:

@@ -5,7 +5,7 @@ import warnings
 import torch
 from torch import Tensor
 
-from nearfar.losses.arguments import check_ids, check_rows, unit
+from nearfar.losses.arguments import check_ids, check_rows, l2_normalize
 
 _ENTRIES = 1 << 22  # distances held at once
 
@@ -100,5 +100,5 @@ def agreement(clusters: Tensor, labels: Tensor) -> dict[str, float]:
 
 def cluster_agreement(z: Tensor, labels: Tensor, *, seed: int) -> tuple[Tensor, dict[str, float]]:
     """k-means of the unit rows, with as many clusters as there are classes, and how it agrees with them."""
-    clusters = k_means(unit(z), k=len(labels.unique()), seed=seed)
+    clusters = k_means(l2_normalize(z), k=len(labels.unique()), seed=seed)
     return clusters, agreement(clusters, labels)

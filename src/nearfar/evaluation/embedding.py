@@ -1,19 +1,20 @@
-"""What an encoder makes of a data set, row by row."""
+"""The embeddings of a data set."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
 import torch
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor, nn
+
+from nearfar.progress import progress_bar
 
 Encoder = Callable[[Tensor], Tensor]  # (B, ...) prepared input to (B, F)
 Prepare = Callable[[Tensor], Tensor]  # (B, 3, S, S) uint8 to the encoder's input
 
 
 class Images(Protocol):
-    """Numbered images: all that embedding asks of a data set."""
+    """Samples by number."""
 
     def __len__(self) -> int: ...
 
@@ -33,7 +34,7 @@ def embed(
     rows: Tensor | None = None,
     progress: bool | str = False,
 ) -> Tensor:
-    """The embedding of each image of a data set. The encoder works in evaluation mode and is left as it was.
+    """The embedding of each image of a data set. The encoder runs in evaluation mode; its mode is restored.
 
     Args:
         encoder: (B, ...) to (B, F); a module or any function.
@@ -52,9 +53,9 @@ def embed(
     rows = torch.arange(len(dataset)) if rows is None else rows.cpu()
     if len(rows) == 0:
         raise ValueError("the data set has 0 images, expected at least one")
-    device = _device_of(encoder) if device is None else torch.device(device)
+    device = device_of(encoder) if device is None else torch.device(device)
     embeddings: Tensor | None = None
-    with _evaluating(encoder), progress_bar(progress, len(rows)) as advance:
+    with evaluation_mode(encoder), progress_bar(progress, len(rows)) as advance:
         for start in range(0, len(rows), batch_size):
             part = rows[start : start + batch_size]
             h = encoder(prepare(dataset.fetch(part).to(device)))
@@ -68,15 +69,15 @@ def embed(
     return embeddings
 
 
-def _device_of(encoder: Encoder) -> torch.device:
+def device_of(encoder: Encoder) -> torch.device:
     parameters = encoder.parameters() if isinstance(encoder, nn.Module) else iter(())
     first = next(parameters, None)
     return torch.device("cpu") if first is None else first.device
 
 
 @contextmanager
-def _evaluating(encoder: Encoder) -> Iterator[None]:
-    """Evaluation mode, each module's own mode restored: a part frozen in evaluation mode stays so."""
+def evaluation_mode(encoder: Encoder) -> Iterator[None]:
+    """Evaluation mode; afterwards each module has its own mode again."""
     modules = list(encoder.modules()) if isinstance(encoder, nn.Module) else []
     modes = [module.training for module in modules]
     try:
@@ -86,15 +87,3 @@ def _evaluating(encoder: Encoder) -> Iterator[None]:
     finally:
         for module, mode in zip(modules, modes, strict=True):
             module.training = mode
-
-
-@contextmanager
-def progress_bar(progress: bool | str, total: int) -> Iterator[Callable[[int], None]]:
-    if not progress:
-        yield lambda _: None
-        return
-    words = progress if isinstance(progress, str) else "embedding"
-    columns = TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-    with Progress(*columns, transient=True) as bar:
-        task = bar.add_task(words, total=total)
-        yield lambda done: bar.advance(task, done)

@@ -1,4 +1,4 @@
-"""Training on labels: a linear layer on the frozen encoder, or both together, stopped where validation says so."""
+"""Training on labels: a linear layer on the frozen encoder, or both together, with early stopping."""
 
 import copy
 import math
@@ -11,13 +11,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nearfar.data.loader import Loader
-from nearfar.evaluation.augment import augment, crop_and_flip
 from nearfar.evaluation.classification import probabilities
-from nearfar.evaluation.embedding import Encoder, progress_bar
-from nearfar.evaluation.linear import stratified_split
+from nearfar.evaluation.embedding import Encoder
 from nearfar.evaluation.metrics import accuracy
 from nearfar.evaluation.task import Part, Task
+from nearfar.modalities.splits import stratified_split
 from nearfar.nn.seeding import seeded_generator
+from nearfar.progress import progress_bar
 
 _WARMUP = 0.05  # part of the training in which the rate rises
 _LEAST_STEPS = 10  # of an epoch: few labels are gone through several times
@@ -77,7 +77,7 @@ class Trained:
 
 
 def train_on_labels(task: Task, recipe: Recipe, *, labels: float | int, seed: int, words: str = "training") -> Trained:
-    """Train a copy of the encoder on a part of the labels of the training part; test rows are looked at once, last.
+    """Train a copy of the encoder on a part of the training labels; test rows are predicted once, at the end.
 
     Args:
         task: what is trained, and on what.
@@ -94,14 +94,14 @@ def train_on_labels(task: Task, recipe: Recipe, *, labels: float | int, seed: in
         raise ValueError(f"{len(fit)} labelled rows are left to train on, expected at least two; use more labels")
     fitting = _Fitting(task, recipe, _classifier(task), fit, seed)
     model, best, kept, waited, epoch = fitting.model, -1.0, {}, 0, 0
-    with progress_bar(task.progress and words, recipe.epochs) as advance:
+    with progress_bar(task.progress(words), recipe.epochs) as advance:
         for epoch in range(1, recipe.epochs + 1):
             fitting.epoch(epoch)
             advance(1)
             if len(held) == 0:
                 continue
             found = accuracy(predict(model, task, task.train, held), task.train.labels[held]).value
-            if found >= best:  # of few rows many epochs are alike: the later has seen more
+            if found >= best:  # ties are common on few rows: the later epoch wins
                 best, kept, waited = found, copy.deepcopy(model.state_dict()), 0
             else:
                 waited += 1
@@ -149,7 +149,7 @@ def parameter_groups(model: Classifier, recipe: Recipe) -> list[dict[str, Any]]:
 
 
 def layers(encoder: nn.Module) -> list[list[nn.Parameter]]:
-    """The parameters of an encoder from its input to its output, layer by layer, told apart by their names.
+    """The parameters of an encoder from its input to its output, grouped into layers by their names.
 
     A layer is a part of the path up to the first numbered component (`blocks.3`, `layer2`), or the first component.
     A layer of norms alone, and what belongs to no module (a class token), joins the one before it.
@@ -189,17 +189,15 @@ def predict(model: Classifier, task: Task, part: Part, places: Tensor) -> Tensor
     device = model.head.weight.device
     return torch.cat(
         [
-            probabilities(model(task.prepare(part.fetch(some).to(device)))).cpu()
-            for some in places.split(task.batch_size)
+            probabilities(model(task.embedder.prepare(part.fetch(some).to(device)))).cpu()
+            for some in places.split(task.compute.batch_size)
         ]
     )
 
 
 def _classifier(task: Task) -> Classifier:
     encoder = copy.deepcopy(task.encoder) if isinstance(task.encoder, nn.Module) else task.encoder
-    first = next(encoder.parameters(), None) if isinstance(encoder, nn.Module) else None
-    device = task.device or (torch.device("cpu") if first is None else first.device)
-    return Classifier(encoder, task.train_features.shape[1], task.classes).to(device)
+    return Classifier(encoder, task.train_features.shape[1], task.classes).to(task.device)
 
 
 class _Fitting:
@@ -229,12 +227,8 @@ class _Fitting:
     def _step(self, places: Tensor, number: int) -> None:
         images = self.task.train.fetch(places).to(self.model.head.weight.device)
         if self.recipe.augment:
-            generator = seeded_generator(self.seed, number, 0)
-            if self.task.augment is not None:
-                images = self.task.augment(images, generator)
-            else:
-                images = augment(images, crop_and_flip(images.shape[-1]), generator)
-        x = self.task.prepare(images)
+            images = self.task.varied(images, seeded_generator(self.seed, number, 0))
+        x = self.task.embedder.prepare(images)
         with torch.set_grad_enabled(not self.recipe.frozen):
             h = self.model.encoder(x)
         logits = self.model.head(self.model.norm(h))

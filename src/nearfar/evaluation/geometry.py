@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from nearfar.losses.arguments import check_pair, check_positive, check_rows, unit
+from nearfar.losses.arguments import check_pair, check_positive, check_rows, l2_normalize
 from nearfar.losses.engine.similarity import sample_ids, similarity_logsumexp
 from nearfar.losses.engine.top_k import top_k_similarity
 
@@ -34,7 +34,7 @@ def alignment(z1: Tensor, z2: Tensor) -> Tensor:
     2.0
     """
     check_pair("z1", z1, "z2", z2)
-    return (unit(z1) - unit(z2)).square().sum(1).mean()
+    return (l2_normalize(z1) - l2_normalize(z2)).square().sum(1).mean()
 
 
 @torch.no_grad()
@@ -53,7 +53,7 @@ def uniformity(z: Tensor, *, t: float = 2.0) -> Tensor:
     check_positive("t", t)
     if len(z) < 2:
         raise ValueError(f"z has shape {tuple(z.shape)}, expected at least two rows: there is no pair")
-    u = unit(z)
+    u = l2_normalize(z)
     u = torch.cat([u, 1 - u.square().sum(1, keepdim=True).round()], 1)  # (B, D + 1): a row of zeros gets a 1 of its own
     ids = sample_ids(u, None)
     pairs = similarity_logsumexp(u, u, scale=2 * t, query_ids=ids, key_ids=ids)  # (B,)
@@ -102,7 +102,7 @@ def deviation(z: Tensor) -> Tensor:
     Reference: Chen & He 2021 (SimSiam), figure 2, https://arxiv.org/abs/2011.10566
     """
     check_rows("z", z)
-    return unit(z).std(0, correction=0)
+    return l2_normalize(z).std(0, correction=0)
 
 
 @torch.no_grad()
@@ -115,7 +115,7 @@ def similarity_histograms(z1: Tensor, z2: Tensor, *, bins: int = 50, queries: in
         queries: the negatives of at most as many rows of z1, evenly spaced, are counted.
     """
     check_pair("z1", z1, "z2", z2)
-    u1, u2 = unit(z1), unit(z2)
+    u1, u2 = l2_normalize(z1), l2_normalize(z2)
 
     def count(s: Tensor) -> Tensor:
         return torch.histc(s.clamp(-1, 1), bins, min=-1, max=1)
@@ -217,7 +217,7 @@ def neighbourhood(z: Tensor, labels: Tensor | None = None, *, k: int = 10) -> Ne
     check_rows("z", z)
     if len(z) < 2:
         raise ValueError(f"z has shape {tuple(z.shape)}, expected at least two rows: there is no neighbour")
-    u, ids = unit(z), torch.arange(len(z), device=z.device)
+    u, ids = l2_normalize(z), torch.arange(len(z), device=z.device)
     _, index = top_k_similarity(u, u, k=min(k, len(z) - 1), query_ids=ids, key_ids=ids)  # (N, k)
     pure = None if labels is None else (labels[index] == labels[:, None]).double().mean(1)
     return Neighbourhood(index.flatten().bincount(minlength=len(z)), pure)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from nearfar.evaluation.metrics import Estimate, accuracy
-from nearfar.losses.arguments import check_alike, check_ids, check_positive, check_rows, unit
+from nearfar.losses.arguments import check_compatible, check_ids, check_positive, check_rows, l2_normalize
 from nearfar.losses.engine.top_k import top_k_similarity
 
 Search = Literal["tiles", "faiss"]
@@ -47,11 +47,11 @@ def knn_predict(
     """
     check_rows("train", train)
     check_rows("test", test)
-    check_alike("test", test, "train", train, features_only=True)
+    check_compatible("test", test, "train", train, features_only=True)
     check_classes(labels, train, classes)
     if not isinstance(k, int) or isinstance(k, bool) or not 1 <= k <= len(train):
         raise ValueError(f"k is {k!r}, expected a whole number from 1 to {len(train)}, the training rows")
-    similarity, index = nearest(unit(test), unit(train), k=k, search=search)  # (N, k)
+    similarity, index = nearest(l2_normalize(test), l2_normalize(train), k=k, search=search)  # (N, k)
     return knn_votes(similarity, labels.long()[index], temperature=temperature, classes=classes)
 
 

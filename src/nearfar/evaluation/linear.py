@@ -9,8 +9,9 @@ from torch import Tensor
 
 from nearfar.evaluation.knn import check_classes
 from nearfar.evaluation.logistic import Curvature, curvature, fit_logistic
-from nearfar.evaluation.metrics import Estimate, accuracy
-from nearfar.losses.arguments import accumulable, check_alike, check_positive, check_rows
+from nearfar.evaluation.metrics import accuracy
+from nearfar.losses.arguments import check_positive, check_rows, upcast_half
+from nearfar.modalities.splits import stratified_split
 
 STRENGTHS = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)  # inverse L2 strengths that are tried
 SPARSE_STRENGTHS = (1.0, 10.0, 100.0)  # of rows of length one, which are not standardised
@@ -40,7 +41,7 @@ class LinearProbe:
         if h.is_sparse:
             logits: Tensor = torch.sparse.mm(h, self.weight.T.contiguous()) + self.bias
             return logits
-        return F.linear((accumulable(h) - self.mean) / self.deviation, self.weight, self.bias)
+        return F.linear((upcast_half(h) - self.mean) / self.deviation, self.weight, self.bias)
 
 
 def linear_probe(
@@ -94,57 +95,9 @@ def linear_probe(
     return LinearProbe(mean, deviation, weight.to(mean), bias.to(mean), best, found)
 
 
-def linear_accuracy(
-    train: Tensor,
-    labels: Tensor,
-    test: Tensor,
-    test_labels: Tensor,
-    *,
-    classes: int | None = None,
-    seed: int = 0,
-) -> Estimate:
-    """The share of test rows whose class a `linear_probe` of the training rows finds.
-
-    Args:
-        train, test: (M, F), (N, F) features.
-        labels, test_labels: (M,), (N,) integers.
-        classes: C; the largest training label plus one where None.
-        seed: of the validation split.
-    """
-    check_rows("test", test)
-    check_alike("test", test, "train", train, features_only=True)
-    classes = int(labels.max()) + 1 if classes is None else classes
-    return accuracy(linear_probe(train, labels, classes=classes, seed=seed)(test), test_labels)
-
-
-def stratified_split(labels: Tensor, *, share: float, seed: int) -> tuple[Tensor, Tensor]:
-    """Row numbers of a larger and a smaller part, in which each class has its share; a class of one stays in the first.
-
-    Args:
-        labels: (M,) integers.
-        share: of each class in the smaller part, from 0 to below 1; at least one row of a class of two or more.
-        seed: of the draw.
-
-    >>> larger, smaller = stratified_split(torch.tensor([0, 0, 0, 0, 1, 1, 2]), share=0.5, seed=0)
-    >>> len(larger), len(smaller), 6 in larger
-    (4, 3, True)
-    """
-    if not 0 <= share < 1:
-        raise ValueError(f"share is {share:g}, expected at least 0 and below 1")
-    generator = torch.Generator().manual_seed(seed)
-    labels = labels.cpu()
-    shuffled = torch.randperm(len(labels), generator=generator)
-    held = torch.zeros(len(labels), dtype=torch.bool)
-    for label in labels.unique():
-        rows = shuffled[labels[shuffled] == label]
-        wanted = min(len(rows) - 1, max(1, round(share * len(rows)))) if share else 0
-        held[rows[:wanted]] = True
-    return (~held).nonzero()[:, 0], held.nonzero()[:, 0]
-
-
 def standard(train: Tensor) -> tuple[Tensor, Tensor]:
     """(F,) mean and deviation of (M, F) features; 1 where a feature is constant."""
-    x = accumulable(train)
+    x = upcast_half(train)
     if x.is_sparse:  # centred rows would not be
         return torch.zeros(x.shape[1], device=x.device), torch.ones(x.shape[1], device=x.device)
     mean = x.mean(0)
@@ -154,7 +107,7 @@ def standard(train: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _scaled(x: Tensor, mean: Tensor, deviation: Tensor) -> Tensor:
-    return x if x.is_sparse else (accumulable(x) - mean) / deviation
+    return x if x.is_sparse else (upcast_half(x) - mean) / deviation
 
 
 def _of_frequent(

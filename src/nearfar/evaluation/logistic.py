@@ -6,10 +6,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from nearfar.losses.arguments import accumulable
+from nearfar.losses.arguments import upcast_half
 
 _RANK = 256  # eigenvectors of the covariance that the curvature follows; the others count as alike
-_PART = 1 << 18  # entries of the features that are looked at together: forward and backward from one load of the cache
+_PART = 1 << 18  # entries of the features processed together, so that forward and backward share the cache
 _LOGITS = 1 << 22  # scores of sparse rows that are held at once
 _MEMORY = 20  # steps that L-BFGS remembers
 _SPARSE_MEMORY = 5  # the same of sparse features, which are many
@@ -72,7 +72,7 @@ def fit_logistic(
     Returns:
         (C, F) weight and (C,) bias, float64.
     """
-    x = accumulable(x)
+    x = upcast_half(x)
     ridge = 1 / (c * len(x))
     with torch.no_grad(), torch.autocast(x.device.type, enabled=False):
         problem: _Problem | _SparseProblem

@@ -3,7 +3,6 @@
 import io
 import json
 import math
-import os
 import re
 import zlib
 from dataclasses import asdict, dataclass, field, fields
@@ -14,6 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.markup import escape
 from rich.table import Table
+
+from nearfar.data.cache import write_file
+from nearfar.metric_text import decimals, metric_text
 
 _LONGEST = 60  # characters of a name in a file's name
 
@@ -34,22 +36,22 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Made:
-    """How the numbers of one protocol on one data set were made, and what is to be known of them."""
+class Provenance:
+    """How one protocol measured its numbers on one data set, and notes on them."""
 
     data: str
     split: str
     protocol: str
     nearfar: str  # its version
     seeds: list[int]
-    training: int  # images that the protocol had to learn from
-    settings: dict[str, Any]  # of the protocol
+    training: int  # samples of the training part
+    settings: dict[str, Any]  # all that the numbers depend on
     encoders: dict[str, str] = field(default_factory=dict)  # by their names in the rows, where each comes from
     metrics: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     def covers(self, row: Row) -> bool:
-        """Whether the row is of this making."""
+        """Whether the row is one of these numbers."""
         same = (self.data, self.split, self.protocol) == (row.data, row.split, row.protocol)
         return same and row.encoder in self.encoders and row.metric in self.metrics
 
@@ -59,14 +61,14 @@ class Results:
     """All rows of an evaluation, and what could not be measured, each in a line.
 
     Attributes:
-        made: how, for each protocol and data set.
+        provenance: how they were measured, for each protocol and data set.
         curves: arrays by encoder and protocol, the data of figures; written by `save_curves`.
     """
 
     rows: list[Row] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     curves: dict[tuple[str, str], dict[str, NDArray[Any]]] = field(default_factory=dict, compare=False)
-    made: list[Made] = field(default_factory=list, compare=False)
+    provenance: list[Provenance] = field(default_factory=list, compare=False)
 
     def value(self, encoder: str, protocol: str, metric: str = "accuracy") -> float | None:
         """The number of the first such row, or None."""
@@ -87,33 +89,31 @@ class Results:
 
         anew = {measure(row) for row in self.rows}
         kept = [row for row in earlier.rows if measure(row) not in anew]
-        rows, made = [*kept, *self.rows], [*earlier.made, *self.made]
-        needed = {max((i for i, how in enumerate(made) if how.covers(row)), default=-1) for row in rows}
-        made = [how for i, how in enumerate(made) if i in needed]
-        notes = [f"{how.data} {how.split}: {note}" for how in made for note in how.notes] if rows else self.notes
-        return Results(rows, list(dict.fromkeys(notes)), self.curves, made)
+        rows, sources = [*kept, *self.rows], [*earlier.provenance, *self.provenance]
+        needed = {max((i for i, source in enumerate(sources) if source.covers(row)), default=-1) for row in rows}
+        sources = [source for i, source in enumerate(sources) if i in needed]
+        notes = [f"{source.data} {source.split}: {note}" for source in sources for note in source.notes]
+        return Results(rows, list(dict.fromkeys(notes if rows else self.notes)), self.curves, sources)
 
     def save(self, path: Path | str) -> Path:
-        """Write `{"results": [...]}`, with "made" and "notes" where there are any; a reader never sees half of it."""
+        """Write `{"results": [...]}`, with "provenance" and "notes" if there are any; whole or not at all."""
         content: dict[str, Any] = {"results": [asdict(row) for row in self.rows]}
-        if made := [asdict(how) for how in self.made if how.encoders]:
-            content["made"] = made
+        if provenance := [asdict(source) for source in self.provenance if source.encoders]:
+            content["provenance"] = provenance
         if self.notes:
             content["notes"] = list(self.notes)
-        return write_atomically(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+        return write_file(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
     @classmethod
     def load(cls, path: Path | str) -> "Results":
         """Read what `save` wrote."""
         try:
             content = json.loads(Path(path).read_text(encoding="utf-8"))
-            names = [f.name for f in fields(Row)]
-            rows = [Row(**{name: row[name] for name in names}) for row in content["results"]]
-            names = [f.name for f in fields(Made)]
-            made = [Made(**{name: how[name] for name in names}) for how in content.get("made", [])]
-            if not all(isinstance(how.settings, dict) and isinstance(how.training, int) for how in made):
-                raise TypeError("made")
-            return cls(rows, [str(note) for note in content.get("notes", [])], made=made)
+            rows = [_from_json(Row, row) for row in content["results"]]
+            provenance = [_from_json(Provenance, source) for source in content.get("provenance", [])]
+            if not all(isinstance(p.settings, dict) and isinstance(p.training, int) for p in provenance):
+                raise TypeError("provenance")
+            return cls(rows, [str(note) for note in content.get("notes", [])], provenance=provenance)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ValueError(
                 f"{path} does not hold evaluation results ({error!r}); evaluate again to write it"
@@ -126,7 +126,7 @@ class Results:
             content = io.BytesIO()
             np.savez_compressed(content, allow_pickle=False, **curves)
             path = Path(folder) / f"{self.curve_name(encoder, protocol)}.npz"
-            paths.append(write_atomically(path, content.getvalue()))
+            paths.append(write_file(path, content.getvalue()))
         return paths
 
     def curve_name(self, encoder: str, protocol: str) -> str:
@@ -136,10 +136,10 @@ class Results:
 
     def protocol(self, row: Row) -> str:
         """The row's protocol in words: of k-NN also the k, where the metric does not name it."""
-        how = next((how for how in reversed(self.made) if how.covers(row)), None)
-        match how.settings.get("neighbours") if how is not None and row.protocol == "knn" else None:
-            case [int(k), *_] if how is not None and "k = " not in row.metric:
-                return f"{row.protocol}, k = {min(k, how.training)}"
+        source = next((source for source in reversed(self.provenance) if source.covers(row)), None)
+        match source.settings.get("k") if source is not None and row.protocol == "knn" else None:
+            case [int(k), *_] if source is not None and "k = " not in row.metric:
+                return f"{row.protocol}, k = {min(k, source.training)}"
         return row.protocol
 
     def table(self) -> Table:
@@ -174,6 +174,10 @@ class Results:
         return table
 
 
+def _from_json(kind: type[Any], content: dict[str, Any]) -> Any:
+    return kind(**{each.name: content[each.name] for each in fields(kind)})
+
+
 def curve_name(row: Row) -> str:
     """Where the curves behind a row are, without the ending of the file.
 
@@ -183,40 +187,27 @@ def curve_name(row: Row) -> str:
     return f"{file_name(f'{row.data} {row.split}')}/{file_name(row.protocol)}-{file_name(row.encoder)}"
 
 
-# Decimals of what is no share, by the words before a comma. Everything else is one, shown in percent.
-PLAIN = dict.fromkeys(("alignment", "uniformity", "RankMe", "LiDAR", "participation ratio", "hubness"), 2)
-PLAIN |= {"median rank": 1, "mean rank": 1, "Spearman": 3, "Pearson": 3}
-
-
 def bounds(metric: str) -> tuple[float, float]:
     """The least and the most that a metric can be."""
-    return (-math.inf, math.inf) if metric.partition(",")[0] in PLAIN else (-1.0 if metric == "ARI" else 0.0, 1.0)
+    return (-math.inf, math.inf) if decimals(metric) is not None else (-1.0 if metric == "ARI" else 0.0, 1.0)
 
 
 def shown(row: Row) -> str:
-    """The value as its metric is read.
-
-    >>> shown(Row("raw", "geometry", "RankMe", 12.345, None, None, "test", "glyphs", 100))
-    '12.35'
-    >>> shown(Row("trained", "retrieval", "median rank, image to text", 3.0, None, None, "test", "photos", 100))
-    '3.0'
-    """
-    decimals = PLAIN.get(row.metric.partition(",")[0])
-    return percent(row.value) if decimals is None else f"{row.value:.{decimals}f}"
+    """The value as its metric is read."""
+    return metric_text(row.metric, row.value)
 
 
 def interval(row: Row) -> str:
     """The interval in brackets, empty where none is known."""
     if row.low is None or row.high is None:
         return ""
-    decimals = PLAIN.get(row.metric.partition(",")[0])
-    if decimals is not None:
-        return f"({row.low:.{decimals}f} to {row.high:.{decimals}f})"
+    if (places := decimals(row.metric)) is not None:
+        return f"({row.low:.{places}f} to {row.high:.{places}f})"
     return f"({100 * row.low:.1f} to {100 * row.high:.1f})"
 
 
 def file_name(text: str) -> str:
-    """A name as a part of a file's name; of a long one the end, and a number that tells it from others.
+    """A name as part of a file name; long ones are cut to their end, with a checksum before it.
 
     >>> file_name("timm:vit_tiny/16")
     'timm_vit_tiny_16'
@@ -227,27 +218,3 @@ def file_name(text: str) -> str:
     if len(name) <= _LONGEST:
         return name
     return f"{zlib.crc32(text.encode()):08x}-{name[-50:]}"  # 50 characters are at most 200 bytes
-
-
-def percent(value: float) -> str:
-    """
-    >>> percent(0.8312)
-    '83.1 %'
-    """
-    return f"{100 * value:.1f} %"
-
-
-def write_atomically(path: Path | str, content: str | bytes) -> Path:
-    """Write beside, then rename: a crash leaves the old file or the new one."""
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with beside.open("wb") as file:
-            file.write(content.encode() if isinstance(content, str) else content)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
-    return path

@@ -3,85 +3,129 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal, Protocol
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nearfar.config import ProtocolConfig
-from nearfar.evaluation.embedding import Encoder, Images, Prepare, embed
+from nearfar.data.dataset import Dataset
+from nearfar.evaluation.embedding import Encoder, Prepare, device_of, embed, evaluation_mode
 from nearfar.evaluation.metrics import Estimate
 from nearfar.modalities.image.data.boxes import BoxedImages
 
-Augment = Callable[[Tensor, torch.Generator], Tensor]  # samples as they are fetched to others like them
+NO_TEXTS = "it reads no texts; expected an encoder of images and texts, such as one that CLIP trained"
+LOGIT_SCALE = 100.0  # of an encoder that states none; calibration depends on it, accuracy does not
+Vary = Callable[..., Tensor]  # raw samples and a generator, and `strong`, to raw samples varied at random
+EmbedTexts = Callable[[list[str]], Tensor]  # B texts to (B, F)
 
 
-class LabelledImages(Images, Protocol):
-    """Images of which some or all may have a label."""
+@dataclass(frozen=True)
+class Embedder:
+    """A frozen encoder, or a baseline, as protocols see it. What it cannot do is None.
 
-    @property
-    def labels(self) -> Tensor | None:
-        """(N,) int64 with -1 where an image has none, or None."""
-        ...
+    Attributes:
+        name: in the result rows: "trained", "untrained", "raw", ...
+        encoder: (B, ...) prepared input to (B, F); a module or any function.
+        prepare: raw samples, as `fetch` gives them, to the encoder's input.
+        origin: where it comes from, for the record.
+        embed_texts: texts to (B, F), in the space of the samples.
+        frames: prepared input to (B, L, D) frames in time, and (B, L), False behind the end.
+        logit_scale: multiplies the cosines of samples and texts.
+        sparse_rows: a data set and (K,) row numbers to (K, F) sparse features, in place of `encoder`.
+        cosines: texts and as many others to (P,), in place of the cosines of `embed_texts`.
+        protocols: those worth measuring it by; None: all.
+    """
 
-    @property
-    def classes(self) -> Sequence[str] | None:
-        """Names of the labels, or None."""
-        ...
+    name: str
+    encoder: Encoder
+    prepare: Prepare
+    origin: str = ""
+    embed_texts: EmbedTexts | None = None
+    frames: Callable[[Tensor], tuple[Tensor, Tensor]] | None = None
+    logit_scale: float = LOGIT_SCALE
+    sparse_rows: Callable[[Any, Tensor], Tensor] | None = None
+    cosines: Callable[[Sequence[str], Sequence[str]], Tensor] | None = None
+    protocols: Sequence[str] | None = None
 
 
 @dataclass(frozen=True)
 class Part:
-    """The images of a split that count."""
+    """The samples of a split that count."""
 
-    images: LabelledImages
+    data: Dataset
     rows: Tensor  # (N,) their numbers
-    labels: Tensor  # (N,) from 0 to classes - 1; all 0 where there are no labels
+    labels: Tensor  # (N,) from 0 to classes - 1; all 0 if there are no labels
     name: str  # "training", "test", "validation", ...
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def fetch(self, places: Tensor) -> Tensor:
-        """(B,) places among the N to (B, 3, S, S) uint8."""
-        return self.images.fetch(self.rows[places])
+        """(B,) places among the N to raw samples (B, ...)."""
+        return self.data.fetch(self.rows[places])
+
+    @property
+    def captions(self) -> list[tuple[str, ...]] | None:
+        """Of each sample."""
+        captions = self.data.captions
+        return None if captions is None else [captions[row] for row in self.rows.tolist()]
 
     @property
     def boxed(self) -> BoxedImages:
-        """The images with their boxes, which take part whole."""
-        if not isinstance(self.images, BoxedImages):
+        """The images with their boxes, of which all count."""
+        if not self.data.boxed:
             raise ValueError(f"the {self.name} part has no boxes")
-        return self.images
+        return self.data  # type: ignore[return-value]
+
+
+@dataclass(frozen=True)
+class Compute:
+    """How the work is done; numbers depend on it by rounding at most."""
+
+    batch_size: int = 256  # samples embedded at a time
+    device: torch.device | str | None = None  # None: where the encoder is
+    progress: bool = False  # show progress bars
+
+    def __post_init__(self) -> None:
+        if self.batch_size < 1:
+            raise ValueError(f"batch_size is {self.batch_size}, expected at least 1")
 
 
 @dataclass(frozen=True)
 class Task:
-    """One encoder on one data set: all that a protocol may look at. Nothing is fitted or chosen on `test`."""
+    """One encoder on one data set: all that a protocol may use. Nothing is fitted or chosen on `test`."""
 
-    name: str
-    encoder: Encoder
-    prepare: Prepare
+    embedder: Embedder
     train: Part
     test: Part
     classes: int
     labelled: bool = True
-    settings: ProtocolConfig = field(default_factory=ProtocolConfig)
-    batch_size: int = 256
-    device: torch.device | str | None = None
-    progress: bool = False
-    augment: Augment | None = None  # how samples are varied that are no images
+    validation_fraction: float = 0.1
+    bootstrap: int = 200
+    compute: Compute = field(default_factory=Compute)
+    vary: Vary | None = None  # for protocols that augment
 
     @property
-    def names(self) -> list[str]:
-        """Of the classes, or their numbers."""
-        known = list(self.train.images.classes or ())[: self.classes]
+    def name(self) -> str:
+        """Of the encoder, in the result rows."""
+        return self.embedder.name
+
+    @property
+    def encoder(self) -> Encoder:
+        """(B, ...) prepared input to (B, F)."""
+        return self.embedder.encoder
+
+    @property
+    def class_names(self) -> list[str]:
+        """Names of the classes, or their numbers."""
+        known = list(self.train.data.classes or ())[: self.classes]
         return known + [str(number) for number in range(len(known), self.classes)]
 
     @cached_property
     def train_features(self) -> Tensor:
-        """(M, F), computed at the first look; sparse where the encoder has `sparse_rows`, as tf-idf does."""
+        """(M, F), computed when first used; sparse if the encoder gives sparse rows."""
         return self._embed(self.train)
 
     @cached_property
@@ -90,18 +134,48 @@ class Task:
         return self._embed(self.test)
 
     def _embed(self, part: Part) -> Tensor:
-        sparse: Callable[[object, Tensor], Tensor] | None = getattr(self.encoder, "sparse_rows", None)
-        if sparse is not None:
-            return sparse(part.images, part.rows)
+        if self.embedder.sparse_rows is not None:
+            return self.embedder.sparse_rows(part.data, part.rows)
         return embed(
             self.encoder,
-            part.images,
-            prepare=self.prepare,
-            batch_size=self.batch_size,
-            device=self.device,
+            part.data,
+            prepare=self.embedder.prepare,
+            batch_size=self.compute.batch_size,
+            device=self.compute.device,
             rows=part.rows,
-            progress=self.progress and f"{self.name}: {part.name} part",
+            progress=self.progress(f"{part.name} part"),
         )
+
+    def embed_texts(self, texts: Sequence[str]) -> Tensor:
+        """(M, F) of M texts, on the CPU."""
+        if self.embedder.embed_texts is None:
+            raise ValueError(NO_TEXTS)
+        step = self.compute.batch_size
+        batches = [list(texts[start : start + step]) for start in range(0, len(texts), step)]
+        return torch.cat([self.embedder.embed_texts(batch).cpu() for batch in batches])
+
+    @torch.no_grad()
+    def frames(self, samples: Tensor) -> tuple[Tensor, Tensor]:
+        """Raw samples to (B, L, D) frames in time and (B, L), False behind the end, in evaluation mode."""
+        if self.embedder.frames is None:
+            raise ValueError("it gives no frames in time; expected an encoder such as audio-tiny or cpc-16k")
+        with evaluation_mode(self.encoder):
+            return self.embedder.frames(self.embedder.prepare(samples.to(self.device)))
+
+    def varied(self, samples: Tensor, generator: torch.Generator, *, strong: bool = False) -> Tensor:
+        """Raw samples, each varied at random."""
+        if self.vary is None:
+            raise ValueError("these samples have no augmentation, which it needs")
+        return self.vary(samples, generator, strong=strong)
+
+    @property
+    def device(self) -> torch.device:
+        """Where to compute."""
+        return device_of(self.encoder) if self.compute.device is None else torch.device(self.compute.device)
+
+    def progress(self, what: str) -> str | bool:
+        """The words of a progress bar; False if none is shown."""
+        return self.compute.progress and f"{self.name}: {what}"
 
 
 Curves = dict[str, NDArray[Any]]  # arrays by name: curves, spectra, a confusion matrix
@@ -114,27 +188,6 @@ class Outcome:
     metrics: dict[str, Estimate]
     curves: Curves = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
-class Measure:
-    """An entry of `PROTOCOLS`."""
-
-    run: Callable[[Task, int], Outcome]  # the int is a seed
-    what: str  # in a line, for help
-    headline: str  # pattern of the metrics to read first
-    settings: tuple[str, ...] = ()  # of `ProtocolConfig`, that the result depends on
-    seeded: bool = False  # the result depends on the seed, so that several are worth their time
-    needs: Literal["labels", "boxes", "images", "words"] = "labels"  # of the data; words are labelled sounds
-    reads: bool = False  # for encoders of images and texts alone
-    examples: bool = False  # or else by the training images that have a text
-    frames: bool = False  # for encoders that give frames in time alone
-    raw: bool = False  # looks at the prepared samples alone, so that it is measured of "raw" alone
-
-    @property
-    def labelled(self) -> bool:
-        """Whether labels are needed."""
-        return self.needs in ("labels", "words")
 
 
 def arrays(**tensors: Tensor) -> Curves:

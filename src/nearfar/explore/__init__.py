@@ -1,4 +1,6 @@
-"""The local web application: a map of embeddings, search, duplicates, and a run as it trains.
+"""The local web application: a map of embeddings, search, duplicates, and runs in training.
 
-FastAPI and uvicorn are the extra `serve`; importing this package needs neither.
+Needs FastAPI and uvicorn, the extra `serve`, from the first call on; importing the package does not.
 """
+
+__all__: list[str] = []

@@ -1,4 +1,4 @@
-"""The application: the page, and the JSON API behind it."""
+"""The web application: the page and the JSON API behind it."""
 
 import csv
 import io
@@ -14,51 +14,51 @@ from fastapi.responses import JSONResponse, StreamingResponse
 import nearfar
 from nearfar.explore import schema
 from nearfar.explore.batching import BusyError
+from nearfar.explore.guard import BodyLimit
 from nearfar.explore.limits import Limits
 from nearfar.explore.live import events
-from nearfar.explore.sample_files import as_wav
-from nearfar.explore.service import THUMBNAIL, Service, described, finished, hunted
-from nearfar.explore.space import Query as Asked
-from nearfar.explore.space import Run, Space
-from nearfar.explore.uploads import Bounded
-from nearfar.model.encoder import SoundModel
+from nearfar.explore.media import as_wav
+from nearfar.explore.service import Service, result_of
+from nearfar.explore.space import THUMBNAIL, ExploredRun, Space
+from nearfar.explore.space import Query as SpaceQuery
+from nearfar.messages import one_line
 
 PAGE = {
     "index.html": "text/html; charset=utf-8",
     "explore.css": "text/css; charset=utf-8",
-    "explore.js": "text/javascript; charset=utf-8",
-    "map.js": "text/javascript; charset=utf-8",
-    "lists.js": "text/javascript; charset=utf-8",
-    "live.js": "text/javascript; charset=utf-8",
+    **dict.fromkeys(("explore.js", "map.js", "lists.js", "live.js"), "text/javascript; charset=utf-8"),
     "icon.svg": "image/svg+xml",
 }
-_SAID = {
-    400: "the Host or the request is not right",
+_ERRORS = {
+    400: "wrong Host header or request",
     403: "from another origin",
     404: "no such run, row or label",
     409: "the run has no encoder yet",
-    413: "more than the limits allow",
+    413: "beyond the limits",
     415: "a kind of file that this run cannot be searched by",
-    422: "the request is not right",
-    503: "too much is waiting",
+    422: "invalid request",
+    503: "too many requests are waiting",
 }
-Number = Annotated[int, Query(ge=0, lt=2**31, description="number of the run, in the order of the command")]
+RunNumber = Annotated[int, Query(ge=0, lt=2**31, description="number of the run, in the order of the command")]
 RowNumber = Annotated[int, Query(ge=0, lt=2**53, description="number of the sample")]
-Count = Annotated[int, Query(ge=1, le=Limits.results, description="how many")]
+Count = Annotated[int, Query(ge=1, le=Limits.results, description="number of results")]
 LabelName = Annotated[str | None, Query(max_length=500, description="only samples with this label")]
+Responses = dict[int | str, dict[str, Any]]
 
 
-def problems(*codes: int) -> dict[int | str, dict[str, Any]]:
-    """What else a route may answer."""
-    return {code: {"model": schema.Problem, "description": _SAID[code]} for code in sorted({400, 403, 422, *codes})}
+def errors(*codes: int) -> Responses:
+    """The errors that a route may answer with."""
+    return {
+        code: {"model": schema.ErrorDetail, "description": _ERRORS[code]} for code in sorted({400, 403, 422, *codes})
+    }
 
 
-def binary(kind: str, what: str) -> dict[int | str, dict[str, Any]]:
-    return {200: {"content": {kind: {"schema": schema.BINARY}}, "description": what}}
+def binary(kind: str, description: str) -> Responses:
+    return {200: {"content": {kind: {"schema": schema.BINARY}}, "description": description}}
 
 
-def make_app(runs: Sequence[Run], *, limits: Limits | None = None) -> FastAPI:
-    """The application of these runs; `nearfar.explore.guard.Guard` belongs around it."""
+def make_app(runs: Sequence[ExploredRun], *, limits: Limits | None = None) -> FastAPI:
+    """The application for these runs; put `nearfar.explore.guard.Guard` around it."""
     service = Service(runs, limits or Limits())
 
     @asynccontextmanager
@@ -70,23 +70,24 @@ def make_app(runs: Sequence[Run], *, limits: Limits | None = None) -> FastAPI:
         title="nearfar explore",
         version=nearfar.__version__,
         description="Search and neighbours in the embeddings of a run.",
-        docs_url=None,  # its page comes from a CDN
+        docs_url=None,  # FastAPI's page loads from a CDN
         redoc_url=None,
         openapi_url="/api/openapi.json",
         lifespan=lifespan,
     )
     app.state.service = service
-    app.add_middleware(Bounded, limit=service.limits.upload)
+    app.add_middleware(BodyLimit, limit=service.limits.upload)
     add_page(app)
-    add_samples(app, service)
-    add_search(app, service)
-    add_more(app, service)
+    add_sample_routes(app, service)
+    add_search_routes(app, service)
+    add_selection_routes(app, service)
+    add_live_route(app, service)
 
     @app.exception_handler(RequestValidationError)
-    async def told(request: Request, error: RequestValidationError) -> JSONResponse:
+    async def invalid(request: Request, error: RequestValidationError) -> JSONResponse:
         each = [f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()[:3]]
         line = " ".join("; ".join(each).split())[:500].encode(errors="replace").decode()
-        return JSONResponse({"detail": line or "the request is not right"}, 422)
+        return JSONResponse({"detail": line or "invalid request"}, 422)
 
     return app
 
@@ -106,104 +107,104 @@ def add_page(app: FastAPI) -> None:
         return Response(content[name], media_type=PAGE[name])
 
 
-def add_samples(app: FastAPI, service: Service) -> None:
-    @app.get("/api/runs", summary="The runs that are shown", responses=problems())
-    async def runs() -> schema.Runs:
-        service.grow()
-        limits = service.limits
-        return schema.Runs(
-            runs=[described(n, run, service.problems.get(n)) for n, run in enumerate(service.runs)],
-            limits={"upload": limits.upload, "pixels": limits.pixels, "seconds": limits.seconds, "text": limits.text},
-        )
+def add_sample_routes(app: FastAPI, service: Service) -> None:
+    @app.get("/api/runs", summary="The runs that are shown", responses=errors())
+    async def runs() -> schema.RunList:
+        service.open_finished_runs()
+        limits = {name: getattr(service.limits, name) for name in ("upload", "pixels", "seconds", "text")}
+        return schema.RunList(runs=[service.run_info(number) for number in range(len(service.runs))], limits=limits)
 
     @app.get(
         "/api/map",
-        summary="x, y and number of the label of every sample, as float32 little-endian",
+        summary="x, y and label number of every sample, as float32 little-endian",
         response_class=Response,
-        responses={**problems(404, 409), **binary("application/octet-stream", "rows times three numbers")},
+        responses={**errors(404, 409), **binary("application/octet-stream", "three numbers for each row")},
     )
-    async def points(run: Number = 0) -> Response:
+    async def points(run: RunNumber = 0) -> Response:
         return Response(service.space(run).packed(), media_type="application/octet-stream")
 
-    @app.get("/api/labels", summary="The labels, in the order of their numbers", responses=problems(404, 409))
-    async def labels(run: Number = 0) -> schema.Labels:
+    @app.get("/api/labels", summary="The labels, in the order of their numbers", responses=errors(404, 409))
+    async def labels(run: RunNumber = 0) -> schema.LabelList:
         space = service.space(run)
         counts = space.codes[space.codes >= 0].bincount(minlength=len(space.classes)).tolist()
-        return schema.Labels(labels=[schema.Label(name=n, rows=c) for n, c in zip(space.classes, counts, strict=True)])
+        pairs = zip(space.classes, counts, strict=True)
+        return schema.LabelList(labels=[schema.LabelCount(name=name, rows=count) for name, count in pairs])
 
-    @app.get("/api/samples", summary="Name and label of some samples", responses=problems(404, 409))
+    @app.get("/api/samples", summary="Name and label of some samples", responses=errors(404, 409))
     async def samples(
-        row: Annotated[list[RowNumber], Query(min_length=1, max_length=Limits.samples)], run: Number = 0
-    ) -> schema.Samples:
+        row: Annotated[list[RowNumber], Query(min_length=1, max_length=Limits.samples)], run: RunNumber = 0
+    ) -> schema.SampleList:
         space = service.space(run)
-        return schema.Samples(samples=[service.sample(space, service.row(space, each)) for each in row])
+        return schema.SampleList(samples=[service.sample(space, service.row(space, each)) for each in row])
 
     @app.get(
         "/api/thumbnail",
-        summary="A picture of a sample: an even gray where it cannot be shown, with X-Problem saying why",
+        summary="A picture of a sample: plain gray where it cannot be shown, with the reason in X-Problem",
         response_class=Response,
-        responses={**problems(404, 409, 503), **binary("image/png", f"{THUMBNAIL} pixels square")},
+        responses={**errors(404, 409, 503), **binary("image/png", f"{THUMBNAIL} pixels square")},
     )
-    async def thumbnail(row: RowNumber, run: Number = 0) -> Response:
+    async def thumbnail(row: RowNumber, run: RunNumber = 0) -> Response:
         picture, problem = await service.thumbnail(run, row)
-        said = {"X-Problem": problem.encode("ascii", "replace").decode()} if problem else None
-        return Response(picture, media_type="image/png", headers=said)
+        headers = {"X-Problem": problem.encode("ascii", "replace").decode()} if problem else None
+        return Response(picture, media_type="image/png", headers=headers)
 
     @app.get(
         "/api/sound",
         summary="A sample of a run on sounds, to play",
         response_class=Response,
-        responses={**problems(404, 409, 503), **binary("audio/wav", "16 bits, one channel")},
+        responses={**errors(404, 409, 503), **binary("audio/wav", "16 bits, one channel")},
     )
-    async def sound(row: RowNumber, run: Number = 0) -> Response:
+    async def sound(row: RowNumber, run: RunNumber = 0) -> Response:
         space = service.space(run)
         name = space.names[service.row(space, row)]
-        if not isinstance(space.encoder, SoundModel):
-            raise HTTPException(404, f"the samples are of the kind {space.kind}, and cannot be heard")
+        modality = space.encoder.modality
         try:
-            wave = await finished(lambda: service.reading.submit(lambda: space.samples.wave(name)))
+            heard = await result_of(lambda: service.readers.submit(lambda: modality.audio(space.samples.read(name))))
         except HTTPException:
             raise
-        except Exception as error:  # soundfile raises of several kinds on broken files
-            raise HTTPException(404, f"the sound cannot be read: {' '.join(str(error).split())[:200]}") from None
-        return Response(as_wav(wave, space.encoder.rate), media_type="audio/wav")
+        except Exception as error:  # soundfile raises errors of several kinds on broken files
+            raise HTTPException(404, f"the sound cannot be read: {one_line(error)}") from None
+        if heard is None:
+            raise HTTPException(404, f"a sample of kind {space.kind} cannot be played")
+        return Response(as_wav(*heard), media_type="audio/wav")
 
 
-def add_search(app: FastAPI, service: Service) -> None:
+def add_search_routes(app: FastAPI, service: Service) -> None:
     @app.post(
         "/api/search",
-        summary="What is nearest to a text, a picture, a sound, a sample or a vector",
-        responses=problems(404, 409, 413, 415, 422, 503),
-        openapi_extra=schema.sought_body("what to look for"),
+        summary="The samples nearest to a text, an image, a sound, a sample or a vector",
+        responses=errors(404, 409, 413, 415, 422, 503),
+        openapi_extra=schema.query_body("the query"),
     )
-    async def search(request: Request, run: Number = 0, k: Count = 20, label: LabelName = None) -> schema.Found:
+    async def search(
+        request: Request, run: RunNumber = 0, k: Count = 20, label: LabelName = None
+    ) -> schema.SearchResults:
         space = service.space(run)
-        what, own = await service.sought(request, space)
-        return await service.look(run, Asked(space, what, k=k, label=label, without=own))
+        what, own = await service.read_query(request, space)
+        return await service.search(run, SpaceQuery(space, what, k=k, label=label, without=own))
 
     @app.post(
         "/api/embed",
-        summary="A text, a picture or a sound as a vector",
-        responses=problems(404, 409, 413, 415, 422, 503),
-        openapi_extra=schema.sought_body("what to embed"),
+        summary="A text, an image or a sound as a vector",
+        responses=errors(404, 409, 413, 415, 422, 503),
+        openapi_extra=schema.query_body("what to embed"),
     )
-    async def embed(request: Request, run: Number = 0) -> schema.Vector:
+    async def embed(request: Request, run: RunNumber = 0) -> schema.Embedding:
         space = service.space(run)
-        what, _ = await service.sought(request, space)
-        vector = (await service.ask(Asked(space, what))).vector.tolist()
-        return schema.Vector(run=run, dim=len(vector), vector=vector)
+        what, _ = await service.read_query(request, space)
+        vector = (await service.answer(SpaceQuery(space, what))).vector.tolist()
+        return schema.Embedding(run=run, dim=len(vector), vector=vector)
 
-    @app.get("/api/neighbours", summary="The samples nearest to one of them", responses=problems(404, 409, 422, 503))
+    @app.get("/api/neighbours", summary="The samples nearest to one of them", responses=errors(404, 409, 422, 503))
     async def neighbours(
         row: RowNumber,
-        run: Number = 0,
+        run: RunNumber = 0,
         k: Count = 20,
         label: LabelName = None,
         within: Annotated[
-            int | None,
-            Query(ge=0, lt=2**31, description="another run: the neighbours there of the sample of that name"),
+            int | None, Query(ge=0, lt=2**31, description="another run: search there, from the sample of the same name")
         ] = None,
-    ) -> schema.Found:
+    ) -> schema.SearchResults:
         space = service.space(run)
         own: int | None = service.row(space, row)
         if within is not None and within != run:
@@ -212,11 +213,11 @@ def add_search(app: FastAPI, service: Service) -> None:
             if own is None:
                 raise HTTPException(404, f"{name[:200]!r} is not among the samples of {service.run(run).name}")
         assert own is not None
-        return await service.look(run, Asked(space, space.vectors.rows[own], k=k, label=label, without=own))
+        return await service.search(run, SpaceQuery(space, space.vectors.rows[own], k=k, label=label, without=own))
 
 
-def table_of(space: Space, rows: Sequence[int]) -> Iterator[str]:
-    """Lines of a table, some at a time: others are answered in between."""
+def csv_lines(space: Space, rows: Sequence[int]) -> Iterator[str]:
+    """Lines of a table, 1000 at a time, so that other requests are answered in between."""
     for start in range(0, len(rows), 1000):
         table = io.StringIO(newline="")
         writer = csv.writer(table)
@@ -226,55 +227,58 @@ def table_of(space: Space, rows: Sequence[int]) -> Iterator[str]:
         yield table.getvalue()
 
 
-def add_more(app: FastAPI, service: Service) -> None:
+def add_selection_routes(app: FastAPI, service: Service) -> None:
     @app.post(
         "/api/export",
         summary="A table of samples: row, path, label",
         response_class=Response,
-        responses={**problems(404, 409, 413), **binary("text/csv", "with a header line")},
+        responses={**errors(404, 409, 413), **binary("text/csv", "with a header line")},
     )
-    async def export(chosen: schema.Chosen, run: Number = 0) -> StreamingResponse:
+    async def export(selection: schema.RowSelection, run: RunNumber = 0) -> StreamingResponse:
         space = service.space(run)
-        service.row(space, max(chosen.rows))
-        if len(set(chosen.rows)) < len(chosen.rows):
+        service.row(space, max(selection.rows))
+        if len(set(selection.rows)) < len(selection.rows):
             raise HTTPException(422, "some rows are given more than once, expected each once")
-        said = {"Content-Disposition": 'attachment; filename="selection.csv"'}
-        return StreamingResponse(table_of(space, chosen.rows), media_type="text/csv; charset=utf-8", headers=said)
+        headers = {"Content-Disposition": 'attachment; filename="selection.csv"'}
+        lines = csv_lines(space, selection.rows)
+        return StreamingResponse(lines, media_type="text/csv; charset=utf-8", headers=headers)
 
-    @app.post("/api/duplicates", status_code=202, summary="Look for near-duplicates", responses=problems(404, 409, 503))
-    async def look_for_duplicates(alike: schema.Alike, run: Number = 0) -> schema.Duplicates:
+    @app.post("/api/duplicates", status_code=202, summary="Search near-duplicates", responses=errors(404, 409, 503))
+    async def find_duplicates(asked: schema.DuplicatesRequest, run: RunNumber = 0) -> schema.DuplicatesStatus:
         space = service.space(run)
         try:
-            return hunted(service, run, space, service.hunts.start(run, space, alike.threshold))
+            return service.duplicates_status(run, space, service.duplicates.start(run, space, asked.threshold))
         except BusyError as error:
             raise HTTPException(503, str(error), {"Retry-After": "10"}) from None
 
-    @app.get("/api/duplicates", summary="The near-duplicates that were found so far", responses=problems(404, 409))
-    async def duplicates(run: Number = 0) -> schema.Duplicates:
-        return hunted(service, run, service.space(run), service.hunts.of(run))
+    @app.get("/api/duplicates", summary="The near-duplicates found so far", responses=errors(404, 409))
+    async def duplicates(run: RunNumber = 0) -> schema.DuplicatesStatus:
+        return service.duplicates_status(run, service.space(run), service.duplicates.of(run))
+
+
+def add_live_route(app: FastAPI, service: Service) -> None:
+    stream = {"content": {"text/event-stream": {"schema": {"type": "string"}}}, "description": "events"}
 
     @app.get(
         "/api/live",
         summary="The log of a run in training, as server-sent events: metrics, verdicts, state, reset",
         response_class=StreamingResponse,
-        responses={
-            **problems(404, 503),
-            200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}, "description": "events"},
-        },
+        responses={**errors(404, 503), 200: stream},
     )
     async def live(
-        run: Number = 0, follow: Annotated[bool, Query(description="go on as the run does")] = True
+        run: RunNumber = 0, follow: Annotated[bool, Query(description="send new lines as they come")] = True
     ) -> StreamingResponse:
         found = service.run(run)
-        if found.folder is None:
-            raise HTTPException(404, f"{found.name} is no run of nearfar's: it has no log")
+        folder = found.folder
+        if folder is None:
+            raise HTTPException(404, f"{found.name} is not a run folder: it has no log")
         if service.streams >= service.limits.streams:
             raise HTTPException(503, "too many live views are open", {"Retry-After": "10"})
 
         async def counted() -> AsyncIterator[str]:
             service.streams += 1
             try:
-                async for event in events(found.folder, follow=follow):  # type: ignore[arg-type]
+                async for event in events(folder, follow=follow):
                     yield event
             finally:
                 service.streams -= 1

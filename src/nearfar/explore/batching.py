@@ -1,4 +1,4 @@
-"""Work of many requests on few threads, with an end to how much may wait."""
+"""Work of many requests on few threads, with a bound on how much may wait."""
 
 import queue
 import threading
@@ -11,30 +11,30 @@ Result = TypeVar("Result")
 
 
 class BusyError(RuntimeError):
-    """So much waits already that more is refused."""
+    """The queue is full."""
 
     def __init__(self) -> None:
         super().__init__("too many requests are waiting; try again in a second")
 
 
-class Lane:
-    """A few threads, and at most so many calls in them or before them.
+class BoundedPool:
+    """A thread pool with a bound on the calls that run or wait.
 
-    >>> lane = Lane(workers=1, waiting=2)
-    >>> lane.submit(lambda: 6 * 7).result()
+    >>> pool = BoundedPool(workers=1, waiting=2)
+    >>> pool.submit(lambda: 6 * 7).result()
     42
     """
 
     def __init__(self, *, workers: int, waiting: int) -> None:
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="explore")
-        self._places = threading.BoundedSemaphore(waiting)
+        self._slots = threading.BoundedSemaphore(waiting)
 
     def submit(self, work: Callable[[], Result]) -> "Future[Result]":
-        """Raises `BusyError` where all places are taken."""
-        if not self._places.acquire(blocking=False):
+        """Raises `BusyError` where the bound is reached."""
+        if not self._slots.acquire(blocking=False):
             raise BusyError
         future = self._pool.submit(work)
-        future.add_done_callback(lambda _: self._places.release())
+        future.add_done_callback(lambda _: self._slots.release())
         return future
 
     def close(self) -> None:
@@ -42,11 +42,11 @@ class Lane:
 
 
 class Batcher(Generic[Job, Result]):
-    """One thread that takes what waits, up to a batch at a time, and answers all of it together.
+    """One thread that takes waiting jobs in batches and answers a batch at once.
 
     Args:
-        work: jobs to as many results; a result that is an exception is raised to who asked.
-        batch: jobs taken at a time.
+        work: jobs to as many results; a result that is an exception is raised to the caller who sent that job.
+        batch: jobs taken at a time, at most.
         waiting: jobs that may wait.
 
     >>> doubled = Batcher(lambda jobs: [2 * job for job in jobs], batch=4, waiting=8)
@@ -57,8 +57,7 @@ class Batcher(Generic[Job, Result]):
     def __init__(self, work: Callable[[list[Job]], Sequence[Result | Exception]], *, batch: int, waiting: int) -> None:
         self._work, self._batch = work, batch
         self._waiting: queue.Queue[tuple[Job, Future[Result]] | None] = queue.Queue(waiting)
-        self._thread = threading.Thread(target=self._run, name="explore-batches", daemon=True)
-        self._thread.start()
+        threading.Thread(target=self._run, name="explore-batches", daemon=True).start()
 
     def submit(self, job: Job) -> "Future[Result]":
         """Raises `BusyError` where too many wait."""
@@ -70,18 +69,18 @@ class Batcher(Generic[Job, Result]):
         return future
 
     def close(self) -> None:
-        """End the thread after what it is doing."""
+        """Cancel what waits, and end the thread after its batch."""
         while True:
             try:
                 self._waiting.put_nowait(None)
                 return
             except queue.Full:
                 try:
-                    left = self._waiting.get_nowait()
+                    dropped = self._waiting.get_nowait()
                 except queue.Empty:
                     continue
-                if left is not None:
-                    left[1].cancel()
+                if dropped is not None:
+                    dropped[1].cancel()
 
     def _run(self) -> None:
         while (first := self._waiting.get()) is not None:
@@ -103,7 +102,7 @@ class Batcher(Generic[Job, Result]):
             return
         try:
             results: Sequence[Result | Exception] = self._work([job for job, _ in taken])
-        except Exception as error:  # told to all of them: the thread lives on
+        except Exception as error:  # raised to all callers; the thread goes on
             results = [error] * len(taken)
         for (_, future), result in zip(taken, results, strict=True):
             if isinstance(result, Exception):

@@ -1,38 +1,39 @@
-"""Duplicates of a run, looked for in a thread of its own while the page goes on."""
+"""The search for duplicates in a run, on a thread of its own."""
 
 import threading
 from dataclasses import dataclass, field
 
 from nearfar.explore.batching import BusyError
 from nearfar.explore.space import Space
+from nearfar.messages import one_line
 from nearfar.search.duplicates import Duplicates, find_duplicates
 
 
 @dataclass
-class Hunt:
+class DuplicatesJob:
     """How far a search for duplicates has come."""
 
-    state: str = "none"
-    done: int = 0
+    state: str = "none"  # "none", "running", "done" or "failed"
+    done: int = 0  # rows compared
     threshold: float | None = None
     found: Duplicates | None = None
-    detail: str | None = None
-    members: list[list[int]] = field(default_factory=list)
+    detail: str | None = None  # why it failed
+    groups: list[list[int]] = field(default_factory=list)
 
 
-class Hunts:
-    """At most one search for duplicates at a time: each compares every sample with every other."""
+class DuplicatesJobs:
+    """The job of each run; one runs at a time, since it compares every sample with every other."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._running = False
-        self._hunts: dict[int, Hunt] = {}  # by run
+        self._jobs: dict[int, DuplicatesJob] = {}  # by run
 
-    def of(self, run: int) -> Hunt:
-        return self._hunts.get(run, Hunt())
+    def of(self, run: int) -> DuplicatesJob:
+        return self._jobs.get(run, DuplicatesJob())
 
-    def start(self, run: int, space: Space, threshold: float | None) -> Hunt:
-        """Begin, unless the same was found or is being looked for; `BusyError` where another is under way."""
+    def start(self, run: int, space: Space, threshold: float | None) -> DuplicatesJob:
+        """Start a job, unless the same one runs or is done; `BusyError` where another runs."""
         with self._lock:
             before = self.of(run)
             if before.state in ("running", "done") and before.threshold == threshold:
@@ -40,20 +41,20 @@ class Hunts:
             if self._running:
                 raise BusyError
             self._running = True
-            hunt = self._hunts[run] = Hunt("running", threshold=threshold)
-        threading.Thread(target=self._run, args=(hunt, space), name="explore-duplicates", daemon=True).start()
-        return hunt
+            job = self._jobs[run] = DuplicatesJob("running", threshold=threshold)
+        threading.Thread(target=self._run, args=(job, space), name="explore-duplicates", daemon=True).start()
+        return job
 
-    def _run(self, hunt: Hunt, space: Space) -> None:
+    def _run(self, job: DuplicatesJob, space: Space) -> None:
         def advance(count: int) -> None:
-            hunt.done += count
+            job.done += count
 
         try:
-            hunt.found = find_duplicates(space.vectors, threshold=hunt.threshold, half=space.file.half, advance=advance)
-            hunt.members = hunt.found.members()
-            hunt.state = "done"
+            job.found = find_duplicates(space.vectors, threshold=job.threshold, half=space.file.half, advance=advance)
+            job.groups = job.found.members()
+            job.state = "done"
         except Exception as error:
-            hunt.detail, hunt.state = " ".join(str(error).split())[:200], "failed"
+            job.detail, job.state = one_line(error), "failed"
         finally:
             with self._lock:
                 self._running = False

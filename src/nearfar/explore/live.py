@@ -1,4 +1,4 @@
-"""A run as it trains: the lines of its log as they are written, as server-sent events."""
+"""A run in training: new lines of its log as server-sent events."""
 
 import asyncio
 import json
@@ -8,47 +8,46 @@ from pathlib import Path
 from typing import Any, Literal
 
 from nearfar.data.cache import is_locked
-from nearfar.model.encoder import CARD, MODEL
+from nearfar.model.save import CARD, MODEL
 
 State = Literal["training", "stopped", "finished"]
-PIECE = 1 << 20  # bytes of the log that are read at a time
-EVERY = 1.0  # seconds between looks
-SILENCE = 15  # looks without news after which a comment keeps the connection open
+BLOCK = 1 << 20  # bytes of the log read at a time
+INTERVAL = 1.0  # seconds between reads
+KEEP_ALIVE = 15  # reads without news before a comment keeps the connection open
 
 
 def state_of(folder: Path) -> State:
-    """Of a run: a process is at it, it has its encoder, or neither: it was stopped, ended or killed."""
+    """Of a run: "finished" where it has its encoder, "training" where a process holds it, else "stopped"."""
     if (folder / MODEL).is_file() and (folder / CARD).is_file():
         return "finished"
     return "training" if is_locked(folder) else "stopped"
 
 
-class Log:
-    """What `metrics.jsonl` and `verdicts.json` say that was not told before."""
+class LogReader:
+    """Reads what is new in `metrics.jsonl` and `verdicts.json`."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._at, self._rest = 0, b""
+        self._offset, self._rest = 0, b""
         self._verdicts: Any = None
         self._state: State | None = None
 
     def news(self) -> list[tuple[str, Any]]:
-        """Events by name: "reset" where the log was begun anew, "metrics" in order, "verdicts", "state"."""
+        """Events by name: "reset" where the log was truncated, "metrics" in order, "verdicts", "state"."""
         found: list[tuple[str, Any]] = []
         log = self.folder / "metrics.jsonl"
         try:
-            size = log.stat().st_size
-            if size < self._at:  # a run that was resumed forgets what came after its checkpoint
-                self._at, self._rest = 0, b""
+            if log.stat().st_size < self._offset:  # a resumed run removes what came after its checkpoint
+                self._offset, self._rest = 0, b""
                 found.append(("reset", {}))
             with log.open("rb") as file:
-                file.seek(self._at)
-                while piece := file.read(PIECE):
-                    self._at += len(piece)
-                    *lines, self._rest = (self._rest + piece).split(b"\n")
+                file.seek(self._offset)
+                while block := file.read(BLOCK):
+                    self._offset += len(block)
+                    *lines, self._rest = (self._rest + block).split(b"\n")
                     found += [("metrics", line) for line in map(scalars, lines) if line is not None]
         except OSError:
-            pass  # none yet
+            pass  # no log yet
         verdicts = self._read_verdicts()
         if verdicts is not None and verdicts != self._verdicts:
             self._verdicts = verdicts
@@ -61,14 +60,14 @@ class Log:
 
     def _read_verdicts(self) -> list[dict[str, Any]] | None:
         try:
-            told = json.loads((self.folder / "verdicts.json").read_bytes())
-            return [{"step": int(v["step"]), "level": str(v["level"]), "text": str(v["text"])} for v in told]
+            content = json.loads((self.folder / "verdicts.json").read_bytes())
+            return [{"step": int(v["step"]), "level": str(v["level"]), "text": str(v["text"])} for v in content]
         except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
-            return None  # none yet, or being written
+            return None  # no verdicts yet, or half written
 
 
 def scalars(line: bytes) -> dict[str, float] | None:
-    """The plain numbers of a line of the log; None where it is none.
+    """The finite numbers in a line of the log; None where the line is broken.
 
     >>> scalars(b'{"step": 3, "loss": 0.5, "positives": [1, 2], "knn": null}')
     {'step': 3, 'loss': 0.5}
@@ -85,9 +84,9 @@ def scalars(line: bytes) -> dict[str, float] | None:
     return {k: v for k, v in numbers.items() if abs(v) < 1e300 and math.isfinite(v)}
 
 
-async def events(folder: Path, *, follow: bool = True, every: float = EVERY) -> AsyncIterator[str]:
-    """Server-sent events of all that was logged and, with `follow`, of what will be, until who listens goes away."""
-    log, quiet = Log(folder), 0
+async def events(folder: Path, *, follow: bool = True, interval: float = INTERVAL) -> AsyncIterator[str]:
+    """Server-sent events of the whole log and, with `follow`, of new lines until the client disconnects."""
+    log, quiet = LogReader(folder), 0
     while True:
         news = await asyncio.to_thread(log.news)
         for name, content in news:
@@ -95,7 +94,7 @@ async def events(folder: Path, *, follow: bool = True, every: float = EVERY) -> 
         quiet = 0 if news else quiet + 1
         if not follow:
             return
-        if quiet >= SILENCE:
+        if quiet >= KEEP_ALIVE:
             quiet = 0
             yield ": still here\n\n"
-        await asyncio.sleep(every)
+        await asyncio.sleep(interval)

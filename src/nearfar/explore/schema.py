@@ -1,4 +1,4 @@
-"""What goes over the wire, with its types: the OpenAPI document comes from here."""
+"""Requests and answers of the API with their types; the OpenAPI document is made from them."""
 
 from typing import Annotated, Any, Literal
 
@@ -10,77 +10,75 @@ _LIMITS = Limits()
 Row = Annotated[int, Field(ge=0, lt=2**53, description="number of a sample")]
 
 
-class Problem(BaseModel):
-    """Why a request was refused, in a line."""
+class ErrorDetail(BaseModel):
+    """Why a request was refused, on one line."""
 
     detail: str
 
 
 class RunInfo(BaseModel):
-    """A run that is shown."""
-
     run: int = Field(description="its number, for the parameter `run`")
     name: str
-    kind: Literal["image", "sound", "series", "text"] | None = Field(description="of its samples; null while it trains")
+    kind: str | None = Field(description="of its samples; null while training")
     rows: int = Field(description="samples on the map")
-    dim: int = Field(description="numbers of a vector")
+    dim: int = Field(description="length of a vector")
     texts: bool = Field(description="whether it can be searched by text")
-    uploads: Literal["image", "sound"] | None = Field(description="what files it can be searched by")
+    uploads: str | None = Field(description="kind of file it can be searched by")
     data: str | None = Field(description="where the samples are")
     labels: int = Field(description="how many different labels there are")
     live: bool = Field(description="whether it has a log of its training")
-    training: bool = Field(description="whether it has no encoder yet, so that only its log can be seen")
-    state: Literal["training", "stopped", "finished"] = Field(description="what its folder says now")
-    problem: str | None = Field(default=None, description="why it cannot be shown though its training is done")
+    training: bool = Field(description="whether it has no encoder yet and shows only its log")
+    state: Literal["training", "stopped", "finished"] = Field(description="by the files in its folder")
+    problem: str | None = Field(default=None, description="why a finished run cannot be shown")
 
 
-class Runs(BaseModel):
+class RunList(BaseModel):
     runs: list[RunInfo]
-    limits: dict[str, float] = Field(description="what one request may ask for")
+    limits: dict[str, float] = Field(description="limits of one request")
 
 
-class Label(BaseModel):
+class LabelCount(BaseModel):
     name: str
     rows: int = Field(description="samples that have it")
 
 
-class Labels(BaseModel):
+class LabelList(BaseModel):
     """In the order of their numbers on the map."""
 
-    labels: list[Label]
+    labels: list[LabelCount]
 
 
-class Sample(BaseModel):
+class SampleInfo(BaseModel):
     row: int
     name: str
     label: str | None
 
 
-class Hit(Sample):
+class Hit(SampleInfo):
     similarity: float = Field(description="cosine with the query")
 
 
-class Found(BaseModel):
-    """What is nearest, in falling order of similarity."""
+class SearchResults(BaseModel):
+    """The nearest samples, most similar first."""
 
     run: int
     results: list[Hit]
 
 
-class Samples(BaseModel):
-    samples: list[Sample]
+class SampleList(BaseModel):
+    samples: list[SampleInfo]
 
 
-class Vector(BaseModel):
-    """A query in the space of the run's samples, of any length; compare by cosine."""
+class Embedding(BaseModel):
+    """A query as a vector, not normalized; compare by cosine."""
 
     run: int
     dim: int
     vector: list[float]
 
 
-class Sought(BaseModel):
-    """Exactly one of a text, a row or a vector. A picture or a sound is the body itself, as image/* or audio/*."""
+class QueryBody(BaseModel):
+    """One of a text, a row or a vector. An image or a sound is the body itself, as image/* or audio/*."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -89,59 +87,61 @@ class Sought(BaseModel):
     vector: Annotated[list[FiniteFloat], Field(min_length=1, max_length=65_536)] | None = None
 
     @model_validator(mode="after")
-    def one(self) -> "Sought":
+    def exactly_one(self) -> "QueryBody":
         given = [name for name in ("text", "row", "vector") if getattr(self, name) is not None]
         if len(given) != 1:
             raise ValueError(f"{' and '.join(given) or 'nothing'} is given, expected one of text, row and vector")
         return self
 
 
-class Chosen(BaseModel):
-    """Rows for a table, each once."""
+class RowSelection(BaseModel):
+    """Rows to export, each once."""
 
     model_config = ConfigDict(extra="forbid")
 
     rows: Annotated[list[Row], Field(min_length=1, max_length=5_000_000)]
 
 
-class Alike(BaseModel):
-    """How near is a duplicate: a cosine, or null for the threshold that follows from the data."""
+class DuplicatesRequest(BaseModel):
+    """Cosine from which a pair is a duplicate; null: the threshold is found from the data."""
 
     model_config = ConfigDict(extra="forbid")
 
     threshold: Annotated[float, Field(ge=-1, le=1)] | None = None
 
 
-class Group(BaseModel):
+class DuplicateGroup(BaseModel):
     rows: int = Field(description="samples in the group")
-    samples: list[Sample] = Field(description="the first of them")
+    samples: list[SampleInfo] = Field(description="the first of them")
 
 
-class Duplicates(BaseModel):
-    """Near-duplicates: asked for, being looked for, or found."""
+class DuplicatesStatus(BaseModel):
+    """A search for near-duplicates and what it found."""
 
     run: int
     state: Literal["none", "running", "done", "failed"]
-    done: int = Field(description="samples that were compared")
+    done: int = Field(description="samples compared so far")
     total: int
     threshold: float | None = Field(description="cosine from which a pair counts")
     count: int = Field(description="groups in all")
-    groups: list[Group] = Field(description="the largest of them")
+    groups: list[DuplicateGroup] = Field(description="the largest of them")
     detail: str | None = Field(description="why it failed")
 
 
 BINARY = {"type": "string", "format": "binary"}
 
 
-def sought_body(what: str) -> dict[str, Any]:
-    """OpenAPI of a body that is JSON, a picture or a sound, by its Content-Type."""
+def query_body(purpose: str) -> dict[str, Any]:
+    """OpenAPI of a body that is JSON, an image or a sound, by its Content-Type."""
     kinds = ("image/*", "audio/*", "application/octet-stream")
     return {
         "requestBody": {
             "required": True,
-            "description": f"{what}: JSON, or the bytes of a picture or sound, at most {_LIMITS.upload >> 20} MB",
+            "description": f"{purpose}: JSON, or the bytes of an image or sound, at most {_LIMITS.upload >> 20} MB",
             "content": {
-                "application/json": {"schema": Sought.model_json_schema(ref_template="#/components/schemas/{model}")},
+                "application/json": {
+                    "schema": QueryBody.model_json_schema(ref_template="#/components/schemas/{model}")
+                },
                 **{kind: {"schema": BINARY} for kind in kinds},
             },
         }

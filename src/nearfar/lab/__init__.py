@@ -1,9 +1,8 @@
 """The mathematics made runnable: information, its bounds, the gradient, the sphere, noise-contrastive estimation.
 
-`information` and `probability` are of tables, `samples` of labels that were drawn, `neighbours` of numbers that were;
-`proof` counts the InfoNCE bound out, `estimators` are bounds of mutual information with critics, `gradient` and
-`sphere` have closed forms for what the losses do, `nce` fits a density. `experiments` puts each beside what theory
-gives; `nearfar lab NAME` runs one.
+`information` and `probability` work on tables, `samples` on drawn labels, `neighbors` on drawn numbers. `proof` counts
+the InfoNCE bound out, `estimators` are bounds of mutual information with critics, `gradient` and `sphere` have
+closed forms of the losses, `nce` fits a density. `experiments` compares each with theory; `nearfar lab NAME` runs one.
 """
 
 from nearfar.lab.information import (
@@ -16,14 +15,14 @@ from nearfar.lab.information import (
     mutual_information,
     perplexity,
 )
-from nearfar.lab.neighbours import (
-    neighbour_conditional_entropy,
-    neighbour_cross_entropy,
-    neighbour_entropy,
-    neighbour_kl_divergence,
-    neighbour_mutual_information,
+from nearfar.lab.neighbors import (
+    neighbor_conditional_entropy,
+    neighbor_cross_entropy,
+    neighbor_entropy,
+    neighbor_kl_divergence,
+    neighbor_mutual_information,
 )
-from nearfar.lab.probability import bayes, conditional, frequencies, frequencies_side_by_side, marginal
+from nearfar.lab.probability import bayes, conditional, frequencies, frequencies_over_union, marginal
 from nearfar.lab.proof import contrastive_task
 from nearfar.lab.samples import (
     sampled_conditional_entropy,
@@ -43,16 +42,16 @@ __all__ = [
     "cross_entropy",
     "entropy",
     "frequencies",
-    "frequencies_side_by_side",
+    "frequencies_over_union",
     "joint_entropy",
     "kl_divergence",
     "marginal",
     "mutual_information",
-    "neighbour_conditional_entropy",
-    "neighbour_cross_entropy",
-    "neighbour_entropy",
-    "neighbour_kl_divergence",
-    "neighbour_mutual_information",
+    "neighbor_conditional_entropy",
+    "neighbor_cross_entropy",
+    "neighbor_entropy",
+    "neighbor_kl_divergence",
+    "neighbor_mutual_information",
     "perplexity",
     "sampled_conditional_entropy",
     "sampled_cross_entropy",

@@ -1,7 +1,7 @@
-"""Lower bounds of mutual information, where the truth is known: correlated Gaussians.
+"""Lower bounds of mutual information, on correlated Gaussians, where the truth is known.
 
-A critic is two towers whose inner product `<u(x), w(y)>` scores a pair. Its best is `log p(y | x) / p(y)` for every
-bound here. Pairs of a batch are drawn from p(x, y), row i with column j ≠ i from p(x) p(y).
+A critic is two towers whose inner product `<u(x), w(y)>` scores a pair. The optimal critic is, for every bound here,
+`log p(y | x) / p(y)`. Pairs of a batch are drawn from p(x, y), row i with column j ≠ i from p(x) p(y).
 """
 
 import math
@@ -11,13 +11,13 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from nearfar.lab.networks import minimise, mlp
-from nearfar.lab.probability import whole
+from nearfar.lab.networks import minimize, mlp
+from nearfar.lab.probability import check_int
 from nearfar.losses import info_nce, similarity_logsumexp
 
 Estimator = Literal["info_nce", "nwj", "dv"]
 Draw = Callable[[], tuple[Tensor, Tensor]]
-_KEPT = 0.9  # of the moving average of E[e^f] at each step of MINE
+_DECAY = 0.9  # of MINE's moving average of E[e^f]
 
 
 def gaussian_information(rho: float, dimension: int) -> float:
@@ -26,18 +26,18 @@ def gaussian_information(rho: float, dimension: int) -> float:
     >>> round(gaussian_information(0.5, 2), 4)
     0.2877
     """
-    return -whole("dimension", dimension, 1) / 2 * math.log1p(-(_correlation(rho) ** 2))
+    return -check_int("dimension", dimension, 1) / 2 * math.log1p(-(_correlation(rho) ** 2))
 
 
-def correlation_for(information: float, dimension: int) -> float:
-    """The ρ at which d pairs share so many nats."""
+def correlation_from_information(information: float, dimension: int) -> float:
+    """The ρ at which d pairs have this mutual information in nats."""
     if not 0 <= information < math.inf:
         raise ValueError(f"information is {information:g}, expected a finite number of nats, at least 0")
-    return math.sqrt(-math.expm1(-2 * information / whole("dimension", dimension, 1)))
+    return math.sqrt(-math.expm1(-2 * information / check_int("dimension", dimension, 1)))
 
 
 def expected_gap(information: float, n: int) -> float:
-    """I - (log N - L) of the best critic on Gaussians, to first order in 1/N: `(e^{2I} - 1) / 2N`.
+    """I - (log N - L) of the optimal critic on Gaussians, to first order in 1/N: `(e^{2I} - 1) / 2N`.
 
     With r = p(x,y) / p(x)p(y) it is E[log m], m the mean of r over the true pair and N - 1 others. The others have the
     mean 1 and the variance e^{2I} - 1, and the true pair has the mean e^{2I}.
@@ -53,12 +53,12 @@ def correlated_gaussians(
 ) -> tuple[Tensor, Tensor]:
     """x and y, (n, d) each: unit Gaussians, the k-th of y correlated with the k-th of x."""
     left = math.sqrt(1 - _correlation(rho) ** 2)
-    n, dimension = whole("n", n, 1), whole("dimension", dimension, 1)
+    n, dimension = check_int("n", n, 1), check_int("dimension", dimension, 1)
     x, noise = torch.randn(2, n, dimension, generator=generator, dtype=dtype)
     return x, rho * x + left * noise
 
 
-def best_critic(x: Tensor, y: Tensor, rho: float) -> tuple[Tensor, Tensor]:
+def optimal_critic(x: Tensor, y: Tensor, rho: float) -> tuple[Tensor, Tensor]:
     """u and w, (n, d + 2), whose inner products are `log p(y | x) / p(y)` of correlated Gaussians."""
     left = 1 - _correlation(rho) ** 2
     _pairs(x, y, "x", "y")
@@ -70,17 +70,17 @@ def best_critic(x: Tensor, y: Tensor, rho: float) -> tuple[Tensor, Tensor]:
 
 
 def pair_scores(u: Tensor, w: Tensor) -> Tensor:
-    """(n,), the critic of the true pairs."""
+    """(n,), the critic's scores of the true pairs."""
     _pairs(u, w)
     return (u * w).sum(1)
 
 
-def log_mean_exp_of_others(u: Tensor, w: Tensor) -> Tensor:
-    """log of the mean of e^f over the n (n - 1) pairs that do not belong together."""
+def log_mean_exp_negatives(u: Tensor, w: Tensor) -> Tensor:
+    """log of the mean of e^f over the n (n - 1) negative pairs."""
     _pairs(u, w)
     n, ids = len(u), torch.arange(len(u))
     if n < 2:
-        raise ValueError(f"u has shape {tuple(u.shape)}, expected at least two rows: nothing else to compare with")
+        raise ValueError(f"u has shape {tuple(u.shape)}, expected at least two rows, to have negatives")
     return similarity_logsumexp(u, w, scale=1.0, query_ids=ids, key_ids=ids).logsumexp(0) - math.log(n * (n - 1))
 
 
@@ -98,7 +98,7 @@ def nwj_bound(u: Tensor, w: Tensor) -> Tensor:
 
     Reference: Nguyen, Wainwright & Jordan 2010, https://arxiv.org/abs/0809.0853
     """
-    return 1 + pair_scores(u, w).mean() - log_mean_exp_of_others(u, w).exp()
+    return 1 + pair_scores(u, w).mean() - log_mean_exp_negatives(u, w).exp()
 
 
 def dv_bound(u: Tensor, w: Tensor) -> Tensor:
@@ -108,7 +108,7 @@ def dv_bound(u: Tensor, w: Tensor) -> Tensor:
 
     Reference: Donsker & Varadhan 1983; Belghazi et al. 2018 (MINE), theorem 1, https://arxiv.org/abs/1801.04062
     """
-    return pair_scores(u, w).mean() - log_mean_exp_of_others(u, w)
+    return pair_scores(u, w).mean() - log_mean_exp_negatives(u, w)
 
 
 def _correlation(rho: float) -> float:
@@ -132,7 +132,7 @@ BOUNDS: dict[Estimator, Callable[[Tensor, Tensor], Tensor]] = {
 
 
 class Critic(nn.Module):
-    """Two small networks of which the inner product is taken."""
+    """Two small networks; the score is the inner product of their outputs."""
 
     def __init__(self, dimension: int, generator: torch.Generator, *, hidden: int = 64, features: int = 32) -> None:
         super().__init__()
@@ -144,7 +144,7 @@ class Critic(nn.Module):
 
 
 def train_critic(estimator: Estimator, critic: Critic, draw: Draw, *, steps: int, lr: float = 5e-3) -> None:
-    """Raise a bound on fresh batches, by Adam.
+    """Maximize a bound on new batches, by Adam.
 
     DV is trained as MINE: a batch's gradient of log E'[e^f] is biased, so E'[e^f] is divided by its moving average.
 
@@ -159,17 +159,17 @@ def train_critic(estimator: Estimator, critic: Critic, draw: Draw, *, steps: int
         u, w = critic(*draw())
         if estimator != "dv":
             return -BOUNDS[estimator](u, w)
-        now = log_mean_exp_of_others(u, w)
+        now = log_mean_exp_negatives(u, w)
         new = now.detach()
-        average = new if average is None else torch.logaddexp(average + math.log(_KEPT), new + math.log(1 - _KEPT))
+        average = new if average is None else torch.logaddexp(average + math.log(_DECAY), new + math.log(1 - _DECAY))
         return (now - average).exp() - pair_scores(u, w).mean()
 
-    minimise(loss, list(critic.parameters()), steps=steps, lr=lr)
+    minimize(loss, list(critic.parameters()), steps=steps, lr=lr)
 
 
 @torch.no_grad()
-def measure(
+def bound_on_batches(
     bound: Callable[[Tensor, Tensor], Tensor], critic: Callable[..., tuple[Tensor, Tensor]], draw: Draw, batches: int
 ) -> Tensor:
-    """(batches,), the bound on fresh batches."""
+    """(batches,), the bound on new batches."""
     return torch.stack([bound(*critic(*draw())) for _ in range(batches)]).double()

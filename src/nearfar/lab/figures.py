@@ -1,4 +1,4 @@
-"""Findings as a picture: measured points and lines, theory dashed, limits dotted."""
+"""Findings as a figure: measurements as points and lines, theory dashed, limits dotted."""
 
 import math
 from pathlib import Path
@@ -7,12 +7,12 @@ from typing import Any
 
 from nearfar.lab.findings import Findings, Line, Panel
 
-_WIDTH, _HEIGHT = 7.2, 3.3  # of the picture and of a row in inches: with letters of 11 points it is read on a telephone
-_APART = 0.07  # of the axis, between two numbers that are written under it
+_WIDTH, _HEIGHT = 7.2, 3.3  # of the figure and of a row in inches; readable on a phone with 11-point text
+_APART = 0.07  # least distance of two tick labels, as a fraction of the axis
 
 
 def draw(findings: Findings, path: Path) -> Path:
-    """Write a PNG with all panels, two in a row; of an odd number the first has a row of its own."""
+    """Write a PNG with all panels, two per row; if their number is odd, the first has its own row."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
@@ -30,18 +30,18 @@ def draw(findings: Findings, path: Path) -> Path:
 
 
 def _panel(axis: Any, panel: Panel, *, wide: bool) -> None:
-    colours: dict[str, str] = {}  # a measurement and its prediction share a name, so a colour
+    colors: dict[str, str] = {}  # a measurement and its prediction have the same name, and so the same color
     named: set[str] = set()
     predicted = {line.name for line in panel.lines if line.kind == "predicted"}
     for line in panel.lines:
-        colour = "0.4" if line.kind == "limit" else colours.setdefault(line.name, f"C{len(colours)}")
+        color = "0.4" if line.kind == "limit" else colors.setdefault(line.name, f"C{len(colors)}")
         label = line.name if line.name not in named else None
         named.add(line.name)
-        axis.plot(line.x, line.y, _style(line, line.name in predicted), color=colour, label=label, markersize=4)
+        axis.plot(line.x, line.y, _style(line, line.name in predicted), color=color, label=label, markersize=4)
     if "x" in panel.log:
         axis.set_xscale("log")
         measured = sorted({float(x) for line in panel.lines if line.kind == "measured" for x in line.x})
-        axis.set_xticks(measured, _written(measured))
+        axis.set_xticks(measured, _tick_labels(measured))
         axis.tick_params(axis="x", which="minor", bottom=False, labelbottom=False)
     if "y" in panel.log:
         axis.set_yscale("log")
@@ -61,10 +61,10 @@ def _panel(axis: Any, panel: Panel, *, wide: bool) -> None:
         legend.get_title().set_fontsize(12)
 
 
-def _written(values: list[float]) -> list[str]:
-    """Numbers for the ticks of a logarithmic axis; one too near to its neighbour has none.
+def _tick_labels(values: list[float]) -> list[str]:
+    """Tick labels of a logarithmic axis; a tick too close to the previous one has none.
 
-    >>> _written([0.02, 0.05, 0.07, 0.1, 10.0])
+    >>> _tick_labels([0.02, 0.05, 0.07, 0.1, 10.0])
     ['0.02', '0.05', '', '0.1', '10']
     """
     apart = _APART * math.log(values[-1] / values[0])
@@ -78,7 +78,7 @@ def _written(values: list[float]) -> list[str]:
 
 
 def _plain_numbers(axis: Any) -> None:
-    """0.2 in place of 2 × 10⁻¹, where the axis is short."""
+    """0.2 in place of 2 × 10⁻¹ on a short axis."""
     from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
     low, high = axis.get_view_interval()

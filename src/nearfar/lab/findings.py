@@ -1,9 +1,9 @@
-"""What an experiment found: what theory says beside what was measured, tables, and lines to draw."""
+"""Results of an experiment: theory beside measurement, tables, and lines to draw."""
 
 import json
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,17 +11,18 @@ from torch import Tensor
 
 Relation = Literal["=", "≤", "≥"]
 Kind = Literal["theory", "identity", "ours"]
-Tell = Callable[[str], None]  # says what is being done
+Progress = Callable[[str], None]  # called with what is being done
 Cell = str | int | float
+_KINDS = {"theory": "predictions of theory", "identity": "identities that test the code", "ours": "thresholds of ours"}
 
 
-def quiet(_: str) -> None:
-    """Says nothing."""
+def no_progress(_: str) -> None:
+    """Reports nothing."""
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A number that theory gives for one that was measured.
+    """A measured number beside the one that theory predicts.
 
     >>> Claim("bound", "≤", predicted=2.0, measured=2.01, tolerance=0.05).agrees
     True
@@ -31,12 +32,12 @@ class Claim:
     relation: Relation  # measured = predicted, ≤ predicted or ≥ predicted
     predicted: float
     measured: float
-    tolerance: float = 0.0  # by which it may miss: rounding, or a few standard errors
-    kind: Kind = "theory"  # "identity": true of any numbers, so it tests the code; "ours": a threshold set by hand
+    tolerance: float = 0.0  # for rounding, or a few standard errors
+    kind: Kind = "theory"  # "identity": always true, so it tests the code; "ours": a threshold that we chose
 
     @property
     def agrees(self) -> bool:
-        """Whether the measurement is as predicted; what is not finite never is."""
+        """Whether the measurement is as predicted; False if a number is not finite."""
         if not (math.isfinite(self.predicted) and math.isfinite(self.measured)):
             return False
         over = self.measured - self.predicted
@@ -45,7 +46,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of numbers with their names."""
+    """Rows of numbers with column names."""
 
     title: str
     columns: Sequence[str]
@@ -54,7 +55,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Line:
-    """Points of a figure: measured, predicted by theory, a limit that cannot be passed, or a cloud."""
+    """Points of a figure: measured, predicted by theory, a limit, or a scatter plot (cloud)."""
 
     name: str
     x: Sequence[float] | Sequence[str]
@@ -64,7 +65,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Panel:
-    """Lines that are read together."""
+    """One plot."""
 
     title: str
     x: str
@@ -75,7 +76,7 @@ class Panel:
 
 @dataclass(frozen=True)
 class Findings:
-    """All that an experiment has to show."""
+    """All results of an experiment."""
 
     name: str
     theory: str  # in a sentence or two
@@ -89,35 +90,17 @@ class Findings:
         return all(claim.agrees for claim in self.claims)
 
     def verdict(self) -> str:
-        """How many claims of each kind were measured so, in a sentence.
+        """How many claims of each kind agree, in a sentence.
 
         >>> own = Claim("has learned", "≥", 0.5, 0.7, kind="ours")
         >>> Findings("", "", [Claim("one", "=", 1.0, 1.0), Claim("two", "=", 2.0, 2.0), own], []).verdict()
-        'all 2 predictions agree with what was measured; 1 threshold of ours is met'
+        '2 of 2 predictions of theory agree; 1 of 1 thresholds of ours agree'
         """
-        if self.agrees:
-            said = {
-                "theory": "all {} predictions agree with what was measured",
-                "identity": "{} identities hold, which test the code",
-                "ours": "{} thresholds of ours are met",
-            }
-            one = {
-                "theory": "the one prediction agrees with what was measured",
-                "identity": "1 identity holds, which tests the code",
-                "ours": "1 threshold of ours is met",
-            }
-            counts = {kind: sum(claim.kind == kind for claim in self.claims) for kind in said}
-            return "; ".join((one if n == 1 else said)[kind].format(n) for kind, n in counts.items() if n)
-        said = {
-            "theory": "predictions were not measured so",
-            "identity": "identities do not hold",
-            "ours": "thresholds of ours are not met",
-        }
         parts = []
-        for kind, what in said.items():
+        for kind, name in _KINDS.items():
             agreed = [claim.agrees for claim in self.claims if claim.kind == kind]
-            if not all(agreed):
-                parts.append(f"{agreed.count(False)} of {len(agreed)} {what}")
+            if agreed:
+                parts.append(f"{sum(agreed)} of {len(agreed)} {name} agree")
         return "; ".join(parts)
 
     def numbers(self) -> dict[str, Any]:
@@ -126,44 +109,51 @@ class Findings:
             "experiment": self.name,
             "theory": self.theory,
             "agrees": self.agrees,
-            "claims": [
-                {
-                    "what": c.what,
-                    "kind": c.kind,
-                    "relation": c.relation,
-                    "predicted": c.predicted,
-                    "measured": c.measured,
-                    "tolerance": c.tolerance,
-                    "agrees": c.agrees,
-                }
-                for c in self.claims
-            ],
-            "tables": [
-                {"title": t.title, "columns": list(t.columns), "rows": [list(row) for row in t.rows]}
-                for t in self.tables
-            ],
+            "claims": [{**asdict(claim), "agrees": claim.agrees} for claim in self.claims],
+            "tables": [asdict(table) for table in self.tables],
             "curves": [
-                {
-                    "title": p.title,
-                    "x": p.x,
-                    "y": p.y,
-                    "lines": [{**vars(line)} for line in p.lines if line.kind != "cloud"],
-                }
+                {"title": p.title, "x": p.x, "y": p.y, "lines": [asdict(x) for x in p.lines if x.kind != "cloud"]}
                 for p in self.panels
             ],
         }
 
     def write(self, path: Path, **more: Any) -> Path:
-        """The numbers as JSON; NaN and infinity, which JSON has not, as null."""
+        """The numbers as JSON; NaN and infinity, which JSON does not have, as null."""
         text = json.dumps(_finite({**more, **self.numbers()}), indent=1, ensure_ascii=False, allow_nan=False)
         path.write_text(text + "\n", encoding="utf-8")
         return path
 
 
+Part = tuple[list[Claim], Table, list[Panel]]  # of an experiment
+
+
+def combine(name: str, theory: str, parts: Sequence[Part]) -> Findings:
+    """An experiment's findings from its parts."""
+    return Findings(
+        name,
+        theory,
+        claims=[claim for claims, _, _ in parts for claim in claims],
+        tables=[table for _, table, _ in parts],
+        panels=[panel for _, _, panels in parts for panel in panels],
+    )
+
+
+def with_theory(
+    name: str, x: Sequence[float], measured: Sequence[float], predicted: Sequence[float]
+) -> tuple[Line, Line]:
+    """A measured line and the one that theory predicts, in one color."""
+    return Line(name, x, measured), Line(name, x, predicted, "predicted")
+
+
+def limit(name: str, x: Sequence[float], value: float) -> Line:
+    """A horizontal line from the first to the last x."""
+    return Line(name, [x[0], x[-1]], [value, value], "limit")
+
+
 def mean_and_error(values: Tensor) -> tuple[float, float]:
     """The mean of independent measurements and its standard error."""
     if len(values) < 2:
-        raise ValueError(f"{len(values)} measurement, expected at least two: one alone has no error")
+        raise ValueError(f"{len(values)} measurement, expected at least two, to estimate the error")
     return float(values.mean()), float(values.std() / math.sqrt(len(values)))
 
 

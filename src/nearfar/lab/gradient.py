@@ -1,4 +1,4 @@
-"""Where InfoNCE's gradient goes: its weights in closed form, and how the temperature moves them to hard negatives."""
+"""The gradient of InfoNCE in closed form, and how the temperature concentrates it on hard negatives."""
 
 import math
 
@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from nearfar.lab.sphere import inverse, log_mean_exp, mean_cosine
+from nearfar.lab.sphere import log_mean_exp, mean_cosine, positive_inverse
 from nearfar.losses import info_nce
 
 _ANGLES = 200_001
@@ -27,7 +27,7 @@ def gradient_in_similarities(positive: Tensor, negatives: Tensor, temperature: f
 
 
 def autograd_in_similarities(positive: Tensor, negatives: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-    """The same from `losses.info_nce` by autograd: a query of similarities, whose keys are the axes."""
+    """The same from `losses.info_nce` by autograd: a query of similarities, with the axes as keys."""
     s = torch.cat([positive[:, None], negatives], 1).detach().clone().requires_grad_()  # (B, 1 + M)
     axes = torch.eye(s.shape[1], dtype=s.dtype)
     first = axes[:1].expand(len(s), -1).contiguous()
@@ -45,13 +45,13 @@ def gradient_in_query(query: Tensor, positive: Tensor, negatives: Tensor, temper
     """
     q, k, others = (F.normalize(x, dim=1) for x in (query, positive, negatives))
     near, far = gradient_in_similarities((q * k).sum(1), q @ others.T, temperature)
-    whole = near[:, None] * k + far @ others
-    along: Tensor = (whole - (whole * q).sum(1, keepdim=True) * q) / query.norm(dim=1, keepdim=True)
+    full = near[:, None] * k + far @ others
+    along: Tensor = (full - (full * q).sum(1, keepdim=True) * q) / query.norm(dim=1, keepdim=True)
     return along
 
 
 def negative_weights(negatives: Tensor, temperature: float) -> Tensor:
-    """(B, M), the share of each negative in the gradient of all: `softmax(s⁻ / τ)`.
+    """(B, M), the fraction of the gradient that each negative gets: `softmax(s⁻ / τ)`.
 
     Reference: Wang & Liu 2021, the relative penalty, https://arxiv.org/abs/2012.09740
     """
@@ -59,32 +59,32 @@ def negative_weights(negatives: Tensor, temperature: float) -> Tensor:
 
 
 def effective_negatives(negatives: Tensor, temperature: float) -> Tensor:
-    """(B,), the exponential of the entropy of the weights: 1 where the hardest has all, M where all are alike."""
+    """(B,), the exponential of the entropy of the weights: 1 if the hardest gets all, M if all get the same."""
     entropy: Tensor = torch.special.entr(negative_weights(negatives, temperature)).sum(1)
     return entropy.exp()
 
 
-def share_of_hardest(negatives: Tensor, temperature: float, part: float) -> Tensor:
+def hardest_weight(negatives: Tensor, temperature: float, part: float) -> Tensor:
     """(B,), the weight of the hardest `part` of the negatives."""
     count = max(1, round(part * negatives.shape[1]))
     return negative_weights(negatives, temperature).topk(count, 1).values.sum(1)
 
 
-def even_effective_share(temperature: float, dimension: int) -> float:
-    """`effective_negatives` / M for many negatives spread evenly over the sphere.
+def uniform_effective_fraction(temperature: float, dimension: int) -> float:
+    """`effective_negatives` / M for many uniform negatives.
 
-    The weights turn the even distribution into a von Mises-Fisher one of concentration 1/τ, and the share is
+    The weights turn the uniform distribution into a von Mises-Fisher one of concentration 1/τ, and the fraction is
     `exp(-KL)` of the two, `KL = κ A(κ) - log E[e^{κ cos}]`.
     """
-    kappa = inverse("temperature", temperature)
+    kappa = positive_inverse("temperature", temperature)
     return math.exp(log_mean_exp(kappa, dimension) - kappa * mean_cosine(kappa, dimension))
 
 
-def even_share_of_hardest(temperature: float, dimension: int, part: float) -> float:
-    """`share_of_hardest` for many negatives spread evenly: the mass of that distribution in the cap of area `part`."""
+def uniform_hardest_weight(temperature: float, dimension: int, part: float) -> float:
+    """`hardest_weight` for many uniform negatives: the mass of that distribution in the cap of area `part`."""
     angle = torch.linspace(0, math.pi, _ANGLES, dtype=torch.float64)
     area = torch.cumulative_trapezoid(angle.sin() ** (dimension - 2), angle)
-    tilted = angle.sin() ** (dimension - 2) * ((angle.cos() - 1) * inverse("temperature", temperature)).exp()
+    tilted = angle.sin() ** (dimension - 2) * ((angle.cos() - 1) * positive_inverse("temperature", temperature)).exp()
     mass = torch.cumulative_trapezoid(tilted, angle)
     place = int(torch.searchsorted(area / area[-1], torch.tensor(part, dtype=torch.float64)))
     return float(mass[place] / mass[-1])

@@ -1,6 +1,6 @@
-"""Entropy, divergence and mutual information of tables, in nats or bits; `samples` and `neighbours` have them of data.
+"""Entropy, divergence and mutual information of tables, in nats or bits; for data see `samples` and `neighbors`.
 
-Tables are tensors, arrays or nested lists; all is computed in float64, and a cell of probability 0 counts 0.
+Tables are tensors, arrays or nested lists. Computed in float64; a cell of probability 0 contributes 0.
 """
 
 import math
@@ -9,7 +9,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from nearfar.lab.probability import Given, conditional, marginal, numbers, probabilities, two_way_table
+from nearfar.lab.probability import Given, as_float64, conditional, joint_table, marginal, probabilities
 
 Unit = Literal["nats", "bits"]
 Form = Literal["conditional", "joint", "divergence"]
@@ -21,12 +21,12 @@ def entropy(p: Any, *, unit: Unit = "nats") -> float:
     >>> entropy([0.5, 0.5], unit="bits"), entropy([1.0, 0.0])
     (1.0, 0.0)
     """
-    return in_unit(unit, torch.special.entr(probabilities("p", p)).sum())
+    return convert_unit(unit, torch.special.entr(probabilities("p", p)).sum())
 
 
 def joint_entropy(joint: Any, *, unit: Unit = "nats") -> float:
     """`H(x, y)` of a table p(x, y)."""
-    return entropy(two_way_table(joint), unit=unit)
+    return entropy(joint_table(joint), unit=unit)
 
 
 def conditional_entropy(joint: Any, *, given: Given = "y", unit: Unit = "nats") -> float:
@@ -36,27 +36,27 @@ def conditional_entropy(joint: Any, *, given: Given = "y", unit: Unit = "nats") 
     >>> round(conditional_entropy(weather, unit="bits"), 3)
     0.485
     """
-    return in_unit(unit, -torch.special.xlogy(two_way_table(joint), conditional(joint, given)).sum())
+    return convert_unit(unit, -torch.special.xlogy(joint_table(joint), conditional(joint, given)).sum())
 
 
 def cross_entropy(p: Any, q: Any, *, unit: Unit = "nats") -> float:
-    """`H(p, q) = -Σ p log q = H(p) + KL(p‖q)`; infinite where q rules out what p does not."""
+    """`H(p, q) = -Σ p log q = H(p) + KL(p‖q)`; infinite if q is 0 where p is not."""
     p, q = _alike(p, q)
-    return in_unit(unit, -torch.special.xlogy(p, q).sum())
+    return convert_unit(unit, -torch.special.xlogy(p, q).sum())
 
 
 def kl_divergence(p: Any, q: Any, *, unit: Unit = "nats") -> float:
-    """`KL(p‖q) = Σ p log(p / q)`, never below 0; infinite where q rules out what p does not.
+    """`KL(p‖q) = Σ p log(p / q)`, never below 0; infinite if q is 0 where p is not.
 
     >>> round(kl_divergence([0.5, 0.5], [0.25, 0.75], unit="bits"), 4)
     0.2075
     """
     p, q = _alike(p, q)
-    return max(0.0, in_unit(unit, torch.special.xlogy(p, torch.where(p > 0, p / q, 1.0)).sum()))
+    return max(0.0, convert_unit(unit, torch.special.xlogy(p, torch.where(p > 0, p / q, 1.0)).sum()))
 
 
 def mutual_information(joint: Any, *, form: Form = "divergence", unit: Unit = "nats") -> float:
-    """What x tells of y, in one of three forms that are equal.
+    """Mutual information, in one of three equal forms.
 
     Args:
         joint: p(x, y).
@@ -77,17 +77,17 @@ def mutual_information(joint: Any, *, form: Form = "divergence", unit: Unit = "n
 
 
 def perplexity(likelihood: Any) -> float:
-    """`exp(mean -log p)`, at least 1: among how many equally likely answers a model would have been as lost.
+    """`exp(mean -log p)`, at least 1: the number of equally likely answers with the same uncertainty.
 
     A table has `exp(entropy(p))`, one under a model `exp(cross_entropy(p, q))`.
 
     Args:
-        likelihood: (n,), the probabilities that a model gave to what then happened; densities have no perplexity.
+        likelihood: (n,), the probabilities that a model gave to the actual outcomes; not densities.
 
     >>> round(perplexity([0.25, 0.25, 0.25]), 12)
     4.0
     """
-    p = numbers("likelihood", likelihood, expected="probabilities")
+    p = as_float64("likelihood", likelihood, expected="probabilities")
     if p.numel() == 0 or not ((p >= 0) & (p <= 1)).all():
         raise ValueError("likelihood is empty or leaves [0, 1], expected the probability of each thing that happened")
     return float((-p.log().mean()).exp())
@@ -97,17 +97,17 @@ def binary_cross_entropy(happened: Any, p: Any, *, unit: Unit = "nats") -> float
     """Mean of `-y log p - (1 - y) log(1 - p)`.
 
     Args:
-        happened: (n,), 1 where it did, 0 where not.
-        p: (n,), the probability that it would.
+        happened: (n,), 1 for an event that happened, else 0.
+        p: (n,), its predicted probability.
     """
-    y, chance = numbers("happened", happened), numbers("p", p, expected="probabilities")
+    y, chance = as_float64("happened", happened), as_float64("p", p, expected="probabilities")
     if y.shape != chance.shape or y.numel() == 0:
         raise ValueError(
             f"happened has shape {tuple(y.shape)} and p {tuple(chance.shape)}, expected the same, not empty"
         )
     if not ((chance >= 0) & (chance <= 1) & (y >= 0) & (y <= 1)).all():
         raise ValueError("happened or p has an entry outside [0, 1], expected probabilities")
-    return in_unit(unit, -(torch.special.xlogy(y, chance) + torch.special.xlogy(1 - y, 1 - chance)).mean())
+    return convert_unit(unit, -(torch.special.xlogy(y, chance) + torch.special.xlogy(1 - y, 1 - chance)).mean())
 
 
 def _alike(p: Any, q: Any) -> tuple[Tensor, Tensor]:
@@ -117,7 +117,7 @@ def _alike(p: Any, q: Any) -> tuple[Tensor, Tensor]:
     return first, second
 
 
-def in_unit(unit: Unit, nats: Tensor) -> float:
+def convert_unit(unit: Unit, nats: Tensor) -> float:
     """`nats` as a number in the unit asked for."""
     if unit not in ("nats", "bits"):
         raise ValueError(f"unit is {unit!r}, expected 'nats' or 'bits'")

@@ -1,4 +1,4 @@
-"""Noise-contrastive estimation: a density without its normaliser, fitted by telling data from noise.
+"""Noise-contrastive estimation: fit an unnormalized density by classifying data against noise.
 
 The data follow `log p(x) = θ · (x, x², x⁴) - log Z`, two wells of unequal depth. NCE learns θ and log Z together by
 logistic regression, `log p(x) - log(ν pₙ(x))` against data or noise, ν samples of noise for each of the data.
@@ -22,7 +22,7 @@ _HALVINGS = 20  # of a step that overshoots
 
 
 class Fit(NamedTuple):
-    """What NCE learned."""
+    """The parameters that NCE learned."""
 
     theta: Tensor  # (3,)
     log_z: float
@@ -33,14 +33,14 @@ def features(x: Tensor) -> Tensor:
     return torch.stack([x**power for power in _POWERS], -1)
 
 
-def log_normaliser(theta: Tensor) -> float:
+def log_normalizer(theta: Tensor) -> float:
     """log Z by quadrature."""
     return float(torch.trapezoid((features(_GRID) @ theta).exp(), _GRID).log())
 
 
 def density(theta: Tensor, log_z: float | None = None) -> tuple[Tensor, Tensor]:
-    """The grid and `p(x)` on it, with the true normaliser or the one given."""
-    return _GRID, (features(_GRID) @ theta - (log_normaliser(theta) if log_z is None else log_z)).exp()
+    """The grid and `p(x)` on it, with the true normalizer or the given one."""
+    return _GRID, (features(_GRID) @ theta - (log_normalizer(theta) if log_z is None else log_z)).exp()
 
 
 def draw_data(theta: Tensor, n: int, generator: torch.Generator) -> Tensor:
@@ -72,7 +72,7 @@ def fit(data: Tensor, noise: Tensor, noise_deviation: float) -> Fit:
 
 
 def fit_each(data: Tensor, noise: Tensor, noise_deviation: float) -> Tensor:
-    """(R, 4), θ and log Z of R data sets, each fitted by itself: R calls of `fit`, in one.
+    """(R, 4), θ and log Z of R data sets, each fitted separately: R calls of `fit` in one.
 
     Args:
         data: (R, T).
@@ -97,7 +97,7 @@ def fit_each(data: Tensor, noise: Tensor, noise_deviation: float) -> Tensor:
     def objective(logit: Tensor) -> Tensor:
         return logit @ is_data - torch.nn.functional.softplus(logit).sum(1)
 
-    # from the noise itself, which is of the family
+    # start from the noise, which is in the family
     start = x.new_tensor([0, -0.5 / noise_deviation**2, 0, math.log(noise_deviation * math.sqrt(2 * math.pi))])
     beta = start.repeat(len(x), 1)
     logit = logits(beta)
@@ -154,7 +154,7 @@ def least_covariance(theta: Tensor) -> Tensor:
     return least
 
 
-def fit_bank_normaliser(
+def fit_bank_normalizer(
     query: Tensor, bank: Tensor, temperature: float, *, samples: int, ratio: int, generator: torch.Generator
 ) -> float:
     """log Z of `e^{s/τ} / Z` over the rows of a bank, learned by `losses.nce` from samples alone.
@@ -168,23 +168,23 @@ def fit_bank_normaliser(
     drawn = torch.multinomial(logits.softmax(0), samples, replacement=True, generator=generator)
     noise = torch.randint(len(bank), (samples, ratio), generator=generator)
     log_z = torch.tensor(math.log(len(bank)), dtype=bank.dtype, requires_grad=True)
-    optimiser = torch.optim.LBFGS([log_z], max_iter=50, tolerance_grad=1e-10, line_search_fn="strong_wolfe")
+    optimizer = torch.optim.LBFGS([log_z], max_iter=50, tolerance_grad=1e-10, line_search_fn="strong_wolfe")
     queries = query.expand(samples, -1).contiguous()
 
     def loss() -> Tensor:
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         value = nce(
             queries, bank[drawn], bank[noise], temperature=temperature, bank_size=len(bank), log_normalizer=log_z
         )
         value.backward()
         return value
 
-    optimiser.step(loss)  # type: ignore[no-untyped-call, arg-type, unused-ignore]
+    optimizer.step(loss)  # type: ignore[no-untyped-call, arg-type, unused-ignore]
     return float(log_z.detach())
 
 
-def bank_normaliser_deviation(query: Tensor, bank: Tensor, temperature: float, *, samples: int, ratio: int) -> float:
-    """What the theorem says of its error: `√((1 / E[P] - 1 - 1/ν) / T)`."""
+def bank_normalizer_deviation(query: Tensor, bank: Tensor, temperature: float, *, samples: int, ratio: int) -> float:
+    """The standard deviation of its error by theorem 3: `√((1 / E[P] - 1 - 1/ν) / T)`."""
     p = (bank @ query / temperature).softmax(0)
     noise = ratio / len(bank)
     return math.sqrt((1 / float((p * noise / (p + noise)).sum()) - 1 - 1 / ratio) / samples)

@@ -1,4 +1,4 @@
-"""Small networks whose weights come from a generator, so that nothing of the caller's chance is touched."""
+"""Small networks with weights from a given generator, so that torch's global one is not used."""
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 
 def mlp(widths: Sequence[int], generator: torch.Generator) -> nn.Sequential:
-    """Linear layers with ReLU between them, drawn as `nn.Linear` draws its own."""
+    """Linear layers with ReLU between them, initialized like `nn.Linear`."""
     layers: list[nn.Module] = []
     for inputs, outputs in pairwise(widths):
         layer = nn.utils.skip_init(nn.Linear, inputs, outputs)
@@ -18,12 +18,12 @@ def mlp(widths: Sequence[int], generator: torch.Generator) -> nn.Sequential:
     return nn.Sequential(*layers[:-1])
 
 
-def minimise(loss: Callable[[], Tensor], parameters: Sequence[nn.Parameter], *, steps: int, lr: float) -> None:
-    """Adam on a loss that draws its own batch, the rate falling along a cosine."""
-    optimiser = torch.optim.Adam(parameters, lr=lr)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
+def minimize(loss: Callable[[], Tensor], parameters: Sequence[nn.Parameter], *, steps: int, lr: float) -> None:
+    """Adam with a cosine schedule, on a loss that draws its own batch."""
+    optimizer = torch.optim.Adam(parameters, lr=lr)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
     for _ in range(steps):
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss().backward()
-        optimiser.step()
+        optimizer.step()
         schedule.step()

@@ -1,4 +1,4 @@
-"""Tables of probabilities: what they must be, and the rules between their parts."""
+"""Tables of probabilities: checks, marginals, conditionals and Bayes' rule."""
 
 import operator
 from typing import Any, Literal
@@ -8,17 +8,17 @@ import torch
 from torch import Tensor
 
 Given = Literal["x", "y"]
-_TOLERANCE = 1e-6  # by which the sum of a table may miss 1
+_TOLERANCE = 1e-6  # of the sum of a table
 
 
 def probabilities(name: str, p: Any) -> Tensor:
-    """`p` as a float64 table that sums to 1 exactly; what is no table of probabilities is refused.
+    """`p` as a float64 table that sums to 1; raises if it is not one of probabilities.
 
     Args:
         name: for the message.
         p: a tensor, an array or nested lists, of any shape, summing to 1 within 1e-6.
     """
-    table = numbers(name, p, expected="probabilities")
+    table = as_float64(name, p, expected="probabilities")
     if table.numel() == 0:
         raise ValueError(f"{name} has shape {tuple(table.shape)}, expected at least one probability")
     if table.min() < 0:
@@ -29,8 +29,8 @@ def probabilities(name: str, p: Any) -> Tensor:
     return table / table.sum()
 
 
-def numbers(name: str, values: Any, *, expected: str = "numbers") -> Tensor:
-    """A tensor, an array or nested lists as a float64 tensor; what is not real and finite is refused."""
+def as_float64(name: str, values: Any, *, expected: str = "numbers") -> Tensor:
+    """A tensor, an array or nested lists as a float64 tensor; raises unless all are real and finite."""
     try:
         raw = values.detach() if isinstance(values, Tensor) else torch.as_tensor(np.asarray(values))
     except (TypeError, ValueError, RuntimeError):
@@ -43,7 +43,7 @@ def numbers(name: str, values: Any, *, expected: str = "numbers") -> Tensor:
     return table
 
 
-def two_way_table(joint: Any) -> Tensor:
+def joint_table(joint: Any) -> Tensor:
     """p(x, y) as a float64 table: rows are x, columns y."""
     table = probabilities("joint", joint)
     if table.ndim != 2:
@@ -57,7 +57,7 @@ def marginal(joint: Any, of: Given) -> Tensor:
     >>> [round(p, 12) for p in marginal([[0.2, 0.5], [0.3, 0.0]], "x").tolist()]
     [0.7, 0.3]
     """
-    return two_way_table(joint).sum(1 - _axis(of))
+    return joint_table(joint).sum(1 - _axis(of))
 
 
 def conditional(joint: Any, given: Given = "y") -> Tensor:
@@ -66,13 +66,13 @@ def conditional(joint: Any, given: Given = "y") -> Tensor:
     >>> conditional([[0.2, 0.5], [0.3, 0.0]], given="y")[:, 0].tolist()  # of sun and rain, given an umbrella
     [0.4, 0.6]
     """
-    table = two_way_table(joint)
+    table = joint_table(joint)
     condition = table.sum(1 - _axis(given), keepdim=True)
     return torch.where(condition > 0, table / condition, 0.0)
 
 
 def bayes(prior: Any, likelihood: Any) -> tuple[Tensor, float]:
-    """What an observation makes of a prior, and how probable it was: `p(x | y) = p(y | x) p(x) / p(y)`.
+    """The posterior after an observation, and its probability: `p(x | y) = p(y | x) p(x) / p(y)`.
 
     A likelihood is a function of x at one observed y. It sums to anything over x; probabilities sum to 1 over y.
 
@@ -87,11 +87,11 @@ def bayes(prior: Any, likelihood: Any) -> tuple[Tensor, float]:
     >>> round(float(posterior[0]), 3), round(seen, 4)
     (0.154, 0.0585)
     """
-    p, chance = probabilities("prior", prior), numbers("likelihood", likelihood, expected="probabilities")
+    p, chance = probabilities("prior", prior), as_float64("likelihood", likelihood, expected="probabilities")
     if chance.shape != p.shape:
         raise ValueError(f"likelihood has shape {tuple(chance.shape)} and prior {tuple(p.shape)}, expected the same")
     if not ((chance >= 0) & (chance <= 1)).all():
-        raise ValueError("likelihood has an entry outside [0, 1], expected p(y | x) of what was seen, for each x")
+        raise ValueError("likelihood has an entry outside [0, 1], expected p(y | x) of the observation, for each x")
     seen = (p * chance).sum()
     if seen == 0:
         raise ValueError("likelihood is 0 wherever the prior is not, expected an observation that can occur")
@@ -99,9 +99,9 @@ def bayes(prior: Any, likelihood: Any) -> tuple[Tensor, float]:
 
 
 def frequencies(*samples: Any) -> Tensor:
-    """How often each combination occurs: a table with one axis for each sample of labels.
+    """Relative frequencies of combinations of labels: a table with one axis for each sample.
 
-    All cells are in it, also those that never occur: of many labels use `sampled_*`, which count occupied ones alone.
+    It has all cells, also those that never occur; for many labels use `sampled_*`, which keep only occupied cells.
 
     Args:
         samples: each (n,), integers or words; row i of all belongs together.
@@ -109,14 +109,14 @@ def frequencies(*samples: Any) -> Tensor:
     >>> frequencies(["a", "b", "a", "a"], [0, 1, 1, 0]).tolist()
     [[0.5, 0.25], [0.0, 0.25]]
     """
-    places = label_places(*samples)
+    places = label_indices(*samples)
     counts = np.zeros([int(p.max()) + 1 for p in places])
     np.add.at(counts, tuple(places), 1)
     return torch.from_numpy(counts / len(places[0]))
 
 
-def label_places(*samples: Any) -> list[np.ndarray[Any, Any]]:
-    """For each sample of labels (n,), which of its own labels is in each row: whole numbers from 0.
+def label_indices(*samples: Any) -> list[np.ndarray[Any, Any]]:
+    """For each sample of labels (n,), the index of each row's label among those of the sample, from 0.
 
     Args:
         samples: each (n,), integers or words; row i of all belongs together.
@@ -130,14 +130,14 @@ def label_places(*samples: Any) -> list[np.ndarray[Any, Any]]:
     return [np.unique(s, return_inverse=True)[1] for s in found]
 
 
-def frequencies_side_by_side(p: Any, q: Any) -> tuple[Tensor, Tensor]:
-    """How often each label occurs in two samples, whose rows do not belong together: two tables over all labels.
+def frequencies_over_union(p: Any, q: Any) -> tuple[Tensor, Tensor]:
+    """Relative frequencies in two unpaired samples, as two tables over the labels of both.
 
     Args:
         p: (n,), integers or words.
         q: (m,), of the same kind.
 
-    >>> [table.tolist() for table in frequencies_side_by_side(["a", "b"], ["b", "c", "b", "b"])]
+    >>> [table.tolist() for table in frequencies_over_union(["a", "b"], ["b", "c", "b", "b"])]
     [[0.5, 0.5, 0.0], [0.0, 0.75, 0.25]]
     """
     first, second = _labels(p, q)
@@ -156,7 +156,7 @@ def _labels(*samples: Any) -> list[np.ndarray[Any, Any]]:
             raise ValueError(f"sample {place + 1} has shape {s.shape}, expected one row of labels, not empty")
         if s.dtype.kind in "fcO":
             raise TypeError(
-                f"sample {place + 1} has type {s.dtype}, expected labels; for numbers use bins or lab.neighbour_*"
+                f"sample {place + 1} has type {s.dtype}, expected labels; for numbers use bins or lab.neighbor_*"
             )
     return found
 
@@ -176,8 +176,8 @@ def _array(name: str, sample: Any) -> np.ndarray[Any, Any]:
     return array
 
 
-def whole(name: str, value: Any, least: int) -> int:
-    """`value` as a whole number of at least `least`; 2.5 is refused, as is a word."""
+def check_int(name: str, value: Any, least: int) -> int:
+    """`value` as an integer of at least `least`; raises for 2.5 or a string."""
     try:
         found = operator.index(value)
     except TypeError:

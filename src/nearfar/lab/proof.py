@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import torch
 
 from nearfar.lab.information import conditional_entropy, mutual_information
-from nearfar.lab.probability import marginal, two_way_table, whole
+from nearfar.lab.probability import check_int, joint_table, marginal
 
 _CELLS = 1_000_000
 
@@ -44,9 +44,9 @@ def contrastive_task(joint: Any, n: int) -> Task:
     >>> round(task.least_loss / math.log(2), 6), round(task.candidates / math.log(2), 6)
     (0.5, 0.5)
     """
-    table = two_way_table(joint)
+    table = joint_table(joint)
     values, contexts = table.shape
-    if whole("n", n, 1) * values**n * contexts > _CELLS:
+    if check_int("n", n, 1) * values**n * contexts > _CELLS:
         raise ValueError(f"n is {n} for a table of {values} × {contexts}, expected few: all is counted")
     p = marginal(table, "x")
     cells = torch.zeros(n, values**n, contexts, dtype=torch.float64)  # p(v, X, c)

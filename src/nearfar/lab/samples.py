@@ -1,7 +1,7 @@
-"""Entropy, divergence and mutual information of labels that were drawn: of their frequencies.
+"""Entropy, divergence and mutual information of drawn labels, from their frequencies.
 
-Frequencies vary less than what they were drawn from, so entropies come out too low on average, and what x and y seem
-to share too high, by about half a cell for each row; Miller and Madow add that half.
+Entropies of frequencies are too low on average, and mutual information is too high, by about (occupied cells - 1) / 2n.
+Miller and Madow correct for this.
 
 Reference: Miller 1955, in Paninski 2003, https://doi.org/10.1162/089976603321780272
 """
@@ -13,15 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nearfar.lab.information import (
-    Form,
-    Unit,
-    cross_entropy,
-    entropy,
-    in_unit,
-    kl_divergence,
-)
-from nearfar.lab.probability import frequencies_side_by_side, label_places
+from nearfar.lab.information import Form, Unit, convert_unit, cross_entropy, entropy, kl_divergence
+from nearfar.lab.probability import frequencies_over_union, label_indices
 
 Correction = Literal["none", "miller_madow"]
 
@@ -37,9 +30,9 @@ def sampled_entropy(*samples: Any, correction: Correction = "none", unit: Unit =
     >>> sampled_entropy(["sun", "rain", "sun", "rain"], unit="bits")
     1.0
     """
-    places = label_places(*samples)
+    places = label_indices(*samples)
     cells = torch.from_numpy(np.bincount(_occupied(places)) / len(places[0]))
-    return entropy(cells, unit=unit) + in_unit(unit, _missing(cells, len(places[0]), correction))
+    return entropy(cells, unit=unit) + convert_unit(unit, _missing(cells, len(places[0]), correction))
 
 
 def sampled_conditional_entropy(x: Any, y: Any, *, correction: Correction = "none", unit: Unit = "nats") -> float:
@@ -55,18 +48,18 @@ def sampled_conditional_entropy(x: Any, y: Any, *, correction: Correction = "non
 
 
 def sampled_cross_entropy(p: Any, q: Any, *, unit: Unit = "nats") -> float:
-    """`H(p, q)` of two samples that need not be equally long: infinite where q never drew what p did.
+    """`H(p, q)` of two samples that need not be equally long: infinite if p has a label that q never drew.
 
     Args:
         p: (n,), integers or words.
         q: (m,), of the same kind.
         unit: "nats" or "bits".
     """
-    return cross_entropy(*frequencies_side_by_side(p, q), unit=unit)
+    return cross_entropy(*frequencies_over_union(p, q), unit=unit)
 
 
 def sampled_kl_divergence(p: Any, q: Any, *, unit: Unit = "nats") -> float:
-    """`KL(p‖q)` of two samples that need not be equally long: infinite where q never drew what p did.
+    """`KL(p‖q)` of two samples that need not be equally long: infinite if p has a label that q never drew.
 
     Args:
         p, q, unit: as for `sampled_cross_entropy`.
@@ -74,20 +67,20 @@ def sampled_kl_divergence(p: Any, q: Any, *, unit: Unit = "nats") -> float:
     >>> round(sampled_kl_divergence(["a", "b"], ["a", "b", "b", "b"], unit="bits"), 4)
     0.2075
     """
-    return kl_divergence(*frequencies_side_by_side(p, q), unit=unit)
+    return kl_divergence(*frequencies_over_union(p, q), unit=unit)
 
 
 def sampled_mutual_information(
     x: Any, y: Any, *, form: Form = "divergence", correction: Correction = "none", unit: Unit = "nats"
 ) -> float:
-    """What x tells of y, of the frequencies of pairs (x_i, y_i); without correction too high on average.
+    """Mutual information of the frequencies of pairs (x_i, y_i); without correction too high on average.
 
     Args:
         x, y: (n,), integers or words.
-        form: one of the three of `mutual_information`, which are equal here, too.
+        form: one of the three equal forms of `mutual_information`.
         correction, unit: as for `sampled_entropy`, of each of the three entropies.
     """
-    first, second = label_places(x, y)
+    first, second = label_indices(x, y)
     n, cell = len(first), _occupied([first, second])
     _, row = np.unique(cell, return_index=True)  # one of the rows of each occupied cell
     p_x, p_y, joint = (torch.from_numpy(np.bincount(places) / n) for places in (first, second, cell))
@@ -101,11 +94,11 @@ def sampled_mutual_information(
     else:
         raise ValueError(f"form is {form!r}, expected 'conditional', 'joint' or 'divergence'")
     alone = _missing(p_x, n, correction) + _missing(p_y, n, correction)
-    return in_unit(unit, plain + alone - _missing(joint, n, correction))
+    return convert_unit(unit, plain + alone - _missing(joint, n, correction))
 
 
 def sampled_perplexity(*samples: Any, correction: Correction = "none") -> float:
-    """`exp(H)`: as many equally likely labels would be as hard to foresee; of a model's forecasts see `perplexity`.
+    """`exp(H)`: the number of equally likely labels with this entropy; for a model's predictions see `perplexity`.
 
     Args:
         samples, correction: as for `sampled_entropy`.
@@ -117,7 +110,7 @@ def sampled_perplexity(*samples: Any, correction: Correction = "none") -> float:
 
 
 def _occupied(places: list[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
-    """(n,), which combination is in each row, of those that occur: at most n, however many there could be."""
+    """(n,), the index of each row's combination among those that occur."""
     cell, *others = places
     for place in others:
         cell = np.unique(cell.astype(np.int64) * (int(place.max()) + 1) + place, return_inverse=True)[1]
@@ -125,7 +118,7 @@ def _occupied(places: list[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
 
 
 def _missing(table: Tensor, n: int, correction: Correction) -> Tensor:
-    """What the entropy of n rows lacks on average, in nats."""
+    """The expected bias of the entropy of n rows, in nats, with its sign changed."""
     if correction not in ("none", "miller_madow"):
         raise ValueError(f"correction is {correction!r}, expected 'none' or 'miller_madow'")
     cells = (table > 0).sum().double()

@@ -1,6 +1,6 @@
-"""What is known in closed form of points spread evenly over the circle, the sphere and its higher kin.
+"""Closed forms for points that are uniform on the circle, the sphere and hyperspheres.
 
-Nearly all of it follows from one function, the mean of `e^{κ cos}` over the sphere in D dimensions.
+Nearly all follow from one function, the mean of `e^{κ cos}` over the sphere in D dimensions.
 """
 
 import math
@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from nearfar.lab.probability import whole
+from nearfar.lab.probability import check_int
 from nearfar.losses.engine.similarity import count_negatives, similarity_logsumexp
 
 _NODES = 400
@@ -20,8 +20,8 @@ _MANY = 64  # dimensions, above which the nodes are equal steps
 _STEPS = 4000
 
 
-def inverse(name: str, value: float) -> float:
-    """1 over a number that must be above 0 and finite."""
+def positive_inverse(name: str, value: float) -> float:
+    """1 / value; raises unless it is above 0 and finite."""
     if not 0 < value < math.inf:
         raise ValueError(f"{name} is {value:g}, expected a number above 0")
     return 1 / value
@@ -34,18 +34,18 @@ def _finite(name: str, value: float) -> float:
 
 
 def sphere_points(n: int, dimension: int, generator: torch.Generator, dtype: torch.dtype = torch.float64) -> Tensor:
-    """(n, D), drawn evenly from the unit sphere in D dimensions; D = 2 is the circle."""
+    """(n, D), uniform on the unit sphere in D dimensions; D = 2 is the circle."""
     return F.normalize(torch.randn(n, dimension, generator=generator, dtype=dtype), dim=1)
 
 
 @lru_cache
 def _log_distribution(dimension: int) -> tuple[Tensor, Tensor]:
-    """Cosines and the logs of their weights, which are far below what a float holds where D is large.
+    """Cosines and the logs of their weights, which would underflow for large D.
 
-    Gauss-Legendre in the angle for few dimensions. For many all weight is within some 1/√D of a right angle, where its
+    Gauss-Legendre in the angle for few dimensions. For many, all weight is within 1/√D of a right angle, where its
     nodes are too far apart; but the density is smooth around the whole circle, so equal steps are exact to rounding.
     """
-    if whole("dimension", dimension, 2) > _MANY:
+    if check_int("dimension", dimension, 2) > _MANY:
         steps = max(_STEPS, int(32 * math.sqrt(dimension)))
         angle = math.pi * (torch.arange(steps, dtype=torch.float64) + 0.5) / steps
         weight = torch.ones_like(angle)
@@ -94,7 +94,7 @@ def relative_variance(kappa: float, dimension: int) -> float:
 
 
 def uniform_uniformity(dimension: int, t: float = 2.0) -> float:
-    """`evaluate.uniformity` of the even distribution: `-2t + log E[e^{2t cos}]`, the least there is.
+    """`evaluate.uniformity` of the uniform distribution: `-2t + log E[e^{2t cos}]`, its minimum.
 
     Reference: Wang & Isola 2020, proposition 1, https://arxiv.org/abs/2005.10242
 
@@ -105,7 +105,7 @@ def uniform_uniformity(dimension: int, t: float = 2.0) -> float:
 
 
 def polygon_uniformity(n: int, t: float = 2.0) -> float:
-    """The uniformity of n points at equal steps around the circle, the least that n points can have.
+    """The uniformity of n points at equal steps around the circle, the minimum for n points.
 
     Reference: Cohn & Kumar 2007, theorem 1.2, https://arxiv.org/abs/math/0607446
     """
@@ -113,20 +113,20 @@ def polygon_uniformity(n: int, t: float = 2.0) -> float:
     return float((-2 * t * (1 - angle.cos())).exp().mean().log())
 
 
-def turned(z: Tensor, sigma: float, generator: torch.Generator) -> Tensor:
-    """Unit rows (n, D), each turned by a Gaussian angle along a great circle: alignment `turn_alignment(sigma)`."""
+def rotated(z: Tensor, sigma: float, generator: torch.Generator) -> Tensor:
+    """Unit rows (n, D), each rotated by a Gaussian angle along a great circle; see `rotation_alignment`."""
     angle = sigma * torch.randn(len(z), 1, generator=generator, dtype=z.dtype)
     free = torch.randn(z.shape, generator=generator, dtype=z.dtype)
     along = F.normalize(free - (free * z).sum(1, keepdim=True) * z, dim=1)  # any direction at a right angle to z
     return angle.cos() * z + angle.sin() * along
 
 
-def turn_alignment(sigma: float) -> float:
+def rotation_alignment(sigma: float) -> float:
     """`E|z - z'|² = 2 - 2 E[cos] = 2 - 2 e^{-σ²/2}`, on the circle and on every sphere."""
     return -2 * math.expm1(-(sigma**2) / 2)
 
 
-def drawn_around(z: Tensor, kappa: float, generator: torch.Generator) -> Tensor:
+def sample_von_mises_fisher(z: Tensor, kappa: float, generator: torch.Generator) -> Tensor:
     """(n, 3), each drawn around its row of the sphere with density ∝ `e^{κ cos}` (von Mises-Fisher).
 
     In three dimensions the cosine has the density ∝ `e^{κ c}` on [-1, 1], which is inverted.
@@ -144,17 +144,17 @@ def drawn_around(z: Tensor, kappa: float, generator: torch.Generator) -> Tensor:
     return cosine * z + (1 - cosine**2).sqrt() * along
 
 
-def drawn_alignment(kappa: float) -> float:
-    """`E|z - z'|² = 2 - 2 (coth κ - 1/κ)` of `drawn_around`, on the sphere.
+def von_mises_fisher_alignment(kappa: float) -> float:
+    """`E|z - z'|² = 2 - 2 (coth κ - 1/κ)` of `sample_von_mises_fisher`, on the sphere.
 
-    >>> math.isclose(drawn_alignment(2.0), 2 - 2 * mean_cosine(2.0, 3), rel_tol=1e-12)
+    >>> math.isclose(von_mises_fisher_alignment(2.0), 2 - 2 * mean_cosine(2.0, 3), rel_tol=1e-12)
     True
     """
     return 2 - 2 * (1 / math.tanh(kappa) - 1 / kappa)
 
 
-def even_loss(negatives: int, temperature: float, dimension: int, positive: float) -> float:
-    """InfoNCE of evenly spread embeddings: `log(M C + e^{s⁺/τ}) - s⁺/τ`, `C = E[e^{cos/τ}]`, less what chance takes.
+def uniform_loss(negatives: int, temperature: float, dimension: int, positive: float) -> float:
+    """InfoNCE of uniform embeddings: `log(M C + e^{s⁺/τ}) - s⁺/τ`, `C = E[e^{cos/τ}]`, minus a bias.
 
     The log of a mean is too low on average by half the relative variance of the sum.
 
@@ -165,7 +165,7 @@ def even_loss(negatives: int, temperature: float, dimension: int, positive: floa
 
     Reference: for M → ∞ Wang & Isola 2020, theorem 1, https://arxiv.org/abs/2005.10242
     """
-    kappa = inverse("temperature", temperature)
+    kappa = positive_inverse("temperature", temperature)
     log_c = log_mean_exp(kappa, dimension)
     own = positive_share(negatives, temperature, dimension, positive)
     chance = relative_variance(kappa, dimension) / (2 * negatives * (1 + own) ** 2)
@@ -173,18 +173,18 @@ def even_loss(negatives: int, temperature: float, dimension: int, positive: floa
 
 
 def positive_share(negatives: int, temperature: float, dimension: int, positive: float) -> float:
-    """`e^{s⁺/τ} / (M C)`: the positive's place in the denominator, beside all negatives'."""
-    kappa = inverse("temperature", temperature)
-    return math.exp(kappa * positive - log_mean_exp(kappa, dimension)) / whole("negatives", negatives, 1)
+    """`e^{s⁺/τ} / (M C)`: the positive's term in the denominator, relative to that of all negatives."""
+    kappa = positive_inverse("temperature", temperature)
+    return math.exp(kappa * positive - log_mean_exp(kappa, dimension)) / check_int("negatives", negatives, 1)
 
 
 def gradient_noise(negatives: int, temperature: float, dimension: int, positive: float) -> float:
-    """Root mean square of what evenly spread negatives add to the gradient of a query, which is all chance.
+    """Root mean square of the gradient that uniform negatives add to a query, which is pure noise.
 
-    The mean along the sphere is 0 by symmetry. Of M negatives there remains, squared and to first order,
-    `τ⁻² E[e^{2 cos/τ} (1 - cos²)] / (M C²)`, a little less for the positive's place in the denominator.
+    Its mean along the sphere is 0 by symmetry. For M negatives its square is to first order
+    `τ⁻² E[e^{2 cos/τ} (1 - cos²)] / (M C²)`, and a little less because of the positive's term.
     """
-    kappa = inverse("temperature", temperature)
+    kappa = positive_inverse("temperature", temperature)
     log_c = log_mean_exp(kappa, dimension)
     spread = mean_over_sphere(lambda c: (2 * (kappa * c - log_c)).exp() * (1 - c**2), dimension)
     return kappa * math.sqrt(spread / negatives) / (1 + positive_share(negatives, temperature, dimension, positive))
@@ -193,10 +193,10 @@ def gradient_noise(negatives: int, temperature: float, dimension: int, positive:
 def classes_on_sphere(
     n: int, classes: int, dimension: int, spread: float, generator: torch.Generator
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Labels (n,) and two views (n, D), each drawn anew around the axis of its class.
+    """Labels (n,) and two views (n, D), each drawn around the axis of its class.
 
-    Views of a class are independent given the class, so that a random other row is a false negative with the chance
-    1 / classes, as the debiased loss assumes. Classes are axes of the space: classes ≤ dimension.
+    Views are independent given the class, so that a random other row is a false negative with probability 1 / classes,
+    as the debiased loss assumes. Classes are axes of the space: classes ≤ dimension.
     """
     if not 1 < classes <= dimension:
         raise ValueError(f"classes are {classes} in {dimension} dimensions, expected at least 2 and an axis for each")
@@ -207,8 +207,8 @@ def classes_on_sphere(
     return labels, z1, z2
 
 
-def mass_of_negatives(loss: Tensor, z1: Tensor, z2: Tensor, temperature: float) -> Tensor:
-    """(2B,), what a softmax loss took its negatives to sum to, each on average: `(e^L - 1) e^{s⁺/τ} / M`.
+def mean_negative_weight(loss: Tensor, z1: Tensor, z2: Tensor, temperature: float) -> Tensor:
+    """(2B,), the mean `e^{s/τ}` of a negative that a softmax loss used: `(e^L - 1) e^{s⁺/τ} / M`.
 
     Args:
         loss: (2B,), of `nt_xent` or `debiased` with reduction "none" and no ids.
@@ -218,15 +218,15 @@ def mass_of_negatives(loss: Tensor, z1: Tensor, z2: Tensor, temperature: float) 
     return loss.expm1() * positive.exp() / (2 * len(z1) - 2)
 
 
-def mass_of_true_negatives(z1: Tensor, z2: Tensor, labels: Tensor, temperature: float) -> Tensor:
-    """(2B,), the mean of `e^{s/τ}` over the views of other labels, which only who has the labels can take."""
+def mean_true_negative_weight(z1: Tensor, z2: Tensor, labels: Tensor, temperature: float) -> Tensor:
+    """(2B,), the mean of `e^{s/τ}` over the views of other labels, which needs the labels."""
     z, ids = torch.cat([z1, z2]), labels.repeat(2)
     far = similarity_logsumexp(z, z, scale=1 / temperature, query_ids=ids, key_ids=ids)
     return (far - count_negatives(ids, ids).double().log()).exp()
 
 
 def collapsed_loss(pairs: int) -> float:
-    """NT-Xent where all embeddings are one point: log(2N - 1), whatever the temperature.
+    """NT-Xent if all embeddings are one point: log(2N - 1), for any temperature.
 
     >>> from nearfar.losses import nt_xent
     >>> one = torch.ones(8, 4)

@@ -1,4 +1,4 @@
-"""What the losses ask of their arguments, and the words they use when they do not get it."""
+"""Checks of the losses' arguments, and small helpers that all losses share."""
 
 import math
 from collections.abc import Sequence
@@ -25,15 +25,15 @@ def check_rows(name: str, x: Tensor, rank: int = 2) -> None:
         raise ValueError(f"{name} has shape {tuple(x.shape)}, expected at least one row and one feature")
 
 
-def check_alike(name: str, x: Tensor, other_name: str, other: Tensor, *, features_only: bool = False) -> None:
-    """Two tensors of the same shape (or number of features), device and type; 16 and 32 bits may meet."""
+def check_compatible(name: str, x: Tensor, other_name: str, other: Tensor, *, features_only: bool = False) -> None:
+    """Two tensors of the same shape (or number of features), device and type; 16 and 32 bits may be mixed."""
     wrong = x.shape[-1] != other.shape[-1] if features_only else x.shape != other.shape
     if wrong:
         what = "number of features" if features_only else "shape"
         raise ValueError(
             f"{name} has shape {tuple(x.shape)} and {other_name} {tuple(other.shape)}, expected the same {what}"
         )
-    if sum_type(x) != sum_type(other):
+    if accumulation_dtype(x) != accumulation_dtype(other):
         raise TypeError(f"{name} has type {x.dtype} and {other_name} {other.dtype}, expected the same; convert one")
     if x.device != other.device:
         raise ValueError(f"{name} is on {x.device} and {other_name} on {other.device}, expected one device")
@@ -43,7 +43,7 @@ def check_pair(name: str, x: Tensor, other_name: str, other: Tensor) -> None:
     """Two (B, D) tensors whose rows belong together."""
     check_rows(name, x)
     check_rows(other_name, other)
-    check_alike(name, x, other_name, other)
+    check_compatible(name, x, other_name, other)
 
 
 def check_ids(name: str, ids: Tensor, rows: int, like: Tensor) -> None:
@@ -59,20 +59,20 @@ def check_ids(name: str, ids: Tensor, rows: int, like: Tensor) -> None:
 
 
 def check_query_and_keys(query: Tensor, keys: Tensor, query_ids: Tensor | None, key_ids: Tensor | None) -> None:
-    """(B, D) and (M, D), with the ids of both or of neither."""
+    """(B, D) and (M, D), with ids for both or for neither."""
     check_rows("query", query)
     check_rows("keys", keys)
-    check_alike("query", query, "keys", keys, features_only=True)
+    check_compatible("query", query, "keys", keys, features_only=True)
     if (query_ids is None) != (key_ids is None):
         given, missing = ("key_ids", "query_ids") if query_ids is None else ("query_ids", "key_ids")
-        raise ValueError(f"{given} is given and {missing} is None, expected both or neither")
+        raise ValueError(f"{given} is set and {missing} is None, expected both or neither")
     if query_ids is not None and key_ids is not None:
         check_ids("query_ids", query_ids, len(query), query)
         check_ids("key_ids", key_ids, len(keys), keys)
 
 
 def check_positive(name: str, value: float | Tensor) -> None:
-    """A finite number above zero, or a tensor that holds one."""
+    """A finite number above zero, or a tensor with one."""
     number = scalar(name, value)
     if not (0 < number < math.inf):
         raise ValueError(f"{name} is {number:g}, expected a finite number above 0")
@@ -102,7 +102,7 @@ def check_reduction(reduction: str) -> None:
 
 
 def scalar(name: str, value: float | Tensor) -> float:
-    """The number in `value`."""
+    """The number in `value`, as a float."""
     if isinstance(value, Tensor):
         if value.numel() != 1 or value.is_complex() or value.dtype == torch.bool:
             raise ValueError(f"{name} is {value.dtype} of shape {tuple(value.shape)}, expected a single real number")
@@ -121,7 +121,7 @@ def as_scalar(value: float | Tensor, like: Tensor) -> Tensor:
 
 
 def inverse_temperature(temperature: float | Tensor, like: Tensor) -> Tensor:
-    """The scale 1 / temperature as a 0-dimensional tensor like `like`; positives and negatives share it."""
+    """The scale 1 / temperature as a 0-dimensional tensor like `like`."""
     check_positive("temperature", temperature)
     learned = isinstance(temperature, Tensor)
     scale = 1 / as_scalar(temperature, like) if learned else as_scalar(1 / temperature, like)
@@ -130,31 +130,31 @@ def inverse_temperature(temperature: float | Tensor, like: Tensor) -> Tensor:
     return scale
 
 
-def sum_type(x: Tensor) -> torch.dtype:
-    """The type sums over x are kept in: float32 for half precision, else its own."""
+def accumulation_dtype(x: Tensor) -> torch.dtype:
+    """The type in which sums over x are computed: float32 for half precision, else that of x."""
     return torch.float32 if x.dtype in (torch.float16, torch.bfloat16) else x.dtype
 
 
-def accumulable(x: Tensor) -> Tensor:
-    """`x` in the type its sums are kept in."""
-    return x.to(sum_type(x))
+def upcast_half(x: Tensor) -> Tensor:
+    """Half precision as float32; other types as they are."""
+    return x.to(accumulation_dtype(x))
 
 
-def unit(x: Tensor) -> Tensor:
-    """Rows of length one, in the type sums are kept in: in float16 the squares would overflow at 256.
+def l2_normalize(x: Tensor) -> Tensor:
+    """Rows of length 1; half precision becomes float32, since in float16 the squares would overflow at 256.
 
-    A row of zeros stays one and gets no gradient; `F.normalize` would multiply its gradient by 1e12.
+    A row of zeros stays zero and gets no gradient; `F.normalize` would multiply its gradient by 1e12.
     """
-    normalised: Tensor = _Unit.apply(accumulable(x))  # type: ignore[no-untyped-call]
-    return normalised
+    normalized: Tensor = _L2Normalize.apply(upcast_half(x))  # type: ignore[no-untyped-call]
+    return normalized
 
 
-class _Unit(torch.autograd.Function):
-    """x / |x|, its gradient in the few operations that it takes."""
+class _L2Normalize(torch.autograd.Function):
+    """x / |x|, with a gradient of few operations."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
-        z, inverse = _unit_and_inverse_length(x)
+        z, inverse = _normalized_and_inverse_norm(x)
         ctx.save_for_backward(x, z, inverse)
         return z
 
@@ -162,25 +162,25 @@ class _Unit(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> Tensor:
         saved: tuple[Tensor, Tensor, Tensor] = ctx.saved_tensors
         x, z, inverse = saved
-        if torch.is_grad_enabled():  # to be differentiated again: as functions of x
-            z, inverse = _unit_and_inverse_length(x)
+        if torch.is_grad_enabled():  # under create_graph: as functions of x
+            z, inverse = _normalized_and_inverse_norm(x)
             return torch.addcmul(grad, z, (grad * z).sum(-1, keepdim=True), value=-1) * inverse
         return torch.addcmul(grad, z, (grad * z).sum(-1, keepdim=True), value=-1).mul_(inverse)
 
 
-def _unit_and_inverse_length(x: Tensor) -> tuple[Tensor, Tensor]:
-    length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
-    inverse = length.sign() / length.clamp(min=torch.finfo(x.dtype).tiny)  # 0 where the length is
+def _normalized_and_inverse_norm(x: Tensor) -> tuple[Tensor, Tensor]:
+    norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+    inverse = norm.sign() / norm.clamp(min=torch.finfo(x.dtype).tiny)  # 0 for a row of zeros
     return x * inverse, inverse
 
 
 def softplus(x: Tensor) -> Tensor:
-    """log(1 + e^x). By default torch goes over to x itself at 20, which is 2e-9 too early for float64."""
+    """log(1 + e^x). torch's default returns x above 20, an error of 2e-9 in float64."""
     return F.softplus(x, threshold=40.0)
 
 
-def reduced(loss: Tensor, reduction: Reduction) -> Tensor:
-    """Row losses as their mean, their sum, or as they are."""
+def reduce_loss(loss: Tensor, reduction: Reduction) -> Tensor:
+    """The mean or the sum of row losses, or the rows themselves."""
     if reduction == "mean":
         return loss.mean()
     return loss.sum() if reduction == "sum" else loss

@@ -1,4 +1,4 @@
-"""InfoNCE and its closest kin: each is a function of one positive similarity and one log-sum-exp of negatives."""
+"""InfoNCE and its variants: functions of one positive similarity and one log-sum-exp over the negatives."""
 
 from typing import Literal
 
@@ -7,27 +7,26 @@ from torch import Tensor
 
 from nearfar.losses.arguments import (
     Reduction,
-    accumulable,
-    check_alike,
     check_choice,
+    check_compatible,
     check_ids,
     check_pair,
     check_reduction,
     check_rows,
     inverse_temperature,
-    reduced,
+    l2_normalize,
+    reduce_loss,
     softplus,
-    unit,
+    upcast_half,
 )
-from nearfar.losses.engine.backends import refuse_elsewhere
+from nearfar.losses.engine.backends import require_all_rows
 from nearfar.losses.engine.similarity import (
-    near_and_far,
-    near_and_far_two_way,
     paired_similarity,
+    positive_and_logsumexp,
+    positive_and_logsumexp_two_way,
     sample_ids,
     similarity_logsumexp,
-    stack_views,
-    twin_similarity,
+    two_views,
 )
 
 Similarity = Literal["cosine", "dot", "euclidean"]
@@ -47,16 +46,16 @@ def info_nce(
     """Each query must find its positive among negatives: `-log e^{s⁺/τ} / (e^{s⁺/τ} + Σ e^{s⁻/τ})`.
 
     Args:
-        query, positive: (B, D), row by row what belongs together.
-        negatives: (M, D), shared by all queries, as MoCo's queue is; None: the positives of the other rows.
-        temperature: divides the similarities; a tensor is learned.
+        query, positive: (B, D); row i of `positive` belongs to row i of `query`.
+        negatives: (M, D), shared by all queries, as in MoCo's queue. None: the positives of the other rows.
+        temperature: divides the similarities; may be a tensor that is learned.
         ids: (B,), rows with equal ids are never negatives of each other.
-        negative_ids: (M,), with `negatives` and `ids`: a negative with the query's id does not count.
-        similarity: "cosine" (normalised here), "dot", or "euclidean": minus the squared distance.
+        negative_ids: (M,), with `negatives` and `ids`: negatives with the query's id are excluded.
+        similarity: "cosine" (rows are normalized here), "dot", or "euclidean": minus the squared distance.
         reduction: "mean", "sum" or "none" over the B queries.
 
     Returns:
-        In nats: a scalar, or (B,) for "none". A query without negatives costs 0.
+        In nats: a scalar, or (B,) for "none". The loss of a query without negatives is 0.
 
     Reference: van den Oord et al. 2018, eq. 4, https://arxiv.org/abs/1807.03748; with a queue He et al. 2020,
     eq. 1, https://arxiv.org/abs/1911.05722
@@ -70,33 +69,33 @@ def info_nce(
     check_choice("similarity", similarity, ("cosine", "dot", "euclidean"))
     check_reduction(reduction)
     query_ids, key_ids = _ids_of_queries_and_keys(query, negatives, ids, negative_ids)
-    prepared = unit if similarity == "cosine" else accumulable
-    query, positive = prepared(query), prepared(positive)
-    keys = positive if negatives is None else prepared(negatives)
+    prepare = l2_normalize if similarity == "cosine" else upcast_half
+    query, positive = prepare(query), prepare(positive)
+    keys = positive if negatives is None else prepare(negatives)
     scale = inverse_temperature(temperature, query)
 
     if negatives is None and similarity != "euclidean":
-        longest = 1.0 if similarity == "cosine" else None
-        near, far = near_and_far(query, positive, scale=scale, ids=query_ids, longest=longest)  # (B,), (B,)
-        return reduced(softplus(far - near), reduction)
+        max_norm = 1.0 if similarity == "cosine" else None
+        logit, logsumexp = positive_and_logsumexp(query, positive, scale=scale, ids=query_ids, max_norm=max_norm)
+        return reduce_loss(softplus(logsumexp - logit), reduction)
     if similarity == "euclidean":
-        refuse_elsewhere("euclidean similarity")
-        near = -(query - positive).square().sum(-1)  # (B,)
+        require_all_rows("euclidean similarity")
+        logit = -scale * (query - positive).square().sum(-1)  # (B,)
         query, keys = _distance_as_inner_product(query, keys)
     else:
-        near = paired_similarity(query, positive)  # (B,)
-    far = similarity_logsumexp(query, keys, scale=scale, query_ids=query_ids, key_ids=key_ids)  # (B,)
-    return reduced(softplus(far.to(near) - scale * near), reduction)
+        logit = scale * paired_similarity(query, positive)  # (B,)
+    logsumexp = similarity_logsumexp(query, keys, scale=scale, query_ids=query_ids, key_ids=key_ids)  # (B,)
+    return reduce_loss(softplus(logsumexp.to(logit) - logit), reduction)
 
 
 def nt_xent(
     z1: Tensor, z2: Tensor, *, temperature: float | Tensor, ids: Tensor | None = None, reduction: Reduction = "mean"
 ) -> Tensor:
-    """SimCLR's loss: each view must find its twin among the other 2B - 1.
+    """SimCLR's loss: each view must find the other view of its sample among the other 2B - 1 views.
 
     Args:
-        z1, z2: (B, D), two views of the same B samples; normalised here.
-        temperature: divides the cosine similarities; a tensor is learned.
+        z1, z2: (B, D), two views of the same B samples; normalized here.
+        temperature: divides the cosine similarities; may be a tensor that is learned.
         ids: (B,), rows with equal ids are never negatives of each other.
         reduction: "mean", "sum" or "none" over the 2B views.
 
@@ -111,42 +110,38 @@ def nt_xent(
     True
     """
     check_reduction(reduction)
-    z, ids = stack_views(z1, z2, ids)  # (2B, D), (2B,)
-    scale = inverse_temperature(temperature, z)
-    near = scale * twin_similarity(z)  # (2B,)
-    far = similarity_logsumexp(z, z, scale=scale, query_ids=ids, key_ids=ids)  # (2B,)
-    return reduced(softplus(far - near), reduction)
+    z, ids, scale, positive = two_views(z1, z2, temperature, ids)
+    negatives = similarity_logsumexp(z, z, scale=scale, query_ids=ids, key_ids=ids)  # (2B,)
+    return reduce_loss(softplus(negatives - positive), reduction)
 
 
 def decoupled(
     z1: Tensor, z2: Tensor, *, temperature: float | Tensor, ids: Tensor | None = None, reduction: Reduction = "mean"
 ) -> Tensor:
-    """NT-Xent with the positive out of the denominator: an easy positive no longer mutes the negatives.
+    """NT-Xent without the positive in the denominator: an easy positive no longer shrinks the negatives' gradient.
 
     Args:
         z1, z2, temperature, ids, reduction: as for `nt_xent`.
 
     Returns:
-        In nats, possibly below zero: a scalar, or (2B,) for "none". A view without negatives costs 0.
+        In nats, possibly below zero: a scalar, or (2B,) for "none". The loss of a view without negatives is 0.
 
     Reference: Yeh et al. 2022, eq. 6, https://arxiv.org/abs/2110.06848
     """
     check_reduction(reduction)
-    z, ids = stack_views(z1, z2, ids)  # (2B, D), (2B,)
-    scale = inverse_temperature(temperature, z)
-    near = scale * twin_similarity(z)  # (2B,)
-    far = similarity_logsumexp(z, z, scale=scale, query_ids=ids, key_ids=ids)  # (2B,)
-    return reduced(torch.where(far.isneginf(), 0.0, far - near), reduction)
+    z, ids, scale, positive = two_views(z1, z2, temperature, ids)
+    negatives = similarity_logsumexp(z, z, scale=scale, query_ids=ids, key_ids=ids)  # (2B,)
+    return reduce_loss(torch.where(negatives.isneginf(), 0.0, negatives - positive), reduction)
 
 
 def symmetric_info_nce(
     z1: Tensor, z2: Tensor, *, temperature: float | Tensor, ids: Tensor | None = None, reduction: Reduction = "mean"
 ) -> Tensor:
-    """CLIP's loss: each row of z1 must find its partner among z2, and the other way round.
+    """CLIP's loss: each row of z1 must find its partner among z2, and the reverse.
 
     Args:
-        z1, z2: (B, D), for instance images and their captions; normalised here.
-        temperature: divides the cosine similarities (1 / CLIP's logit scale); a tensor is learned.
+        z1, z2: (B, D), for instance images and their captions; normalized here.
+        temperature: divides the cosine similarities (1 / CLIP's logit scale); may be a tensor that is learned.
         ids: (B,), rows with equal ids (the same caption, the same image) are never negatives of each other.
         reduction: "mean", "sum" or "none" over the B pairs.
 
@@ -158,10 +153,10 @@ def symmetric_info_nce(
     check_pair("z1", z1, "z2", z2)
     check_reduction(reduction)
     ids = sample_ids(z1, ids)
-    z1, z2 = unit(z1), unit(z2)
+    z1, z2 = l2_normalize(z1), l2_normalize(z2)
     scale = inverse_temperature(temperature, z1)
-    near, far1, far2 = near_and_far_two_way(z1, z2, scale=scale, ids=ids, longest=1.0)  # each (B,)
-    return reduced((softplus(far1 - near) + softplus(far2 - near)) / 2, reduction)
+    positive, rows, columns = positive_and_logsumexp_two_way(z1, z2, scale=scale, ids=ids, max_norm=1.0)  # each (B,)
+    return reduce_loss((softplus(rows - positive) + softplus(columns - positive)) / 2, reduction)
 
 
 def _ids_of_queries_and_keys(
@@ -169,11 +164,11 @@ def _ids_of_queries_and_keys(
 ) -> tuple[Tensor | None, Tensor | None]:
     if negatives is None:
         if negative_ids is not None:
-            raise ValueError("negative_ids is given without negatives, expected both or neither")
+            raise ValueError("negative_ids is set without negatives, expected both or neither")
         ids = sample_ids(query, ids)
         return ids, ids
     check_rows("negatives", negatives)
-    check_alike("negatives", negatives, "query", query, features_only=True)
+    check_compatible("negatives", negatives, "query", query, features_only=True)
     if (ids is None) != (negative_ids is None):
         raise ValueError("with negatives, expected both ids and negative_ids or neither: one alone excludes nothing")
     if ids is not None and negative_ids is not None:
@@ -183,14 +178,14 @@ def _ids_of_queries_and_keys(
 
 
 def _distance_as_inner_product(query: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
-    """Rows two features wider, whose inner products are `-|query_i - keys_j|²`.
+    """Rows with two more features, whose inner products are `-|query_i - keys_j|²`.
 
-    A small distance between long rows is what is left of large squares: in float64, where the device has it.
+    A small distance between long rows is a difference of large squares: in float64, where the device has it.
     """
     if query.device.type != "mps":
         query, keys = query.double(), keys.double()
-    centre = keys.detach().mean(0)  # moves all, changes no distance, and keeps the squares small
-    q, k = query - centre, keys - centre
+    center = keys.detach().mean(0)  # a shift changes no distance, and keeps the squares small
+    q, k = query - center, keys - center
     q_squared, k_squared = q.square().sum(1, keepdim=True), k.square().sum(1, keepdim=True)
     one_q, one_k = torch.ones_like(q_squared), torch.ones_like(k_squared)
     return torch.cat([2 * q, -q_squared, -one_q], 1), torch.cat([k, one_k, k_squared], 1)

@@ -1,4 +1,4 @@
-"""Triplets: the negative must lie farther than the positive by a margin."""
+"""Triplet losses: the negative must be farther away than the positive, by a margin."""
 
 from typing import Literal
 
@@ -8,17 +8,18 @@ from torch import Tensor
 
 from nearfar.losses.arguments import (
     Reduction,
-    accumulable,
     check_at_least,
     check_choice,
     check_ids,
     check_pair,
     check_reduction,
     check_rows,
-    reduced,
-    unit,
+    l2_normalize,
+    reduce_loss,
+    upcast_half,
 )
-from nearfar.losses.engine.similarity import exact, paired_similarity
+from nearfar.losses.engine.autograd import no_autocast
+from nearfar.losses.engine.similarity import paired_similarity
 
 Distance = Literal["euclidean", "cosine"]
 Mining = Literal["hard", "semi-hard", "all"]
@@ -36,9 +37,9 @@ def triplet(
     """`max(0, d(a, p) - d(a, n) + margin)`.
 
     Args:
-        anchor, positive, negative: (B, D), one triplet a row.
+        anchor, positive, negative: (B, D), one triplet per row.
         margin: by how much the negative must be farther.
-        distance: "euclidean" (not squared, not normalised) or "cosine" (1 - cos).
+        distance: "euclidean" (not squared, not normalized) or "cosine" (1 - cos).
         reduction: "mean", "sum" or "none" over the B triplets.
 
     Returns:
@@ -56,22 +57,17 @@ def triplet(
     check_choice("distance", distance, ("euclidean", "cosine"))
     check_reduction(reduction)
     if distance == "cosine":
-        anchor, positive, negative = unit(anchor), unit(positive), unit(negative)
+        anchor, positive, negative = l2_normalize(anchor), l2_normalize(positive), l2_normalize(negative)
         near, far = 1 - paired_similarity(anchor, positive), 1 - paired_similarity(anchor, negative)
     else:
-        anchor, positive, negative = accumulable(anchor), accumulable(positive), accumulable(negative)
+        anchor, positive, negative = upcast_half(anchor), upcast_half(positive), upcast_half(negative)
         near = torch.linalg.vector_norm(anchor - positive, dim=1)
         far = torch.linalg.vector_norm(anchor - negative, dim=1)
-    return reduced(F.relu(near - far + margin), reduction)
+    return reduce_loss(F.relu(near - far + margin), reduction)
 
 
 def batch_triplet(
-    z: Tensor,
-    labels: Tensor,
-    *,
-    margin: float,
-    mining: Mining = "hard",
-    distance: Distance = "euclidean",
+    z: Tensor, labels: Tensor, *, margin: float, mining: Mining = "hard", distance: Distance = "euclidean"
 ) -> Tensor:
     """Triplet loss over the triplets that a labelled batch contains.
 
@@ -81,12 +77,12 @@ def batch_triplet(
         margin: by how much the negative must be farther.
         mining: "hard": for each anchor its farthest positive and nearest negative, mean over the anchors;
             "semi-hard": for each anchor and positive the nearest negative beyond the positive or, where there is
-            none, the farthest negative, mean over these pairs; "all": every triplet, mean over those that cost
-            anything. By sorting, "all" takes N² log N steps, not N³.
-        distance: "euclidean" or "cosine", as for `triplet`. Its N × N matrix is held.
+            none, the farthest negative, mean over these pairs; "all": every triplet, mean over those with a
+            loss above 0; by sorting, in N² log N steps, not N³.
+        distance: "euclidean" or "cosine", as for `triplet`. Holds the N × N matrix.
 
     Returns:
-        A scalar; 0 where the batch holds no triplet.
+        A scalar; 0 if the batch has no triplet.
 
     Reference: Hermans et al. 2017, eqs. 5 and 7 ("hard", "all"), https://arxiv.org/abs/1703.07737; Schroff et al.
     2015, section 3.2 ("semi-hard"), https://arxiv.org/abs/1503.03832
@@ -96,35 +92,35 @@ def batch_triplet(
     check_at_least("margin", margin, 0.0)
     check_choice("mining", mining, ("hard", "semi-hard", "all"))
     check_choice("distance", distance, ("euclidean", "cosine"))
-    apart = _distances(z, distance)  # (N, N)
+    distances = _distances(z, distance)  # (N, N)
     negative = labels[:, None] != labels  # (N, N)
     positive = ~negative & ~torch.eye(len(z), dtype=torch.bool, device=z.device)
-    keep = positive.any(1) & negative.any(1)  # anchors of some triplet
-    apart, positive, negative = apart[keep], positive[keep], negative[keep]
-    if len(apart) == 0:
-        return apart.sum()  # 0, and part of the graph
+    keep = positive.any(1) & negative.any(1)  # anchors with a triplet
+    distances, positive, negative = distances[keep], positive[keep], negative[keep]
+    if len(distances) == 0:
+        return distances.sum()  # 0, with a graph
     if mining == "hard":
-        farthest = apart.masked_fill(~positive, -torch.inf).amax(1)
-        nearest = apart.masked_fill(~negative, torch.inf).amin(1)
+        farthest = distances.masked_fill(~positive, -torch.inf).amax(1)
+        nearest = distances.masked_fill(~negative, torch.inf).amin(1)
         return F.relu(farthest - nearest + margin).mean()
 
-    far = apart.masked_fill(~negative, torch.inf).sort(1).values  # the negatives of each anchor, nearest first
+    far = distances.masked_fill(~negative, torch.inf).sort(1).values  # to the negatives of each anchor, nearest first
     count = negative.sum(1, keepdim=True)
     if mining == "semi-hard":
-        beyond = torch.searchsorted(far.detach(), apart.detach().contiguous(), right=True)
+        beyond = torch.searchsorted(far.detach(), distances.detach().contiguous(), right=True)
         chosen = far.gather(1, torch.minimum(beyond, count - 1))
-        return F.relu(apart - chosen + margin)[positive].mean()
-    # The triplets of (a, p) that cost something are a prefix of the sorted negatives: count them, and sum by prefix.
-    active = torch.searchsorted(far.detach(), (apart + margin).detach().contiguous())  # (A, N)
+        return F.relu(distances - chosen + margin)[positive].mean()
+    # The triplets of (a, p) with a loss above 0 are a prefix of the sorted negatives: count them, and use prefix sums.
+    active = torch.searchsorted(far.detach(), (distances + margin).detach().contiguous())  # (A, N)
     active = torch.minimum(active, count)
     prefix = F.pad(far.masked_fill(far.isinf(), 0.0).cumsum(1), (1, 0))  # (A, N + 1)
-    cost = active * (apart + margin) - prefix.gather(1, active)
+    cost = active * (distances + margin) - prefix.gather(1, active)
     return cost[positive].sum() / active[positive].sum().clamp(min=1)
 
 
 def _distances(z: Tensor, distance: Distance) -> Tensor:
     if distance == "cosine":
-        z = unit(z)
-        with exact(z):
+        z = l2_normalize(z)
+        with no_autocast(z):
             return 1 - z @ z.T
-    return torch.cdist(accumulable(z), accumulable(z), compute_mode="donot_use_mm_for_euclid_dist")
+    return torch.cdist(upcast_half(z), upcast_half(z), compute_mode="donot_use_mm_for_euclid_dist")

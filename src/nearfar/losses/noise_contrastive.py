@@ -1,4 +1,4 @@
-"""Noise-contrastive estimation: which of these came from the data, which from the noise?"""
+"""Noise-contrastive estimation: classify samples as data or noise."""
 
 import math
 
@@ -8,18 +8,19 @@ from torch import Tensor
 from nearfar.losses.arguments import (
     Reduction,
     as_scalar,
-    check_alike,
     check_at_least,
+    check_compatible,
     check_finite,
     check_pair,
     check_reduction,
     check_rows,
     inverse_temperature,
-    reduced,
+    l2_normalize,
+    reduce_loss,
     softplus,
-    unit,
 )
-from nearfar.losses.engine.similarity import exact, paired_similarity, similarity_logsumexp
+from nearfar.losses.engine.autograd import no_autocast
+from nearfar.losses.engine.similarity import paired_similarity, similarity_logsumexp
 from nearfar.losses.sigmoid import similarity_softplus_sum
 
 
@@ -36,22 +37,22 @@ def nce(
     noise_ids: Tensor | None = None,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """InstDisc's loss: tell a sample's own memory from m memories drawn at random.
+    """InstDisc's loss: distinguish a sample's own memory from m memories drawn at random.
 
     `-log h(i, v) - Σₘ log(1 - h(i', v))` with `h = P / (P + m / n)` and `P = e^{s/τ} / Z`, plus the proximal term
     `λ |v - v_before|²`, where v_before is the memory itself.
 
     Args:
-        query: (B, D), the features of now; normalised here, as are the others.
+        query: (B, D), current features; normalized here, like the others.
         positive: (B, D), the memories of the same samples.
         noise: (m, D), memories drawn for the whole batch (in memory linear in B + m), or (B, m, D), drawn for each
-            query as in the paper.
-        temperature: divides the cosine similarities; a tensor is learned.
+            query, as in the paper.
+        temperature: divides the cosine similarities; may be a tensor that is learned.
         bank_size: the n of the noise density 1 / n.
-        log_normalizer: log Z, held fixed after its first estimate as the paper does; None: estimated from this
-            noise by `estimate_log_normalizer`, without gradient.
+        log_normalizer: log Z; the paper estimates it once and keeps it fixed. None: estimated from this noise by
+            `estimate_log_normalizer`, without gradient.
         proximal: the weight λ.
-        ids, noise_ids: (B,), (m,), with noise (m, D): noise with the query's id does not count.
+        ids, noise_ids: (B,), (m,), with noise (m, D): noise with the query's id is excluded.
         reduction: "mean", "sum" or "none" over the B queries.
 
     Returns:
@@ -64,21 +65,21 @@ def nce(
     if (ids is None) != (noise_ids is None):
         raise ValueError("expected both ids and noise_ids or neither: one alone excludes nothing")
     if ids is not None and noise.ndim == 3:
-        raise ValueError(f"ids are given and noise has shape {tuple(noise.shape)}, expected (m, D), drawn for all")
+        raise ValueError(f"ids are set and noise has shape {tuple(noise.shape)}, expected (m, D), drawn for all")
     check_reduction(reduction)
     if log_normalizer is None:
         log_normalizer = estimate_log_normalizer(query, noise, temperature=temperature, bank_size=bank_size)
     check_finite("log_normalizer", log_normalizer)
-    query, positive, noise = unit(query), unit(positive), unit(noise)
+    query, positive, noise = l2_normalize(query), l2_normalize(positive), l2_normalize(noise)
     scale = inverse_temperature(temperature, query)
-    # h = sigmoid(s/τ - log Z - log(m/n)): noise against data is one logistic regression
+    # h = sigmoid(s/τ - log Z - log(m/n)): logistic regression of data against noise
     bias = -as_scalar(log_normalizer, query) - math.log(noise.shape[-2] / bank_size)
-    mine = softplus(-(scale * paired_similarity(query, positive) + bias))  # (B,)
+    data = softplus(-(scale * paired_similarity(query, positive) + bias))  # (B,)
     if noise.ndim == 2:
         others = similarity_softplus_sum(query, noise, scale=scale, bias=bias, query_ids=ids, key_ids=noise_ids)  # (B,)
     else:
         others = softplus(scale * _similarity_to_own(query, noise) + bias).sum(1)  # (B,)
-    return reduced(mine + others + proximal * (query - positive).square().sum(1), reduction)
+    return reduce_loss(data + others + proximal * (query - positive).square().sum(1), reduction)
 
 
 @torch.no_grad()
@@ -86,7 +87,7 @@ def estimate_log_normalizer(query: Tensor, noise: Tensor, *, temperature: float 
     """log Z by Monte Carlo: `Z ≈ n · mean e^{s/τ}` over the noise of the batch.
 
     Args:
-        query: (B, D); normalised here.
+        query: (B, D); normalized here.
         noise: (m, D) or (B, m, D).
         temperature, bank_size: as for `nce`.
 
@@ -96,7 +97,7 @@ def estimate_log_normalizer(query: Tensor, noise: Tensor, *, temperature: float 
     Reference: Wu et al. 2018, eq. 8, https://arxiv.org/abs/1805.01978
     """
     _check_noise(query, query, noise, bank_size)
-    query, noise = unit(query), unit(noise)
+    query, noise = l2_normalize(query), l2_normalize(noise)
     scale = inverse_temperature(temperature, query)
     if noise.ndim == 2:
         each = similarity_logsumexp(query, noise, scale=scale)  # (B,)
@@ -106,8 +107,8 @@ def estimate_log_normalizer(query: Tensor, noise: Tensor, *, temperature: float 
 
 
 def _similarity_to_own(query: Tensor, noise: Tensor) -> Tensor:
-    """(B, m), the inner products of each query with its own noise."""
-    with exact(query):
+    """(B, m), inner products of each query with its own noise."""
+    with no_autocast(query):
         return torch.einsum("bd,bmd->bm", query, noise)
 
 
@@ -119,6 +120,6 @@ def _check_noise(query: Tensor, positive: Tensor, noise: Tensor, bank_size: int)
             raise ValueError(f"noise has shape {tuple(noise.shape)}, expected ({len(query)}, m, D): m for each query")
     else:
         check_rows("noise", noise)
-    check_alike("noise", noise, "query", query, features_only=True)
+    check_compatible("noise", noise, "query", query, features_only=True)
     if not isinstance(bank_size, int) or isinstance(bank_size, bool) or bank_size < 1:
         raise ValueError(f"bank_size is {bank_size!r}, expected a whole number of at least 1")

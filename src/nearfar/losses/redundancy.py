@@ -1,19 +1,19 @@
-"""Losses on the features' statistics: they must vary, agree between views, and not repeat each other."""
+"""Losses on the statistics of features: variance, agreement between views, and no redundancy."""
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from nearfar.losses.arguments import accumulable, check_at_least, check_pair
-from nearfar.losses.engine.similarity import exact
+from nearfar.losses.arguments import check_at_least, check_pair, upcast_half
+from nearfar.losses.engine.autograd import no_autocast
 
 
 def barlow_twins(z1: Tensor, z2: Tensor, *, redundancy_weight: float = 0.0051) -> Tensor:
     """The cross-correlation matrix of the two views' features must be the identity.
 
     Args:
-        z1, z2: (B, D), two views of the same B samples, B at least 2; each feature is standardised here over the
-            batch, by its biased deviation with 1e-5 added to the variance, as the authors' batch-norm does.
+        z1, z2: (B, D), two views of the same B samples, B at least 2; each feature is standardized here over the
+            batch, by its biased deviation with 1e-5 added to the variance, like the authors' batch-norm.
         redundancy_weight: the paper's λ, on the squared entries off the diagonal.
 
     Returns:
@@ -21,10 +21,10 @@ def barlow_twins(z1: Tensor, z2: Tensor, *, redundancy_weight: float = 0.0051) -
 
     Reference: Zbontar et al. 2021, eq. 1, https://arxiv.org/abs/2103.03230
     """
-    z1, z2 = _two_batches(z1, z2)
+    z1, z2 = _check_views(z1, z2)
     check_at_least("redundancy_weight", redundancy_weight, 0.0)
-    with exact(z1):
-        correlation = _standardised(z1).T @ _standardised(z2) / len(z1)  # (D, D)
+    with no_autocast(z1):
+        correlation = _standardize(z1).T @ _standardize(z2) / len(z1)  # (D, D)
     on_diagonal = correlation.diagonal()
     return (1 - on_diagonal).square().sum() + redundancy_weight * _off_diagonal(correlation)
 
@@ -37,47 +37,47 @@ def vicreg(
     variance_weight: float = 25.0,
     covariance_weight: float = 1.0,
 ) -> Tensor:
-    """Views agree, each feature keeps a deviation of 1, and no two features covary.
+    """Views agree, each feature has a standard deviation of at least 1, and features are uncorrelated.
 
     Args:
-        z1, z2: (B, D), two views of the same B samples, B at least 2; not normalised.
+        z1, z2: (B, D), two views of the same B samples, B at least 2; not normalized.
         invariance_weight, variance_weight, covariance_weight: the paper's λ, μ, ν.
 
     Returns:
         A scalar. As in the authors' code, and unlike eq. 6, the squared distance is a mean over the features and
-        the variance term the mean of the two views: the published weights belong to that.
+        the variance term the mean of the two views: the published weights are for this form.
 
     Reference: Bardes et al. 2022, eqs. 1 to 6, https://arxiv.org/abs/2105.04906
     """
-    z1, z2 = _two_batches(z1, z2)
+    z1, z2 = _check_views(z1, z2)
     check_at_least("invariance_weight", invariance_weight, 0.0)
     check_at_least("variance_weight", variance_weight, 0.0)
     check_at_least("covariance_weight", covariance_weight, 0.0)
     invariance = F.mse_loss(z1, z2)
-    variance = (_shortfall(z1) + _shortfall(z2)) / 2
-    covariance = _covariance(z1) + _covariance(z2)
+    variance = (_variance_hinge(z1) + _variance_hinge(z2)) / 2
+    covariance = _covariance_penalty(z1) + _covariance_penalty(z2)
     return invariance_weight * invariance + variance_weight * variance + covariance_weight * covariance
 
 
-def _two_batches(z1: Tensor, z2: Tensor) -> tuple[Tensor, Tensor]:
+def _check_views(z1: Tensor, z2: Tensor) -> tuple[Tensor, Tensor]:
     check_pair("z1", z1, "z2", z2)
     if len(z1) < 2:
-        raise ValueError(f"z1 has shape {tuple(z1.shape)}, expected at least 2 rows: one has no deviation")
-    return accumulable(z1), accumulable(z2)
+        raise ValueError(f"z1 has shape {tuple(z1.shape)}, expected at least 2 rows, to have a deviation")
+    return upcast_half(z1), upcast_half(z2)
 
 
-def _standardised(z: Tensor) -> Tensor:
+def _standardize(z: Tensor) -> Tensor:
     return (z - z.mean(0)) / (z.var(0, correction=0) + 1e-5).sqrt()
 
 
-def _shortfall(z: Tensor) -> Tensor:
-    """How far the features' deviations fall short of 1, on average."""
+def _variance_hinge(z: Tensor) -> Tensor:
+    """Mean over the features of max(0, 1 - standard deviation)."""
     return F.relu(1 - (z.var(0) + 1e-4).sqrt()).mean()
 
 
-def _covariance(z: Tensor) -> Tensor:
+def _covariance_penalty(z: Tensor) -> Tensor:
     z = z - z.mean(0)
-    with exact(z):
+    with no_autocast(z):
         return _off_diagonal(z.T @ z / (len(z) - 1)) / z.shape[1]
 
 

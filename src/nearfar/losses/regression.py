@@ -2,16 +2,16 @@
 
 from torch import Tensor
 
-from nearfar.losses.arguments import Reduction, check_pair, check_reduction, reduced, unit
+from nearfar.losses.arguments import Reduction, check_pair, check_reduction, l2_normalize, reduce_loss
 from nearfar.losses.engine.similarity import paired_similarity
 
 
 def cosine_regression(prediction: Tensor, target: Tensor, *, reduction: Reduction = "mean") -> Tensor:
-    """BYOL's and SimSiam's loss: `|p̄ - z̄|² = 2 - 2 cos(p, z)`, the target held fixed.
+    """BYOL's and SimSiam's loss: `|p̄ - z̄|² = 2 - 2 cos(p, z)`, the target detached.
 
     Args:
-        prediction: (B, D), the predictor's output; normalised here.
-        target: (B, D), the other network's projection; normalised and detached here.
+        prediction: (B, D), the predictor's output; normalized here.
+        target: (B, D), the other network's projection; normalized and detached here.
         reduction: "mean", "sum" or "none" over the B rows.
 
     Returns:
@@ -22,4 +22,4 @@ def cosine_regression(prediction: Tensor, target: Tensor, *, reduction: Reductio
     """
     check_pair("prediction", prediction, "target", target)
     check_reduction(reduction)
-    return reduced(2 - 2 * paired_similarity(unit(prediction), unit(target.detach())), reduction)
+    return reduce_loss(2 - 2 * paired_similarity(l2_normalize(prediction), l2_normalize(target.detach())), reduction)

@@ -1,4 +1,4 @@
-"""Pairs judged one by one, with a sigmoid in place of the softmax: SigLIP, and the sum under it."""
+"""A sigmoid for each pair in place of the softmax: SigLIP, and the sum that it needs."""
 
 from typing import Any
 
@@ -7,19 +7,20 @@ from torch import Tensor
 
 from nearfar.losses.arguments import (
     Reduction,
-    accumulable,
     as_scalar,
     check_finite,
     check_pair,
     check_positive,
     check_query_and_keys,
     check_reduction,
-    reduced,
+    l2_normalize,
+    reduce_loss,
     softplus,
-    unit,
+    upcast_half,
 )
-from nearfar.losses.engine.backends import current_way
-from nearfar.losses.engine.similarity import exact, once_differentiable, paired_similarity, sample_ids
+from nearfar.losses.engine.autograd import no_autocast, once_differentiable
+from nearfar.losses.engine.backends import current_backend
+from nearfar.losses.engine.similarity import paired_similarity, sample_ids
 from nearfar.losses.engine.tiles import Grid, strips
 
 
@@ -32,12 +33,12 @@ def sigmoid_pairs(
     ids: Tensor | None = None,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """SigLIP's loss: is this pair a pair? One yes and B - 1 no's for each row, each its own logistic regression.
+    """SigLIP's loss: logistic regression of each pair, with one positive and B - 1 negatives for each row.
 
     Args:
-        z1, z2: (B, D), for instance images and their captions; normalised here.
-        logit_scale: multiplies the cosine similarities (10 at the paper's start); a tensor is learned.
-        logit_bias: is added (-10 at the paper's start); a tensor is learned.
+        z1, z2: (B, D), for instance images and their captions; normalized here.
+        logit_scale: multiplies the cosine similarities (10 at first in the paper); may be a tensor that is learned.
+        logit_bias: is added (-10 at first in the paper); may be a tensor that is learned.
         ids: (B,), rows with equal ids are never negatives of each other.
         reduction: "mean", "sum" or "none" over the B rows.
 
@@ -51,11 +52,11 @@ def sigmoid_pairs(
     check_finite("logit_bias", logit_bias)
     check_reduction(reduction)
     ids = sample_ids(z1, ids)
-    z1, z2 = unit(z1), unit(z2)
+    z1, z2 = l2_normalize(z1), l2_normalize(z2)
     scale, bias = as_scalar(logit_scale, z1), as_scalar(logit_bias, z1)
-    yes = softplus(-(scale * paired_similarity(z1, z2) + bias))  # (B,)
-    no = similarity_softplus_sum(z1, z2, scale=scale, bias=bias, query_ids=ids, key_ids=ids)  # (B,)
-    return reduced(yes + no, reduction)
+    positive = softplus(-(scale * paired_similarity(z1, z2) + bias))  # (B,)
+    negatives = similarity_softplus_sum(z1, z2, scale=scale, bias=bias, query_ids=ids, key_ids=ids)  # (B,)
+    return reduce_loss(positive + negatives, reduction)
 
 
 def similarity_softplus_sum(
@@ -70,10 +71,10 @@ def similarity_softplus_sum(
     """`Σ_{j: key_ids[j] != query_ids[i]} log(1 + exp(scale · <query_i, keys_j> + bias))`, in memory linear in B + M.
 
     Args:
-        query: (B, D); not normalised here.
+        query: (B, D); not normalized here.
         keys: (M, D).
-        scale, bias: numbers; tensors are learned.
-        query_ids, key_ids: (B,), (M,) integers; equal ids are left out of the sum. None: nothing is.
+        scale, bias: numbers, or tensors that are learned.
+        query_ids, key_ids: (B,), (M,) integers; pairs of equal ids are excluded. None: no pair is.
 
     Returns:
         (B,), float32 for half-precision input.
@@ -81,9 +82,9 @@ def similarity_softplus_sum(
     check_query_and_keys(query, keys, query_ids, key_ids)
     check_finite("scale", scale)
     check_finite("bias", bias)
-    q, k = accumulable(query), accumulable(keys)
-    if (way := current_way()) is not None:
-        return way.softplus_sums(q, k, as_scalar(scale, q), as_scalar(bias, q), query_ids, key_ids)
+    q, k = upcast_half(query), upcast_half(keys)
+    if (backend := current_backend()) is not None:
+        return backend.softplus_sum(q, k, as_scalar(scale, q), as_scalar(bias, q), query_ids, key_ids)
     grid = Grid(len(q), len(k), query_ids, key_ids, like=q)
     total: Tensor = _SoftplusSum.apply(q, k, as_scalar(scale, q), as_scalar(bias, q), grid)  # type: ignore[no-untyped-call]
     return total
@@ -91,8 +92,8 @@ def similarity_softplus_sum(
 
 @torch.no_grad()
 def block_softplus_sums(query: Tensor, keys: Tensor, scale: Tensor, bias: Tensor, grid: Grid) -> Tensor:
-    """(B,), the sums over some of the keys."""
-    with exact(query):
+    """(B,), the sums over a block of keys, without autograd."""
+    with no_autocast(query):
         q, k = grid.sort_rows(query), grid.sort_columns(keys)
         total = q.new_zeros(len(q))
         for tile, s in grid.similarities(q, k, scale):
@@ -105,8 +106,8 @@ def block_softplus_sums(query: Tensor, keys: Tensor, scale: Tensor, bias: Tensor
 def block_softplus_gradients(
     query: Tensor, keys: Tensor, scale: Tensor, bias: Tensor, grad: Tensor, grid: Grid, *, for_keys: bool = True
 ) -> tuple[Tensor, Tensor | None, Tensor]:
-    """Of the inner products' queries and keys, before the scale, and of the bias, given that of each sum (B,)."""
-    with exact(query):
+    """Gradients in queries and keys, without the factor `scale`, and in the bias, given that of each sum (B,)."""
+    with no_autocast(query):
         q, k, g = grid.sort_rows(query), grid.sort_columns(keys), grid.sort_rows(grad)
         grad_bias = torch.zeros_like(bias)
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from nearfar.losses import cosine_regression
 from nearfar.methods.advice import RunFacts, Verdict, momentum_advice
 from nearfar.methods.method import Batch, Encoded, Method, Step
-from nearfar.nn.ema import copy_of, ema_distance, move_towards, rising_momentum
+from nearfar.nn.ema import cosine_momentum, ema_distance, ema_update, frozen_copy
 from nearfar.nn.heads import predictor, projector
 
 
@@ -42,7 +42,7 @@ class BYOL(Method):
         self.encoder = encoder
         self.projector = projector(features, hidden, dim)
         self.predictor = predictor(dim, hidden)
-        self.target = copy_of(self._online())
+        self.target = frozen_copy(self._online())
         self.momentum = momentum
         self.register_buffer("target_momentum", torch.tensor(momentum))
 
@@ -60,8 +60,8 @@ class BYOL(Method):
         return Step(loss, p1.detach(), t2, log=log)
 
     def after_step(self, progress: float) -> None:
-        momentum = rising_momentum(self.momentum, progress)
-        move_towards(self.target, self._online(), momentum)
+        momentum = cosine_momentum(self.momentum, progress)
+        ema_update(self.target, self._online(), momentum)
         self.target_momentum.fill_(momentum)
 
     def advice(self, facts: RunFacts) -> list[Verdict]:

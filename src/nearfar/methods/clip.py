@@ -11,7 +11,7 @@ from nearfar.losses.arguments import check_choice
 from nearfar.methods.advice import RunFacts, Verdict
 from nearfar.methods.method import Batch, Encoded, Method, Step, Toy, all_differ
 from nearfar.methods.toy import pair_views, toy_method, toy_towers
-from nearfar.nn.shard import whole
+from nearfar.nn.shard import global_rows
 from nearfar.nn.temperature import LogitScale
 from nearfar.nn.towers import TwoTowers
 
@@ -91,7 +91,7 @@ class CLIP(Method):
         log = {"logit_scale": scale.detach(), "temperature": 1 / scale.detach()}
         if self.logit_bias is None:
             loss = symmetric_info_nce(z1, z2, temperature=1 / scale, ids=ids)
-            candidates, fair = whole(len(z1)), all_differ(ids)
+            candidates, fair = global_rows(len(z1)), all_differ(ids)
             return Step(loss, z1.detach(), z2.detach(), candidates=candidates, fair=fair, log=log)
         loss = sigmoid_pairs(z1, z2, logit_scale=scale, logit_bias=self.logit_bias, ids=ids)
         log["logit_bias"] = self.logit_bias.detach().clone()

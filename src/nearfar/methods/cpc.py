@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nearfar.losses import info_nce
-from nearfar.losses.arguments import accumulable, check_at_least, check_choice
+from nearfar.losses.arguments import check_at_least, check_choice, upcast_half
 from nearfar.methods.method import Batch, Encoded, Horizon, Method, Step, Toy
 from nearfar.methods.toy import toy_method
 from nearfar.nn.seeding import seeded_generator
@@ -81,14 +81,14 @@ class CPC(Method):
         return {"z": z, "c": self.encoder.contexts(z), "present": present, "ids": batch.ids}  # type: ignore[operator]
 
     def contrast(self, encoded: Encoded) -> Step:
-        z, c, ids = accumulable(encoded["z"]), encoded["c"], encoded["ids"]
+        z, c, ids = upcast_half(encoded["z"]), encoded["c"], encoded["ids"]
         chosen = self._chosen(encoded["present"])  # (B, L)
         found = []
         for k in range(1, min(self.horizons, z.shape[1] - 1) + 1):
             there = chosen[:, :-k] & encoded["present"][:, k:]  # (B, L - k): predicts a frame that is one
             if bool(there.any()):
                 w = self.predictors.weight[(k - 1) * self.width : k * self.width]  # (width, context)
-                prediction = accumulable(F.linear(c[:, :-k][there], w))  # (R, width)
+                prediction = upcast_half(F.linear(c[:, :-k][there], w))  # (R, width)
                 found.append(self._horizon(k, prediction, z[:, k:][there], there.nonzero()[:, 0], ids))
         if not found:
             raise ValueError(f"sequences have {z.shape[1]} frames, expected at least 2: what comes is one frame ahead")

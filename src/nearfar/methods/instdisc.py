@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from nearfar.losses import estimate_log_normalizer, nce
-from nearfar.losses.arguments import accumulable
+from nearfar.losses.arguments import upcast_half
 from nearfar.methods.advice import RunFacts, Verdict
 from nearfar.methods.method import Batch, Encoded, Method, Step
 from nearfar.methods.step_buffer import Pending
@@ -70,7 +70,7 @@ class InstDisc(Method):
         return {"v": self.projector(self.encoder(batch.views[0])), "index": batch.index, "ids": batch.ids}
 
     def contrast(self, encoded: Encoded) -> Step:
-        v, index, ids = accumulable(encoded["v"]), encoded["index"], encoded["ids"]
+        v, index, ids = upcast_half(encoded["v"]), encoded["index"], encoded["ids"]
         memory = self.bank.read(index)  # (B, D)
         drawn = self.bank.noise(self.noise)  # (m,)
         noise = self.bank.rows[drawn]  # (m, D)

@@ -6,17 +6,17 @@ import torch
 from torch import Tensor, nn
 
 from nearfar.losses import info_nce
-from nearfar.losses.arguments import accumulable, check_at_least
+from nearfar.losses.arguments import check_at_least, upcast_half
 from nearfar.methods.advice import RunFacts, Verdict, momentum_advice, queue_advice
 from nearfar.methods.method import Batch, Encoded, Method, Step, Toy, all_differ
 from nearfar.methods.step_buffer import Pending
 from nearfar.methods.toy import ToyImageEncoder, toy_method
-from nearfar.nn.ema import copy_of, ema_distance, move_towards
+from nearfar.nn.ema import ema_distance, ema_update, frozen_copy
 from nearfar.nn.heads import projector
-from nearfar.nn.norm import in_groups
+from nearfar.nn.norm import forward_in_groups
 from nearfar.nn.queue import Queue
 from nearfar.nn.seeding import step_generator
-from nearfar.nn.shard import whole
+from nearfar.nn.shard import global_rows
 
 
 class MoCo(Method):
@@ -65,7 +65,7 @@ class MoCo(Method):
         check_at_least("group", group, 0)
         self.encoder = encoder
         self.projector = projector(features, hidden or features, dim, layers=layers, batch_norm=batch_norm)
-        self.key_network = copy_of(nn.Sequential(self.encoder, self.projector))
+        self.key_network = frozen_copy(nn.Sequential(self.encoder, self.projector))
         self.queue = Queue(queue_size, dim)
         self.register_buffer("steps", torch.tensor(0))
         self.temperature, self.momentum, self.group, self.seed = temperature, momentum, group, seed
@@ -78,14 +78,14 @@ class MoCo(Method):
 
     def encode(self, batch: Batch) -> Encoded:
         x1, x2 = batch.views[:2]
-        groups = self._groups(whole(len(x1)))
-        q = in_groups(self._query_network(), x1, groups)  # (B, D)
+        groups = self._groups(global_rows(len(x1)))
+        q = forward_in_groups(self._query_network(), x1, groups)  # (B, D)
         with torch.no_grad():
             k = self._keys(x2, groups)  # (B, D)
         return {"q": q, "k": k, "ids": batch.ids}
 
     def contrast(self, encoded: Encoded) -> Step:
-        q, k, ids = accumulable(encoded["q"]), accumulable(encoded["k"]), encoded["ids"]
+        q, k, ids = upcast_half(encoded["q"]), upcast_half(encoded["k"]), encoded["ids"]
         queued, queued_ids = (self.queue.keys(), self.queue.ids()) if len(self.queue) else (None, None)
         loss = info_nce(q, k, queued, temperature=self.temperature, ids=ids, negative_ids=queued_ids)
         if self.training:
@@ -100,7 +100,7 @@ class MoCo(Method):
         return Step(loss, q.detach(), k, candidates=candidates, fair=fair, log=log)
 
     def after_step(self, progress: float) -> None:
-        move_towards(self.key_network, self._query_network(), self.momentum)
+        ema_update(self.key_network, self._query_network(), self.momentum)
         for k, ids in self._pending.take():
             self.queue.push(k, ids)
         self.steps += 1
@@ -119,8 +119,8 @@ class MoCo(Method):
 
     def _keys(self, x: Tensor, groups: int) -> Tensor:
         """(B, D), in the order of x, though normalised in another."""
-        order = torch.randperm(whole(len(x)), generator=step_generator(self.seed, int(self.steps))).to(x.device)
-        return in_groups(self.key_network, x, groups, order)
+        order = torch.randperm(global_rows(len(x)), generator=step_generator(self.seed, int(self.steps))).to(x.device)
+        return forward_in_groups(self.key_network, x, groups, order)
 
 
 class MoCoV1(MoCo):

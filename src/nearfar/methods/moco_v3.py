@@ -6,9 +6,9 @@ from torch import nn
 from nearfar.losses import info_nce
 from nearfar.methods.advice import RunFacts, Verdict, momentum_advice
 from nearfar.methods.method import Batch, Encoded, Method, Step, all_differ
-from nearfar.nn.ema import copy_of, ema_distance, move_towards, rising_momentum
+from nearfar.nn.ema import cosine_momentum, ema_distance, ema_update, frozen_copy
 from nearfar.nn.heads import predictor, projector
-from nearfar.nn.shard import whole
+from nearfar.nn.shard import global_rows
 
 
 class MoCoV3(Method):
@@ -43,7 +43,7 @@ class MoCoV3(Method):
         self.encoder = encoder
         self.projector = projector(features, hidden, dim, layers=3, last_batch_norm=True, last_affine=False)
         self.predictor = predictor(dim, hidden, last_batch_norm=True)
-        self.key_network = copy_of(self._query_network())
+        self.key_network = frozen_copy(self._query_network())
         self.temperature, self.momentum = temperature, momentum
 
     def encode(self, batch: Batch) -> Encoded:
@@ -59,11 +59,11 @@ class MoCoV3(Method):
             q2, k1, temperature=self.temperature, ids=ids
         )
         log = {"info_nce": both.detach() / 2, "ema_distance": ema_distance(self.key_network, self._query_network())}
-        candidates, fair = whole(len(q1)), all_differ(ids)
+        candidates, fair = global_rows(len(q1)), all_differ(ids)
         return Step(2 * self.temperature * both, q1.detach(), k2, candidates=candidates, fair=fair, log=log)
 
     def after_step(self, progress: float) -> None:
-        move_towards(self.key_network, self._query_network(), rising_momentum(self.momentum, progress))
+        ema_update(self.key_network, self._query_network(), cosine_momentum(self.momentum, progress))
 
     def advice(self, facts: RunFacts) -> list[Verdict]:
         return momentum_advice(self.momentum, facts, rising=True)

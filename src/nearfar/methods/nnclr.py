@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from nearfar.losses import info_nce, top_k_similarity
-from nearfar.losses.arguments import accumulable, unit
+from nearfar.losses.arguments import l2_normalize, upcast_half
 from nearfar.methods.advice import RunFacts, Verdict, queue_advice
 from nearfar.methods.method import Batch, Encoded, Method, Step, all_differ
 from nearfar.methods.step_buffer import Pending
@@ -56,7 +56,7 @@ class NNCLR(Method):
         return {**encoded, "ids": batch.ids}
 
     def contrast(self, encoded: Encoded) -> Step:
-        z1, z2, p1, p2 = (accumulable(encoded[name]) for name in ("z1", "z2", "p1", "p2"))
+        z1, z2, p1, p2 = (upcast_half(encoded[name]) for name in ("z1", "z2", "p1", "p2"))
         ids = encoded["ids"]
         near1, near2 = self._neighbours(z1), self._neighbours(z2)  # (B, D)
         loss1 = info_nce(near1, p2, temperature=self.temperature, ids=ids)
@@ -79,5 +79,5 @@ class NNCLR(Method):
         if len(self.queue) == 0:
             return z
         keys = self.queue.keys()
-        _, nearest = top_k_similarity(unit(z), keys, k=1)  # (B, 1)
+        _, nearest = top_k_similarity(l2_normalize(z), keys, k=1)  # (B, 1)
         return keys[nearest[:, 0]]

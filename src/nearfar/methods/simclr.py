@@ -7,7 +7,7 @@ from torch import nn
 from nearfar.losses import nt_xent
 from nearfar.methods.method import Batch, Encoded, Method, Step, all_differ
 from nearfar.nn.heads import projector
-from nearfar.nn.shard import whole
+from nearfar.nn.shard import global_rows
 
 
 class SimCLR(Method):
@@ -54,7 +54,7 @@ class SimCLR(Method):
     def contrast(self, encoded: Encoded) -> Step:
         z1, z2, ids = encoded["z1"], encoded["z2"], encoded["ids"]
         loss = nt_xent(z1, z2, temperature=self.temperature, ids=ids)
-        return Step(loss, z1.detach(), z2.detach(), candidates=2 * whole(len(z1)) - 1, fair=all_differ(ids))
+        return Step(loss, z1.detach(), z2.detach(), candidates=2 * global_rows(len(z1)) - 1, fair=all_differ(ids))
 
 
 class SimCLRV2(SimCLR):

@@ -12,7 +12,7 @@ from nearfar.methods.method import Batch, Encoded, Method, Step, Toy, all_differ
 from nearfar.methods.toy import text_views, toy_method, toy_text_encoder
 from nearfar.nn.masking import BERT_RATE, mask_tokens
 from nearfar.nn.seeding import seeded_generator
-from nearfar.nn.text import trimmed
+from nearfar.nn.text import trim_padding
 
 _FACTOR = 0x5851F42D4C957F2D  # odd, so that no token of a text is lost modulo 2^64
 
@@ -132,7 +132,7 @@ class SimCSE(Method):
             generator=[seeded_generator(int(self.steps), sample, self.seed) for sample in batch.index.tolist()],
             rate=self.mask_rate,
         )
-        length = trimmed(tokens).shape[1]
+        length = trim_padding(tokens).shape[1]
         masked, tokens, chosen = masked[:, :length], tokens[:, :length], chosen[:, :length]
         surprise = masked_words(self.encoder, masked, tokens, chosen)
         return surprise, chosen.sum(1)

@@ -1,19 +1,17 @@
 """The card beside the weights: what the encoder is, how to feed it, where it comes from and how good it was."""
 
 import json
-import math
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import nearfar
-from nearfar.config import TrainConfig
-from nearfar.modalities.image.views.prepare import Preparation
+from nearfar.config import TrainConfig, build
+from nearfar.messages import shown
+from nearfar.modalities import MODALITIES, modality_class
 
 FORMAT = "nearfar encoder"
-MODALITIES = ("image", "image-text", "series", "sound", "text")
-LARGEST_SIDE = 4096  # of an input image; more is a mistake, or a file that wants all the memory
 LARGEST_FILE = 16 << 20  # bytes of a card
 
 Card = dict[str, Any]
@@ -31,7 +29,7 @@ def make_card(
 
     Args:
         config: of the run.
-        feeding: what the encoder's samples go through, as a preparation puts it on a card.
+        feeding: `Modality.card()`: how to feed the encoder.
         temperature: at the end of training, of methods that have one.
         data: what is known of the training data, such as its fingerprint.
         licence: of the weights, an SPDX name such as "Apache-2.0"; for their owner to state.
@@ -64,53 +62,29 @@ def read_card(path: Path) -> Card:
     name, kind = card.get("backbone"), card.get("modality", "image")
     if not isinstance(name, str) or not name:
         raise ValueError(f"{path}: backbone is {shown(name)}, expected a name")
-    if kind not in MODALITIES:
+    if not isinstance(kind, str) or (kind not in MODALITIES and ":" not in kind):
         raise ValueError(f"{path}: modality is {shown(kind)}, expected one of {', '.join(MODALITIES)}")
     if kind != "image" and not isinstance(card.get("config"), dict):
         raise ValueError(f"{path}: config is {shown(card.get('config'))}, expected keys and values")
-    if kind in ("image", "image-text"):
-        check_preparation(card, path)
-    if kind == "sound":
-        check_loudness(card, path)
+    modality_class(kind).check_card(card, path)
     return card
 
 
-def check_loudness(card: Card, path: Path) -> None:
-    """Whether what a card says of the mean and deviation of log-mels can be used."""
-    mean, std = card.get("mean"), card.get("std")
-    if not _finite(mean) or not _finite(std) or not isinstance(std, int | float) or std <= 0:
-        raise ValueError(f"{path}: mean and std are {shown(mean)} and {shown(std)}, expected numbers, the last above 0")
-
-
-def check_preparation(card: Card, path: Path) -> None:
-    """Whether what a file says of the preparation can be used."""
-    side = card.get("image_size")
-    if not isinstance(side, int) or isinstance(side, bool) or not 1 <= side <= LARGEST_SIDE:
-        raise ValueError(f"{path}: image_size is {shown(side)}, expected a whole number from 1 to {LARGEST_SIDE}")
-    for key in ("mean", "std"):
-        values = card.get(key)
-        if not isinstance(values, list | tuple) or len(values) != 3 or not all(map(_finite, values)):
-            raise ValueError(f"{path}: {key} is {shown(values)}, expected three numbers")
-    for key in ("grayscale", "standardize"):
-        if not isinstance(card.get(key, False), bool):
-            raise ValueError(f"{path}: {key} is {shown(card[key])}, expected true or false")
-    if min(card["std"]) <= 0:
-        raise ValueError(f"{path}: std is {shown(card['std'])}, expected three numbers above 0")
-
-
-def preparation(card: Card) -> Preparation:
-    """What the images of a card's encoder go through."""
-    return Preparation(
-        card["image_size"],
-        tuple(card["mean"]),
-        tuple(card["std"]),
-        grayscale=card.get("grayscale", False),
-        standardize=card.get("standardize", False),
-    )
+def config_of(card: Card, where: str) -> TrainConfig:
+    """The configuration that a card states; of an image encoder without one, what its network needs."""
+    kind = card.get("modality", "image")
+    if not isinstance(card.get("config"), dict):
+        given: dict[str, Any] = {"backbone": card["backbone"], "image_size": card["image_size"], "modality": kind}
+        return TrainConfig(**given)
+    config: TrainConfig = build(TrainConfig, card["config"], where)
+    if kind == "image":
+        size, published = card["image_size"], card.get("pretrained") is True
+        config = replace(config, backbone=card["backbone"], image_size=size, pretrained=published, weights=None)
+    return replace(config, modality=kind)
 
 
 def with_metrics(card: Card, evaluation: Path) -> Card:
-    """The card with the trained encoder's rows of an `evaluation.json`; as it is where there is none."""
+    """The card with the trained encoder's rows of an `evaluation.json`; unchanged if there is none."""
     if not evaluation.is_file():
         return card
     try:
@@ -123,13 +97,3 @@ def with_metrics(card: Card, evaluation: Path) -> Card:
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"{evaluation} does not hold evaluation results ({error!r}); evaluate again") from None
     return {**card, "metrics": measured}
-
-
-def shown(value: object) -> str:
-    """A value in an error, cut where it is long."""
-    text = " ".join(repr(value).split())
-    return text if len(text) <= 60 else f"{text[:57]}..."
-
-
-def _finite(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

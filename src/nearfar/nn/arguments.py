@@ -7,8 +7,8 @@ from torch import Tensor
 
 
 @functools.lru_cache(maxsize=64)
-def constant(values: float | tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """A small tensor made once: a new one for every chunk would cost more than its use."""
+def cached_tensor(values: float | tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """A small constant tensor, made once: making one for every chunk would cost more than using it."""
     return torch.tensor(values, dtype=dtype, device=device)
 
 

@@ -6,11 +6,11 @@ from torch import Tensor, nn
 
 
 class SelfAttention(nn.Module):
-    """Every place of a sequence takes from all others, in `heads` ways at once, what resembles its question.
+    """Multi-head scaled dot-product self-attention.
 
     Args:
-        width: D, of the sequence's rows; a multiple of `heads`.
-        causal: a place sees itself and what is before it.
+        width: D, features of a token; a multiple of `heads`.
+        causal: a token attends to itself and to earlier tokens only.
         dropout: of the attention weights, in training.
 
     Reference: Vaswani et al. 2017, section 3.2, https://arxiv.org/abs/1706.03762
@@ -19,7 +19,7 @@ class SelfAttention(nn.Module):
     def __init__(self, width: int, heads: int, *, causal: bool = False, dropout: float = 0.0) -> None:
         super().__init__()
         if heads < 1 or width % heads:
-            raise ValueError(f"width is {width} and heads is {heads}, expected a width that the heads divide")
+            raise ValueError(f"width is {width} and heads is {heads}, expected a width that is a multiple of heads")
         self.width, self.heads, self.causal = width, heads, causal
         self.qkv = nn.Linear(width, 3 * width)  # queries, keys, values, in this order
         self.out = nn.Linear(width, width)
@@ -29,33 +29,34 @@ class SelfAttention(nn.Module):
         """
         Args:
             x: (B, L, D).
-            padding: (B, L) booleans, True at places that nobody may look at.
+            padding: (B, L) booleans, True at tokens to be ignored.
 
         Returns:
-            (B, L, D). A place that may look at nothing takes nothing, rather than NaN.
+            (B, L, D). A token that can attend to nothing gets 0 from attention, rather than NaN.
         """
-        q, k, v = self._heads(x, padding)
-        seen, blind = _visible(x, padding, self.causal)
+        q, k, v = self._split_heads(x, padding)
+        mask, blind = _attention_mask(x, padding, self.causal)
         rate = self.dropout.p if self.training else 0.0
-        alone = self.causal and padding is None  # torch then needs no mask
-        y = F.scaled_dot_product_attention(q, k, v, None if alone else seen, dropout_p=rate, is_causal=alone)
-        return self._joined(y, blind)
+        causal_only = self.causal and padding is None  # torch then needs no mask
+        mask = None if causal_only else mask
+        y = F.scaled_dot_product_attention(q, k, v, mask, dropout_p=rate, is_causal=causal_only)
+        return self._merge_heads(y, blind)
 
-    def with_weights(self, x: Tensor, padding: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """What `forward` gives, and (B, H, L, L): how much each place (a row) takes from each (a column).
+    def forward_with_weights(self, x: Tensor, padding: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """The result of `forward`, and the attention weights (B, H, L, L), from each token (row) to each (column).
 
-        Rows sum to 1, or to 0 where there is nothing to look at. Slower, and quadratic in memory.
+        Rows sum to 1, or to 0 if there is nothing to attend to. Slower, and quadratic in memory.
         """
-        q, k, v = self._heads(x, padding)
-        seen, blind = _visible(x, padding, self.causal)
+        q, k, v = self._split_heads(x, padding)
+        mask, blind = _attention_mask(x, padding, self.causal)
         scores = q @ k.transpose(-2, -1) * (self.width // self.heads) ** -0.5  # (B, H, L, L)
-        if seen is not None:
-            scores = scores.masked_fill(~seen, -torch.inf)
+        if mask is not None:
+            scores = scores.masked_fill(~mask, -torch.inf)
         weights = scores.softmax(-1)
-        y = self._joined(self.dropout(weights) @ v, blind)
+        y = self._merge_heads(self.dropout(weights) @ v, blind)
         return y, weights if blind is None else weights.masked_fill(blind, 0.0)
 
-    def _heads(self, x: Tensor, padding: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    def _split_heads(self, x: Tensor, padding: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
         if x.ndim != 3 or x.shape[2] != self.width:
             raise ValueError(f"x has shape {tuple(x.shape)}, expected (B, L, {self.width})")
         if padding is not None and (padding.shape != x.shape[:2] or padding.dtype != torch.bool):
@@ -66,7 +67,7 @@ class SelfAttention(nn.Module):
         q, k, v = self.qkv(x).unflatten(2, (3, self.heads, -1)).permute(2, 0, 3, 1, 4).unbind()  # each (B, H, L, D/H)
         return q, k, v
 
-    def _joined(self, y: Tensor, blind: Tensor | None) -> Tensor:
+    def _merge_heads(self, y: Tensor, blind: Tensor | None) -> Tensor:
         """(B, H, L, D/H) to (B, L, D)."""
         if blind is not None:
             y = y.masked_fill(blind, 0.0)
@@ -74,26 +75,26 @@ class SelfAttention(nn.Module):
         return joined
 
 
-def _visible(x: Tensor, padding: Tensor | None, causal: bool) -> tuple[Tensor | None, Tensor | None]:
-    """What each place may look at, and which may look at nothing: booleans that broadcast to (B, H, L, L).
+def _attention_mask(x: Tensor, padding: Tensor | None, causal: bool) -> tuple[Tensor | None, Tensor | None]:
+    """Which tokens each may attend to, and which have none: booleans that broadcast to (B, H, L, L).
 
-    The latter may look at everything, and what comes of it is thrown away: a softmax over nothing is NaN, whose
-    gradient is NaN even where it is masked.
+    The latter attend to everything, and the result is discarded: a softmax over nothing is NaN, and so is its gradient,
+    even where it is masked.
     """
-    seen: Tensor | None = None
+    mask: Tensor | None = None
     if causal:
         length = x.shape[1]
-        seen = torch.ones(length, length, dtype=torch.bool, device=x.device).tril()[None, None]  # (1, 1, L, L)
+        mask = torch.ones(length, length, dtype=torch.bool, device=x.device).tril()[None, None]  # (1, 1, L, L)
     if padding is None:
-        return seen, None
+        return mask, None
     real = ~padding[:, None, None, :]  # (B, 1, 1, L)
-    seen = real if seen is None else seen & real
-    blind = ~seen.any(-1, keepdim=True)  # (B, 1, L or 1, 1)
-    return seen | blind, blind
+    mask = real if mask is None else mask & real
+    blind = ~mask.any(-1, keepdim=True)  # (B, 1, L or 1, 1)
+    return mask | blind, blind
 
 
 class Block(nn.Module):
-    """Attention, then a perceptron of one hidden layer, each normalised before and added to its input."""
+    """Attention, then an MLP with one hidden layer, each with a LayerNorm before it and a residual connection."""
 
     def __init__(
         self, width: int, heads: int, *, causal: bool = False, dropout: float = 0.0, expansion: int = 4
@@ -106,29 +107,29 @@ class Block(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
-        return self._after(x, self.attention(self.norm1(x), padding))
+        return self._residual(x, self.attention(self.norm1(x), padding))
 
-    def with_weights(self, x: Tensor, padding: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """What `forward` gives, and (B, H, L, L)."""
-        y, weights = self.attention.with_weights(self.norm1(x), padding)
-        return self._after(x, y), weights
+    def forward_with_weights(self, x: Tensor, padding: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """The result of `forward`, and the attention weights (B, H, L, L)."""
+        y, weights = self.attention.forward_with_weights(self.norm1(x), padding)
+        return self._residual(x, y), weights
 
-    def _after(self, x: Tensor, attended: Tensor) -> Tensor:
+    def _residual(self, x: Tensor, attended: Tensor) -> Tensor:
         x = x + self.dropout(attended)
         y: Tensor = x + self.dropout(self.mlp(self.norm2(x)))
         return y
 
 
 class Transformer(nn.Module):
-    """Blocks in a row and a last norm: x (B, L, D) to (B, L, D).
+    """A stack of blocks and a final LayerNorm: x (B, L, D) to (B, L, D).
 
     Args:
-        width, heads, causal, dropout: as for `SelfAttention`; dropout also of what a block adds to its input.
-        layers: blocks.
-        expansion: the hidden layer's width is that times `width`.
+        width, heads, causal, dropout: as for `SelfAttention`; dropout also on the output of each branch.
+        layers: number of blocks.
+        expansion: width of the hidden layer, as a multiple of `width`.
 
-    The norm is inside each branch (pre-norm), so it trains without a long warm-up; weights start as CLIP's do, those
-    that end a branch smaller the more blocks there are.
+    Pre-norm, so it trains without a long warm-up. Weights are initialized like CLIP's: those that end a branch are
+    smaller if there are more blocks.
 
     References: Xiong et al. 2020, https://arxiv.org/abs/2002.04745; Radford et al. 2021, section 2.4,
     https://arxiv.org/abs/2103.00020
@@ -149,34 +150,29 @@ class Transformer(nn.Module):
         self.norm = nn.LayerNorm(width)
         for block in self.blocks:
             assert isinstance(block, Block)
-            _initialise(block, width, layers)
+            _init_weights(block, width, layers)
 
     def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
-        """`padding`: (B, L) booleans, True at places that nobody may look at."""
+        """`padding`: (B, L) booleans, True at tokens to be ignored."""
         for block in self.blocks:
             x = block(x, padding)
         y: Tensor = self.norm(x)
         return y
 
-    def with_weights(self, x: Tensor, padding: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """What `forward` gives, and every block's attention weights (B, layers, H, L, L)."""
+    def forward_with_weights(self, x: Tensor, padding: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """The result of `forward`, and the attention weights of every block (B, layers, H, L, L)."""
         maps = []
         for block in self.blocks:
             assert isinstance(block, Block)
-            x, weights = block.with_weights(x, padding)
+            x, weights = block.forward_with_weights(x, padding)
             maps.append(weights)
         return self.norm(x), torch.stack(maps, 1)
 
 
-def _initialise(block: Block, width: int, layers: int) -> None:
-    ends = width**-0.5 * (2 * layers) ** -0.5
-    first, last = block.mlp[0], block.mlp[2]
-    for linear, deviation in (
-        (block.attention.qkv, width**-0.5),
-        (block.attention.out, ends),
-        (first, (2 * width) ** -0.5),
-        (last, ends),
-    ):
+def _init_weights(block: Block, width: int, layers: int) -> None:
+    last = width**-0.5 * (2 * layers) ** -0.5
+    linears = block.attention.qkv, block.attention.out, block.mlp[0], block.mlp[2]
+    for linear, std in zip(linears, (width**-0.5, last, (2 * width) ** -0.5, last), strict=True):
         assert isinstance(linear, nn.Linear)
-        nn.init.normal_(linear.weight, std=deviation)
+        nn.init.normal_(linear.weight, std=std)
         nn.init.zeros_(linear.bias)

@@ -1,9 +1,9 @@
-"""A memory of every training sample, in buffers: InstDisc's bank."""
+"""A memory bank of every training sample, in buffers, as in InstDisc."""
 
 import torch
 from torch import Tensor, nn
 
-from nearfar.losses.arguments import check_at_least, check_ids, check_rows, unit
+from nearfar.losses.arguments import check_at_least, check_ids, check_rows, l2_normalize
 from nearfar.nn.seeding import step_generator
 
 
@@ -28,7 +28,7 @@ class Bank(nn.Module):
             if value < 1:
                 raise ValueError(f"{name} is {value}, expected at least 1")
         generator = torch.Generator().manual_seed(seed)
-        self.register_buffer("rows", unit(torch.randn(n, dim, generator=generator)))
+        self.register_buffer("rows", l2_normalize(torch.randn(n, dim, generator=generator)))
         self.register_buffer("row_ids", torch.full((n,), -1))
         self.register_buffer("seed", torch.tensor(seed))
         self.register_buffer("step", torch.tensor(0))
@@ -45,7 +45,7 @@ class Bank(nn.Module):
 
     @torch.no_grad()
     def write(self, index: Tensor, v: Tensor, momentum: float, ids: Tensor | None = None) -> None:
-        """`row = unit(momentum · row + (1 - momentum) · unit(v))` of the samples (B,); v: (B, D).
+        """`row = normalize(momentum · row + (1 - momentum) · normalize(v))` of the samples (B,); v: (B, D).
 
         Rows of v that are not finite change nothing. Of an index that comes twice, the last counts. The ids (B,)
         are kept beside the rows; without any, the index is.
@@ -54,7 +54,7 @@ class Bank(nn.Module):
         ids = index if ids is None else ids
         check_ids("ids", ids, len(v), self.rows)
         check_at_least("momentum", momentum, 0.0, below=1.0)
-        new = unit(torch.lerp(unit(v).to(self.rows), self.read(index), momentum))
+        new = l2_normalize(torch.lerp(l2_normalize(v).to(self.rows), self.read(index), momentum))
         finite = new.isfinite().all(1)
         index, new, ids = index[finite], new[finite], ids[finite]
         # torch leaves open which of two equal indices is written last, so only one of them is written.

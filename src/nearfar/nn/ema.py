@@ -1,4 +1,4 @@
-"""Momentum networks: true copies that follow their source and are never trained."""
+"""Momentum networks: copies that follow their source by an exponential moving average (EMA)."""
 
 import copy
 import math
@@ -10,19 +10,18 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from nearfar.losses.arguments import check_at_least
-from nearfar.nn.shard import local, norm_of_whole
+from nearfar.nn.shard import global_norm, local
 
 M = TypeVar("M", bound=nn.Module)
 
 
-def copy_of(module: M) -> M:
-    """A deep copy that shares no storage with `module` and takes no gradient; `module` is left as it is.
+def frozen_copy(module: M) -> M:
+    """A deep copy that shares no storage with `module` and takes no gradient; `module` is not changed.
 
-    In training its batch-norms normalise by the batch, but their running statistics move by `move_towards` alone:
-    a forward pass changes nothing of a momentum network.
+    In training its BatchNorm normalizes by the batch, but only `ema_update` changes its running statistics.
 
     >>> source = nn.Linear(2, 2)
-    >>> target = copy_of(source)
+    >>> target = frozen_copy(source)
     >>> source.weight.requires_grad, target.weight.requires_grad
     (True, False)
     """
@@ -34,15 +33,14 @@ def copy_of(module: M) -> M:
 
 
 @torch.no_grad()
-def move_towards(target: nn.Module, source: nn.Module, momentum: float) -> None:
+def ema_update(target: nn.Module, source: nn.Module, momentum: float) -> None:
     """`target = momentum · target + (1 - momentum) · source`, parameters and floating-point buffers alike.
 
-    Batch-norm's running statistics are buffers: averaging them at the same rate keeps the target's statistics those
-    of the target's weights. Integer buffers (batch counters) are copied. A momentum of 0 copies everything. Where
-    processes hold the parts of both (FSDP), each moves its own.
+    BatchNorm's running statistics are buffers, and are averaged at the same rate as the weights. Integer buffers (batch
+    counters) are copied. A momentum of 0 copies everything. Of sharded weights (FSDP) each process updates its part.
 
     Args:
-        target: of the same architecture as `source`, sharing nothing with it; `copy_of` makes one.
+        target: of the same architecture as `source`, with its own storage; `frozen_copy` makes one.
         momentum: from 0 to 1; MoCo's is 0.999, BYOL's rises from 0.996 to 1.
 
     Reference: He et al. 2020, eq. 2, https://arxiv.org/abs/1911.05722; Grill et al. 2020, eq. 1,
@@ -60,12 +58,12 @@ def move_towards(target: nn.Module, source: nn.Module, momentum: float) -> None:
             t.copy_(s)
 
 
-def rising_momentum(start: float, progress: float) -> float:
+def cosine_momentum(start: float, progress: float) -> float:
     """From `start` at progress 0 to 1 at progress 1, along half a cosine.
 
     Reference: Grill et al. 2020, section 3.1, https://arxiv.org/abs/2006.07733
 
-    >>> rising_momentum(0.996, 0.0), rising_momentum(0.996, 0.5), rising_momentum(0.996, 1.0)
+    >>> cosine_momentum(0.996, 0.0), cosine_momentum(0.996, 0.5), cosine_momentum(0.996, 1.0)
     (0.996, 0.998, 1.0)
     """
     progress = min(max(progress, 0.0), 1.0)
@@ -74,14 +72,14 @@ def rising_momentum(start: float, progress: float) -> float:
 
 @torch.no_grad()
 def ema_distance(target: nn.Module, source: nn.Module) -> Tensor:
-    """A scalar: how far the target's parameters are from the source's, as a part of the source's norm."""
+    """A scalar: the distance of the target's parameters from the source's, relative to the norm of the source's."""
     sources = list(source.parameters())
     apart = [t - s for t, s in zip(target.parameters(), sources, strict=True)]
-    return norm_of_whole(apart) / norm_of_whole(sources).clamp(min=1e-12)
+    return global_norm(apart) / global_norm(sources).clamp(min=1e-12)
 
 
 def _pairs(target: nn.Module, source: nn.Module) -> list[tuple[Tensor, Tensor]]:
-    """Each parameter and buffer of the target with its namesake in the source."""
+    """Each parameter and buffer of the target with that of the same name in the source."""
     targets, sources = dict(_state(target)), dict(_state(source))
     if targets.keys() != sources.keys():
         odd = sorted(targets.keys() ^ sources.keys())
@@ -91,7 +89,7 @@ def _pairs(target: nn.Module, source: nn.Module) -> list[tuple[Tensor, Tensor]]:
         if t.numel() and t.data_ptr() in places:
             raise ValueError(
                 f"target shares {name} with {places[t.data_ptr()]} of source: it is the same network, not a momentum "
-                "copy; make the target with copy_of(source)"
+                "copy; make the target with frozen_copy(source)"
             )
     return [(t, sources[name]) for name, t in targets.items()]
 

@@ -17,11 +17,10 @@ def projector(
 
     Args:
         batch_norm: after each hidden layer, before its ReLU.
-        last_batch_norm: after the last layer too (SimCLR, SimSiam, MoCo v3).
-        last_affine: that last one has a learned scale and shift (SimSiam's projector has; SimCLR v2's,
-            MoCo v3's have none).
+        last_batch_norm: also after the last layer (SimCLR, SimSiam, MoCo v3).
+        last_affine: learned scale and shift in the last batch-norm (SimSiam's projector; not SimCLR v2, MoCo v3).
 
-    A linear layer that a batch-norm follows has no bias: the batch-norm would take it away.
+    A linear layer before a batch-norm has no bias: the batch-norm would remove it.
 
     References:
         SimCLR: 2 layers, https://arxiv.org/abs/2002.05709, B.9; SimCLR v2: 3, https://arxiv.org/abs/2006.10029;

@@ -1,4 +1,4 @@
-"""Masking of tokens, as BERT is trained on it: whole batches, from an explicit generator."""
+"""Masking of tokens for BERT's training task, for whole batches and with an explicit generator."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ from torch import Tensor
 from nearfar.nn.arguments import check_probability
 
 BERT_RATE = 0.15
-MASKED, RANDOM = 0.8, 0.1  # of the chosen tokens; the rest stay as they are
+MASKED, RANDOM = 0.8, 0.1  # of the chosen tokens; the rest stay unchanged
 
 
 def mask_tokens(
@@ -20,21 +20,21 @@ def mask_tokens(
     generator: torch.Generator | Sequence[torch.Generator],
     rate: float = BERT_RATE,
 ) -> tuple[Tensor, Tensor]:
-    """Choose tokens to be guessed; 80 % of them become `mask`, 10 % any other token, 10 % stay.
+    """Choose tokens to predict; 80 % of them become `mask`, 10 % a random token, 10 % stay.
 
     Args:
         tokens: (B, L) integers.
         vocabulary: ids are below this.
-        special: ids that are never chosen and never put in place of others: padding, start, end, mask.
-        generator: on the CPU, so that all devices get the same; or one for each text, so that what is chosen in it
-            depends on no other text of the batch.
-        rate: the chance of each token to be chosen, by itself.
+        special: ids that are never chosen and never used as random tokens: padding, start, end, mask.
+        generator: on the CPU, so that all devices get the same; or one for each text, so that its choice does not
+            depend on the other texts of the batch.
+        rate: probability of each token to be chosen, independently.
 
     Returns:
-        (B, L) tokens to read, and (B, L) booleans, True where the original is to be guessed.
+        (B, L) masked tokens, and (B, L) booleans, True where the original is to be predicted.
 
-    Reference: Devlin et al. 2019, section 3.1, https://arxiv.org/abs/1810.04805, which fixes the number chosen per
-    text where each token here is chosen by itself.
+    Reference: Devlin et al. 2019, section 3.1, https://arxiv.org/abs/1810.04805, which chooses a fixed number per
+    text; here each token is chosen independently.
 
     >>> tokens = torch.tensor([[1, 7, 8, 9, 2, 0]])
     >>> mask_tokens(tokens, vocabulary=10, mask=3, special=(0, 1, 2, 3), generator=torch.Generator(), rate=1.0)[1]
@@ -43,9 +43,9 @@ def mask_tokens(
     check_probability("rate", rate)
     words = torch.ones(vocabulary, dtype=torch.bool)
     words[list(special)] = False
-    choices = words.nonzero()[:, 0]  # (W,) what stands for text
+    choices = words.nonzero()[:, 0]  # (W,) tokens of text
     if not len(choices):
-        raise ValueError(f"all {vocabulary} tokens of the vocabulary are special, expected some that stand for text")
+        raise ValueError(f"all {vocabulary} tokens of the vocabulary are special, expected some for text")
     if isinstance(generator, torch.Generator):
         chance, fate = torch.rand(2, *tokens.shape, generator=generator)  # (B, L), (B, L)
         which = torch.randint(len(choices), tokens.shape, generator=generator)

@@ -3,17 +3,17 @@
 import torch
 from torch import Tensor, nn
 
-from nearfar.losses.arguments import check_ids, check_rows, unit
+from nearfar.losses.arguments import check_ids, check_rows, l2_normalize
 
 
 class Queue(nn.Module):
-    """The last `size` keys that were pushed, with the ids of their samples. Empty at first: no random rows.
+    """The last `size` keys that were pushed, with the ids of their samples. Empty at first, without random rows.
 
-    Every buffer is part of the state dict, so that a resumed run finds the queue as it was.
+    All buffers are in the state dict, so that a resumed run continues with the same queue.
 
     >>> queue = Queue(3, 2)
     >>> queue.push(torch.eye(2), torch.tensor([7, 8]))
-    >>> queue.push(torch.eye(2), torch.tensor([9, 10]))  # wraps around: the oldest row makes place
+    >>> queue.push(torch.eye(2), torch.tensor([9, 10]))  # wraps around: the oldest row is replaced
     >>> sorted(queue.ids().tolist())
     [8, 9, 10]
     """
@@ -43,7 +43,7 @@ class Queue(nn.Module):
     def keys(self) -> Tensor:
         """(K, D), the K rows filled so far, of unit length, in no particular order.
 
-        A view of the buffer: `push` changes it, so a graph that uses it must be done with its backward pass.
+        A view of the buffer: run the backward pass of a graph that uses it before `push` changes it.
         """
         return self.rows[: len(self)]
 
@@ -53,17 +53,17 @@ class Queue(nn.Module):
 
     @torch.no_grad()
     def push(self, keys: Tensor, ids: Tensor) -> None:
-        """Add keys, oldest first; they take the places of the oldest rows. No batch size is too odd or too large.
+        """Add keys, oldest first; they replace the oldest rows. Any batch size is allowed.
 
         Args:
-            keys: (B, D); normalised here. Rows that are not finite are left out.
+            keys: (B, D); normalized here. Rows that are not finite are dropped.
             ids: (B,) integers.
         """
         check_rows("keys", keys)
         check_ids("ids", ids, len(keys), keys)
-        rows = unit(keys)
+        rows = l2_normalize(keys)
         finite = rows.isfinite().all(1)
-        rows, ids = rows[finite][-self.size :], ids[finite][-self.size :]  # of more than fit, the last remain
+        rows, ids = rows[finite][-self.size :], ids[finite][-self.size :]  # if there are too many, the last remain
         place = (self.pointer + torch.arange(len(rows), device=rows.device)) % self.size
         self.rows[place] = rows.to(self.rows)
         self.row_ids[place] = ids.to(self.row_ids)
@@ -73,7 +73,7 @@ class Queue(nn.Module):
         self.pushes += 1
 
     def fill(self) -> Tensor:
-        """A scalar: the filled part, from 0 to 1."""
+        """A scalar: the filled fraction, from 0 to 1."""
         return self.filled / self.size
 
     def age(self) -> Tensor:

@@ -1,4 +1,4 @@
-"""Memory for temporaries, kept from chunk to chunk and from call to call; and the threads that work on it."""
+"""Buffers for temporaries, reused from chunk to chunk and from call to call; and a context with one thread."""
 
 import math
 import threading
@@ -10,10 +10,10 @@ from torch import Tensor
 
 
 class Scratch:
-    """Named buffers that are handed out again and again.
+    """Named buffers that are reused.
 
-    A large tensor fresh from the system costs a page fault for every 4096 bytes, which is more than the arithmetic on
-    it; a buffer that was just used is still in the cache.
+    A new large tensor costs a page fault for every 4096 bytes, more than the arithmetic on it; a buffer that was just
+    used is still in the cache.
     """
 
     def __init__(self) -> None:
@@ -21,7 +21,7 @@ class Scratch:
         self._views: dict[tuple[object, ...], dict[tuple[int, ...], Tensor]] = {}
 
     def take(self, name: str, shape: tuple[int, ...], like: Tensor) -> Tensor:
-        """A contiguous tensor of this shape, with the type and device of `like`; what it holds is left over."""
+        """A contiguous tensor of this shape, with the type and device of `like`; its content is arbitrary."""
         key = (name, like.dtype, like.device)
         views = self._views.setdefault(key, {})
         view = views.get(shape)
@@ -38,7 +38,7 @@ _of_thread = threading.local()
 
 
 def scratch_for(images: Tensor) -> Scratch:
-    """On the CPU the thread's own, kept for good: a few chunks' worth. Elsewhere a fresh one, torch caches there."""
+    """On the CPU one per thread, kept for the size of a few chunks. On a GPU a new one: torch caches memory there."""
     if images.device.type != "cpu":
         return Scratch()
     if not hasattr(_of_thread, "scratch"):
@@ -48,11 +48,11 @@ def scratch_for(images: Tensor) -> Scratch:
 
 
 @contextmanager
-def one_thread(images: Tensor) -> Iterator[None]:
-    """On the CPU, one thread for what is done within.
+def single_thread(images: Tensor) -> Iterator[None]:
+    """On the CPU, use one thread within this context.
 
-    A chunk is so small that to wake and await the others takes longer than what they would do: between the steps of a
-    network on two cores, views are made in less than half the time.
+    A chunk is so small that starting other threads takes longer than their work: on two cores, while a network trains,
+    views take less than half the time.
     """
     threads = torch.get_num_threads()
     if images.device.type != "cpu" or threads == 1:

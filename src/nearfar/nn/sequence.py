@@ -1,14 +1,14 @@
-"""Encoders of sequences by name: raw sound and series of any number of channels, to frames and to one vector.
+"""Encoders of sequences by name: raw sound, and series of any number of channels, to frames and to one vector.
 
-A sequence is one tensor (B, C, T). It ends where only NaN follows: sequences of unequal length lie in one batch, and
-what is behind the end of one changes nothing of it.
+A batch of sequences is one tensor (B, C, T). Shorter sequences are padded with NaN at their end, which does not change
+their features.
 """
 
 import difflib
 from collections.abc import Callable, Sequence
 from functools import partial
 from math import prod
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -19,32 +19,20 @@ from nearfar.losses.arguments import check_choice
 Pooling = Literal["mean", "max", "both"]
 
 
-@runtime_checkable
-class FrameEncoder(Protocol):
-    """What an encoder of sequences offers beside its one vector h (B, num_features)."""
-
-    num_features: int
-    hop: int  # steps of the input to a frame
-
-    def frames(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """(B, C, T) to frames (B, L, D) with L = T // hop, and (B, L) booleans: False behind the end."""
-        ...
-
-
 class CPCEncoder(nn.Module):
     """CPC's strided convolutions `g_enc` and, over their latents, the recurrent `g_ar`.
 
-    Deviation from the paper: each latent is normalised over its features before the ReLU, as in Rivière et al. 2020;
-    raw sound then trains whatever its loudness, and no statistic is shared between samples or time steps.
+    Deviation from the paper: each latent is normalized over its features before the ReLU, as in Rivière et al. 2020.
+    Training then does not depend on loudness, and no statistic is shared between samples or time steps.
 
     Args:
         channels: C of the input (B, C, T).
-        kernels, strides: of the convolutions. Frames are `hop`, the product of the strides, steps apart.
-        width: features of a latent z, or those of each convolution, of which the last are z's.
-        context: features of a context c, which sees the frames up to its own.
-        pooling: of the contexts to h: "mean", "max", or "both", one after the other.
+        kernels, strides: of the convolutions. Frames are `hop` steps apart, the product of the strides.
+        width: features of a latent z, or a number for each convolution.
+        context: features of a context c, which depends on the frames up to its own.
+        pooling: of the contexts to h: "mean", "max", or "both", concatenated.
 
-    Reference: van den Oord et al. 2018, section 3.1, https://arxiv.org/abs/1807.03748; the normalisation: Rivière et
+    Reference: van den Oord et al. 2018, section 3.1, https://arxiv.org/abs/1807.03748; the normalization: Rivière et
     al. 2020, https://arxiv.org/abs/2002.02848
     """
 
@@ -74,11 +62,11 @@ class CPCEncoder(nn.Module):
         self.recurrent = nn.GRU(widths[-1], context, batch_first=True)
         self.hop, self.width, self.pooling = prod(strides), widths[-1], pooling
         self.context_features = context
-        self.num_features = pooled_features(context, pooling)
+        self.num_features = pooled_dim(context, pooling)
 
     def latents(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """(B, C, T) to z (B, L, width), and (B, L) booleans: False behind the end of a sequence."""
-        x, ends = _begun(x, self.hop)
+        """(B, C, T) to z (B, L, width), and (B, L) booleans: False at padding."""
+        x, ends = _zero_missing(x, self.hop)
         for convolution, norm in zip(self.convolutions, self.norms, strict=True):
             assert isinstance(convolution, nn.Conv1d)
             stride = convolution.stride[0]
@@ -86,21 +74,21 @@ class CPCEncoder(nn.Module):
             x = _features_last(convolution, F.pad(x, (spare // 2, spare - spare // 2)))  # (B, width, T // stride)
             x = F.relu(norm(x.transpose(1, 2))).transpose(1, 2)
             ends = None if ends is None else (ends // stride).clamp(min=1)
-            x = _cut(x, ends)
-        return x.transpose(1, 2), _present(x, ends)
+            x = _zero_padding(x, ends)
+        return x.transpose(1, 2), _frame_mask(x, ends)
 
     def contexts(self, z: Tensor) -> Tensor:
-        """Latents (B, L, width) to c (B, L, context): each of what came until then, and nothing later."""
+        """Latents (B, L, width) to c (B, L, context); each context depends on its frame and earlier ones."""
         c: Tensor = self.recurrent(z)[0]
         return c
 
     def frames(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """The contexts (B, L, context), and which of them are of the sequence."""
+        """The contexts (B, L, context), and (B, L) booleans: False at padding."""
         z, present = self.latents(x)
         return self.contexts(z), present
 
     def forward(self, x: Tensor) -> Tensor:
-        return pool(*self.frames(x), self.pooling)
+        return pool_frames(*self.frames(x), self.pooling)
 
 
 class DilatedEncoder(nn.Module):
@@ -110,11 +98,11 @@ class DilatedEncoder(nn.Module):
         channels: C of the input (B, C, T).
         width: features inside.
         depth: blocks, the i-th dilated by 2^i: frames see about 2^(depth + 2) steps.
-        features: of a frame, linear in those inside.
+        features: of a frame, after a linear map.
         pooling: of the frames to h.
 
-    Reference: Yue et al. 2022, section 3.1, https://arxiv.org/abs/2106.10466, which pools by "max" and masks latents
-    where views are made here, and ends in a block where there is a linear map here.
+    Reference: Yue et al. 2022, section 3.1, https://arxiv.org/abs/2106.10466. Deviations: a linear map in place of the
+    last block, and views in place of masked latents.
     """
 
     hop = 1
@@ -128,23 +116,23 @@ class DilatedEncoder(nn.Module):
         self.blocks = nn.ModuleList(_Block(width, dilation=2**n) for n in range(depth))
         self.outlet = nn.Conv1d(width, features, 1)
         self.pooling = pooling
-        self.num_features = pooled_features(features, pooling)
+        self.num_features = pooled_dim(features, pooling)
 
     def frames(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """(B, C, T) to (B, T, features), and (B, T) booleans: False behind the end of a sequence."""
-        x, ends = _begun(x, self.hop)
+        """(B, C, T) to (B, T, features), and (B, T) booleans: False at padding."""
+        x, ends = _zero_missing(x, self.hop)
         x = self.inlet(x)
         for block in self.blocks:
             x = block(x, ends)
         x = self.outlet(x)
-        return x.transpose(1, 2), _present(x, ends)
+        return x.transpose(1, 2), _frame_mask(x, ends)
 
     def forward(self, x: Tensor) -> Tensor:
-        return pool(*self.frames(x), self.pooling)
+        return pool_frames(*self.frames(x), self.pooling)
 
 
 class _Block(nn.Module):
-    """Twice activation and convolution, around them the way past."""
+    """Residual block: twice an activation and a convolution."""
 
     def __init__(self, width: int, *, dilation: int) -> None:
         super().__init__()
@@ -152,8 +140,8 @@ class _Block(nn.Module):
         self.second = nn.Conv1d(width, width, 3, padding=dilation, dilation=dilation)
 
     def forward(self, x: Tensor, ends: Tensor | None) -> Tensor:
-        y: Tensor = self.first(_cut(F.gelu(x), ends))
-        y = self.second(_cut(F.gelu(y), ends))
+        y: Tensor = self.first(_zero_padding(F.gelu(x), ends))
+        y = self.second(_zero_padding(F.gelu(y), ends))
         return x + y
 
 
@@ -184,28 +172,26 @@ def sequence_encoder(name: str, *, channels: int = 1) -> nn.Module:
     """
     if name not in PRESETS:
         near = difflib.get_close_matches(name, PRESETS, n=1, cutoff=0.0)[0]
-        raise ValueError(
-            f"there is no encoder of sequences {name!r}; the nearest known is {near!r}, all are {', '.join(PRESETS)}"
-        )
+        raise ValueError(f"unknown sequence encoder {name!r}; did you mean {near!r}? Known: {', '.join(PRESETS)}")
     return PRESETS[name](channels)
 
 
-def pool(frames: Tensor, present: Tensor, pooling: Pooling) -> Tensor:
-    """(B, L, D) to (B, D), or (B, 2 D) for "both": mean or largest over the frames that are present."""
-    there = present.unsqueeze(-1)
-    mean = (frames * there).sum(1) / there.sum(1)
+def pool_frames(frames: Tensor, present: Tensor, pooling: Pooling) -> Tensor:
+    """(B, L, D) to (B, D), or (B, 2 D) for "both": mean or maximum over the frames that are not padding."""
+    mask = present.unsqueeze(-1)
+    mean = (frames * mask).sum(1) / mask.sum(1)
     if pooling == "mean":
         return mean
-    largest = frames.masked_fill(~there, -torch.inf).amax(1)
+    largest = frames.masked_fill(~mask, -torch.inf).amax(1)
     return largest if pooling == "max" else torch.cat([mean, largest], 1)
 
 
-def pooled_features(features: int, pooling: Pooling) -> int:
+def pooled_dim(features: int, pooling: Pooling) -> int:
     return 2 * features if pooling == "both" else features
 
 
 def sequence_lengths(x: Tensor) -> Tensor:
-    """(B, C, T) to (B,): the steps of each sequence up to the last that has a value.
+    """(B, C, T) to (B,): the length of each sequence, up to its last step with a value.
 
     >>> sequence_lengths(torch.tensor([[[1.0, 2.0, 3.0]], [[1.0, torch.nan, torch.nan]]]))
     tensor([3, 1])
@@ -214,12 +200,12 @@ def sequence_lengths(x: Tensor) -> Tensor:
     return (steps * ~x.isnan().all(1)).amax(1)
 
 
-def _begun(x: Tensor, hop: int) -> tuple[Tensor, Tensor | None]:
-    """The sequences with 0 for what is missing, and (B,) their ends; None where all have the full length."""
+def _zero_missing(x: Tensor, hop: int) -> tuple[Tensor, Tensor | None]:
+    """The sequences with 0 for NaN, and (B,) their lengths; None if all have the full length."""
     if x.ndim != 3 or not x.is_floating_point():
         raise ValueError(f"sequences are {x.dtype} of shape {tuple(x.shape)}, expected floating point (B, C, T)")
     if x.shape[-1] < hop:
-        raise ValueError(f"sequences have {x.shape[-1]} steps, expected at least {hop}: the encoder's steps to a frame")
+        raise ValueError(f"sequences have {x.shape[-1]} steps, expected at least {hop}, the encoder's steps per frame")
     missing = x.isnan()
     if not bool(missing.any()):
         return x, None
@@ -227,21 +213,21 @@ def _begun(x: Tensor, hop: int) -> tuple[Tensor, Tensor | None]:
 
 
 def _features_last(convolution: nn.Conv1d, x: Tensor) -> Tensor:
-    """What the convolution makes of (B, C, T), with the features of a step side by side in memory.
+    """The convolution of (B, C, T), with the features of a step adjacent in memory, so that their norm needs no copy.
 
-    So the norm over them takes no copy; as a picture of one row, since torch knows that layout of pictures alone.
+    As an image with one row, since torch has this memory format (channels_last) only for images.
     """
     rows, weight = (y.unsqueeze(2).contiguous(memory_format=torch.channels_last) for y in (x, convolution.weight))
     return F.conv2d(rows, weight, convolution.bias, stride=(1, convolution.stride[0])).squeeze(2)
 
 
-def _present(x: Tensor, ends: Tensor | None) -> Tensor:
+def _frame_mask(x: Tensor, ends: Tensor | None) -> Tensor:
     """(B, L), of (B, D, L)."""
     if ends is None:
         return x.new_ones(len(x), x.shape[-1], dtype=torch.bool)
     return torch.arange(x.shape[-1], device=x.device) < ends.unsqueeze(1).clamp(min=1)
 
 
-def _cut(x: Tensor, ends: Tensor | None) -> Tensor:
-    """(B, D, L) with zeros behind the ends, as a convolution sees them behind a sequence of full length."""
-    return x if ends is None else x * _present(x, ends).unsqueeze(1)
+def _zero_padding(x: Tensor, ends: Tensor | None) -> Tensor:
+    """(B, D, L) with zeros at padding, like the zeros that a convolution pads with."""
+    return x if ends is None else x * _frame_mask(x, ends).unsqueeze(1)

@@ -1,4 +1,4 @@
-"""A batch that several processes share: who has which of its rows, and the sums over all of them."""
+"""A batch that several processes share: which rows are here, and collectives over the rows of all processes."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -11,15 +11,15 @@ from torch import Tensor
 
 
 @dataclass(frozen=True)
-class Share:
-    """The rows of the whole batch that this process has: the whole is the processes' rows in the order of their ranks.
+class Shard:
+    """The rows of the global batch that this process has. The global batch is the processes' rows in rank order.
 
     Args:
         rank: of this process.
         sizes: rows of each process; they may differ, and may be 0.
 
-    >>> share = Share(1, (3, 2))
-    >>> share.first, share.count, share.total, share.own(torch.arange(5)).tolist()
+    >>> shard = Shard(1, (3, 2))
+    >>> shard.first, shard.count, shard.total, shard.select(torch.arange(5)).tolist()
     (3, 2, 5, [3, 4])
     """
 
@@ -27,82 +27,81 @@ class Share:
     sizes: tuple[int, ...]
 
     @property
-    def world(self) -> int:
-        """How many processes there are."""
+    def world_size(self) -> int:
         return len(self.sizes)
 
     @property
     def count(self) -> int:
+        """Rows of this process."""
         return self.sizes[self.rank]
 
     @property
     def first(self) -> int:
+        """Number of this process' first row in the global batch."""
         return sum(self.sizes[: self.rank])
 
     @property
     def total(self) -> int:
+        """Rows of the global batch."""
         return sum(self.sizes)
 
-    def own(self, x: Tensor) -> Tensor:
-        """Of the rows of all (total, ...) those of this process (count, ...)."""
-        return x[self.first : self.first + self.count]
+    def select(self, x: Tensor, dim: int = 0) -> Tensor:
+        """This process' rows of a tensor that has those of the global batch along `dim`; a view."""
+        return x.narrow(dim, self.first, self.count)
+
+    def gather(self, x: Tensor) -> Tensor:
+        """Rows (count, ...) of each process to those of all (total, ...), in rank order; without a gradient.
+
+        Processes may have different numbers of rows: shorter ones are padded to be sent, and cut again.
+        """
+        most = max(self.sizes)
+        sent = x.detach()
+        if len(sent) < most:
+            sent = torch.cat([sent, sent.new_zeros(most - len(sent), *sent.shape[1:])])
+        sent = sent.contiguous()
+        as_sent = sent.view(torch.uint8) if sent.dtype == torch.bool else sent
+        received = [torch.empty_like(as_sent) for _ in self.sizes]
+        dist.all_gather(received, as_sent)
+        return torch.cat([rows[:n] for rows, n in zip(received, self.sizes, strict=True)]).view(x.dtype)
 
 
-_SHARE: ContextVar[Share | None] = ContextVar("nearfar_share", default=None)
+_SHARD: ContextVar[Shard | None] = ContextVar("nearfar_shard", default=None)
 
 
-def current() -> Share | None:
-    """The share that the rows in work are, or None where they are the whole batch."""
-    return _SHARE.get()
+def current_shard() -> Shard | None:
+    """The shard that is being computed, or None where the rows are the global batch."""
+    return _SHARD.get()
 
 
 @contextmanager
-def rows_are(share: Share) -> Iterator[None]:
-    """Within this context rows are those of a share."""
-    token = _SHARE.set(share)
+def use_shard(shard: Shard) -> Iterator[None]:
+    """Within this context the rows in work are those of a shard."""
+    token = _SHARD.set(shard)
     try:
         yield
     finally:
-        _SHARE.reset(token)
+        _SHARD.reset(token)
 
 
-def whole(rows: int) -> int:
-    """How many rows all processes have together, where this one has so many."""
-    share = current()
-    return rows if share is None else share.total
+def global_rows(rows: int) -> int:
+    """Rows of the global batch, given how many are here."""
+    shard = current_shard()
+    return rows if shard is None else shard.total
 
 
-def share_of(rows: int, device: torch.device | str = "cpu") -> Share:
-    """The share of a process that has so many rows: all tell each other."""
-    found = torch.tensor([rows], device=device)
-    each = [torch.zeros_like(found) for _ in range(dist.get_world_size())]
-    dist.all_gather(each, found)
-    return Share(dist.get_rank(), tuple(int(n) for n in torch.cat(each)))
+def shard_of(rows: int, device: torch.device | str = "cpu") -> Shard:
+    """The shard of a process with this many rows. A collective: every process must call it."""
+    sizes = Shard(dist.get_rank(), (1,) * dist.get_world_size()).gather(torch.tensor([rows], device=device))
+    return Shard(dist.get_rank(), tuple(sizes.tolist()))
 
 
-def rows_of_all(x: Tensor, share: Share) -> Tensor:
-    """The rows (count, ...) of each process as (total, ...), in the order of ranks; without a gradient.
-
-    Sizes may differ: what is sent is as long as the longest, and is cut after.
-    """
-    most = max(share.sizes)
-    sent = x.detach()
-    if len(sent) < most:
-        sent = torch.cat([sent, sent.new_zeros(most - len(sent), *sent.shape[1:])])
-    sent = sent.contiguous()
-    as_sent = sent.view(torch.uint8) if sent.dtype == torch.bool else sent
-    each = [torch.empty_like(as_sent) for _ in share.sizes]
-    dist.all_gather(each, as_sent)
-    return torch.cat([e[:n] for e, n in zip(each, share.sizes, strict=True)]).view(x.dtype)
-
-
-def sum_of_all(x: Tensor) -> Tensor:
-    """The sum over all processes; x is written over."""
+def all_reduce_sum(x: Tensor) -> Tensor:
+    """The sum over all processes; x is overwritten."""
     dist.all_reduce(x)
     return x
 
 
-def most_of_all(number: int, device: torch.device | str = "cpu") -> int:
+def all_reduce_max(number: int, device: torch.device | str = "cpu") -> int:
     """The largest of the processes' numbers."""
     found = torch.tensor([number], device=device)
     dist.all_reduce(found, op=dist.ReduceOp.MAX)
@@ -110,23 +109,23 @@ def most_of_all(number: int, device: torch.device | str = "cpu") -> int:
 
 
 def local(x: Tensor) -> Tensor:
-    """What this process has of a tensor: its part, where processes hold the parts of it (FSDP's), else all of it."""
-    part: Tensor = x.to_local() if is_cut(x) else x  # type: ignore[attr-defined]
+    """This process' part of a sharded tensor (FSDP), or the tensor itself."""
+    part: Tensor = x.to_local() if is_sharded(x) else x  # type: ignore[attr-defined]
     return part
 
 
-def is_cut(x: Tensor) -> bool:
-    """Whether processes hold the parts of a tensor. Told by its method, since torch's class takes long to import."""
+def is_sharded(x: Tensor) -> bool:
+    """Whether x is a DTensor. Recognized by its method, because importing the class takes long."""
     return hasattr(x, "to_local")
 
 
 @torch.no_grad()
-def norm_of_whole(tensors: Sequence[Tensor]) -> Tensor:
-    """A scalar: the norm of all of them together, of the whole ones where processes hold the parts."""
-    parts, norms = [local(x) for x in tensors if is_cut(x)], [x for x in tensors if not is_cut(x)]
+def global_norm(tensors: Sequence[Tensor]) -> Tensor:
+    """A scalar: the norm of all tensors together; of sharded tensors, that of all their parts."""
+    parts, norms = [local(x) for x in tensors if is_sharded(x)], [x for x in tensors if not is_sharded(x)]
     norms = list(torch._foreach_norm(norms)) if norms else []
     if parts:
-        norms.append(sum_of_all(torch.stack(torch._foreach_norm(parts)).square().sum()).sqrt())
+        norms.append(all_reduce_sum(torch.stack(torch._foreach_norm(parts)).square().sum()).sqrt())
     if len(norms) == 1:
         return norms[0]
     norm: Tensor = torch.stack(norms).norm() if norms else torch.tensor(0.0)

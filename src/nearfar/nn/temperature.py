@@ -10,9 +10,9 @@ from nearfar.losses.arguments import check_positive
 
 
 class _Positive(nn.Module):
-    """A learned number above zero, kept as its logarithm and within [low, high].
+    """A learned number above zero, stored as its logarithm and kept within [low, high].
 
-    At a bound the gradient that would push further out is dropped, the one that leads back is kept.
+    At a bound, a gradient that points outside is dropped; one that points inside is kept.
     """
 
     def __init__(self, initial: float, low: float, high: float) -> None:
@@ -27,7 +27,7 @@ class _Positive(nn.Module):
 
     def forward(self) -> Tensor:
         low, high = self._bounds
-        if not low <= float(self.log.detach()) <= high:  # momentum carried it out: bring it back to the bound
+        if not low <= float(self.log.detach()) <= high:  # the optimizer's momentum moved it outside
             with torch.no_grad():
                 self.log.clamp_(low, high)
         bounded: Tensor = _Bounded.apply(self.log, low, high)  # type: ignore[no-untyped-call]
@@ -74,12 +74,12 @@ def _log_within(bound: float, *, upward: bool) -> float:
 class _Bounded(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, low: float, high: float) -> Tensor:
-        # what backward needs of x, not x itself: that may be brought back to its bound before backward comes
+        # not x itself: it may be moved back to its bound before the backward pass
         ctx.save_for_backward(x >= high, x <= low)
         return x.clamp(low, high)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         at_high, at_low = ctx.saved_tensors
-        outward = (at_high & (grad < 0)) | (at_low & (grad > 0))  # descent moves against the gradient
+        outward = (at_high & (grad < 0)) | (at_low & (grad > 0))  # gradient descent moves against the gradient
         return grad.masked_fill(outward, 0.0), None, None

@@ -1,4 +1,4 @@
-"""Text encoders by name: small Transformers of our own for a CPU, and any that `transformers` can load."""
+"""A Transformer text encoder, its presets, and pooling of token states."""
 
 from typing import Literal
 
@@ -7,9 +7,9 @@ from torch import Tensor, nn
 
 from nearfar.losses.arguments import check_choice
 from nearfar.nn.attention import Transformer
-from nearfar.nn.shard import current, most_of_all
+from nearfar.nn.shard import all_reduce_max, current_shard
 
-PADDING = 0  # the token id of places without text; a tokenizer that has another one is translated to this
+PADDING = 0  # token id of padding; a tokenizer with another one is translated to this
 PRESETS = {  # width, layers, heads; parameters without the token embedding
     "text-micro": (64, 2, 2),  # 0.1 M
     "text-tiny": (128, 4, 4),  # 0.8 M
@@ -22,8 +22,7 @@ Pooling = Literal["cls", "mean", "last"]
 class TextEncoder(nn.Module):
     """Token embedding, learned positions, a pre-norm Transformer and pooling: tokens (B, L) to h (B, width).
 
-    Text comes first and padding after it, and padding changes nothing. A row of nothing but padding gives finite
-    features.
+    Padding comes after the text and does not change the result. A row of only padding gives finite features.
 
     Args:
         vocabulary, length, pooling, causal: as for `text_encoder`.
@@ -49,7 +48,7 @@ class TextEncoder(nn.Module):
         super().__init__()
         check_choice("pooling", pooling, ("cls", "mean", "last"))
         if causal and pooling == "cls":
-            raise ValueError("pooling is 'cls' and causal is True: the first token sees no other; choose 'last'")
+            raise ValueError("pooling is 'cls' and causal is True: the first token attends to no other; choose 'last'")
         self.vocabulary, self.length, self.pooling, self.num_features = vocabulary, length, pooling, width
         self.token_embedding = nn.Embedding(vocabulary, width)
         self.positions = nn.Parameter(torch.empty(length, width))
@@ -60,17 +59,17 @@ class TextEncoder(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         """tokens (B, L) to h (B, F)."""
-        tokens = trimmed(tokens)
-        return pooled(self.states(tokens), tokens, self.pooling)
+        tokens = trim_padding(tokens)
+        return pool_tokens(self.states(tokens), tokens, self.pooling)
 
     def states(self, tokens: Tensor) -> Tensor:
-        """tokens (B, L) to (B, L, F): what the Transformer makes of each; at padding it is arbitrary."""
+        """tokens (B, L) to the Transformer's output (B, L, F); arbitrary at padding."""
         y: Tensor = self.transformer(self._embedded(tokens), tokens == PADDING)
         return y
 
     def attention(self, tokens: Tensor) -> Tensor:
-        """(B, layers, H, L, L): how much each token takes from each, block by block."""
-        return self.transformer.with_weights(self._embedded(tokens), tokens == PADDING)[1]
+        """Attention weights (B, layers, H, L, L) of each block."""
+        return self.transformer.forward_with_weights(self._embedded(tokens), tokens == PADDING)[1]
 
     def _embedded(self, tokens: Tensor) -> Tensor:
         check_tokens(tokens, self.vocabulary, self.length)
@@ -78,40 +77,39 @@ class TextEncoder(nn.Module):
         return x
 
 
-def pooled(states: Tensor, tokens: Tensor, pooling: Pooling) -> Tensor:
-    """(B, L, F) and the tokens they are of to (B, F); padding does not count.
+def pool_tokens(states: Tensor, tokens: Tensor, pooling: Pooling) -> Tensor:
+    """States (B, L, F) of tokens (B, L) to (B, F), without padding.
 
     >>> states = torch.tensor([[[1.0], [3.0], [100.0]]])
-    >>> [pooled(states, torch.tensor([[7, 8, 0]]), how).item() for how in ("cls", "mean", "last")]
+    >>> [pool_tokens(states, torch.tensor([[7, 8, 0]]), how).item() for how in ("cls", "mean", "last")]
     [1.0, 2.0, 3.0]
     """
     if pooling == "cls":
         return states[:, 0]
     real = tokens != PADDING  # (B, L)
     if pooling == "mean":
-        kept = states.masked_fill(~real[:, :, None], 0.0)
-        return kept.sum(1) / real.sum(1, keepdim=True).clamp(min=1)
-    place = torch.arange(tokens.shape[1], device=tokens.device)
-    last = (place * real).amax(1)  # (B,)
+        return states.masked_fill(~real[:, :, None], 0.0).sum(1) / real.sum(1, keepdim=True).clamp(min=1)
+    position = torch.arange(tokens.shape[1], device=tokens.device)
+    last = (position * real).amax(1)  # (B,)
     return states.gather(1, last[:, None, None].expand(-1, 1, states.shape[2]))[:, 0]
 
 
-def trimmed(tokens: Tensor) -> Tensor:
-    """Without the columns at the end that are padding in every row: the same features for less work.
+def trim_padding(tokens: Tensor) -> Tensor:
+    """Remove the last columns that are padding in every row: the same features for less work.
 
-    Where processes share a batch: in every row of all, so that dropout is drawn as on the whole. A graph that is traced
-    for export keeps them, since its input may have text there.
+    If processes share a batch, in every row of all processes, so that dropout matches the full batch. A traced graph
+    keeps them, since its later inputs may have text there.
 
-    >>> trimmed(torch.tensor([[5, 6, 0, 0], [5, 0, 0, 0]]))
+    >>> trim_padding(torch.tensor([[5, 6, 0, 0], [5, 0, 0, 0]]))
     tensor([[5, 6],
             [5, 0]])
     """
-    if tokens.ndim != 2 or _recorded():
+    if tokens.ndim != 2 or _is_tracing():
         return tokens
     used = (tokens != PADDING).any(0).nonzero()
     length = int(used.max()) + 1 if len(used) else 1
-    if current() is not None:
-        length = most_of_all(length, tokens.device)
+    if current_shard() is not None:
+        length = all_reduce_max(length, tokens.device)
     return tokens[:, :length]
 
 
@@ -125,15 +123,15 @@ def check_tokens(tokens: Tensor, vocabulary: int, length: int) -> None:
             f"tokens has shape {tuple(tokens.shape)}, expected (B, L) with L from 1 to {length}; encode the texts with "
             f"a Tokenizer of length {length}, or make the encoder longer"
         )
-    if _recorded() or not tokens.numel():
+    if _is_tracing() or not tokens.numel():
         return
     low, high = int(tokens.min()), int(tokens.max())
     if low < 0 or high >= vocabulary:
         raise ValueError(
-            f"tokens go from {low} to {high}, expected 0 to {vocabulary - 1}: the tokenizer is not the encoder's"
+            f"tokens go from {low} to {high}, expected 0 to {vocabulary - 1}: is this the encoder's tokenizer?"
         )
 
 
-def _recorded() -> bool:
-    """Whether a graph is made of what is done now, in which values are not known."""
+def _is_tracing() -> bool:
+    """Whether a graph is being traced, in which values are not known."""
     return torch.compiler.is_compiling() or bool(torch.jit.is_tracing())  # type: ignore[attr-defined, no-untyped-call]

@@ -1,10 +1,10 @@
-"""Two encoders of different things and one space for both: image and text, sound and text."""
+"""Two encoders with one joint embedding space: image and text, sound and text."""
 
 from torch import Tensor, nn
 
 
 class Tower(nn.Module):
-    """An encoder and its linear way into the joint space: x (B, ...) to z (B, dim).
+    """An encoder and its linear projection into the joint space: x (B, ...) to z (B, dim).
 
     Args:
         encoder: x (B, ...) to h (B, F), with F in its `num_features`.
@@ -14,10 +14,7 @@ class Tower(nn.Module):
         super().__init__()
         features = getattr(encoder, "num_features", None)
         if not isinstance(features, int):
-            raise ValueError(
-                f"{type(encoder).__name__} does not say how many features it gives; set its num_features to the F of "
-                "its output (B, F)"
-            )
+            raise ValueError(f"{type(encoder).__name__} has no num_features; set it to the F of its output (B, F)")
         self.encoder = encoder
         self.projection = nn.Linear(features, dim, bias=False)
         nn.init.normal_(self.projection.weight, std=features**-0.5)
@@ -29,11 +26,10 @@ class Tower(nn.Module):
 
 
 class TwoTowers(nn.Module):
-    """Two towers into one space of `dim` features, in which what belongs together is near.
+    """Two towers into one space of `dim` features.
 
-    `first` is that of images, sounds or whatever is described, `second` that of the texts that describe it; each is an
-    encoder of its own. As an encoder the whole is its first tower, so that all that is made for one encoder (k-NN,
-    linear evaluation, search, export) serves; `second` is asked for by name.
+    `first` encodes images or sounds, `second` the texts that describe them. Called as an encoder, this is its first
+    tower, so that k-NN, linear evaluation, search and export work; use `second` by name.
 
     Args:
         first, second: encoders, each with its number of features in `num_features`.
@@ -57,6 +53,6 @@ class TwoTowers(nn.Module):
         self.num_features = dim
 
     def forward(self, x: Tensor) -> Tensor:
-        """What the first tower makes of x (B, ...): z (B, dim), not normalised."""
+        """The first tower's z (B, dim) of x (B, ...), not normalized."""
         z: Tensor = self.first(x)
         return z

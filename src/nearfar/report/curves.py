@@ -1,168 +1,151 @@
-"""The curves of a run, as data for the page's charts and as a sentence each."""
+"""Line charts as data, each with a sentence that says the same, and those of a run's training metrics."""
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-_POINTS = 500  # of a line, at most: more than a chart has room for
+_MAX_POINTS = 500  # of a curve: more than a chart can show
+Metrics = Sequence[Mapping[str, Any]]  # lines of metrics.jsonl
 
 
 @dataclass(frozen=True)
-class Line:
-    """One metric over the steps."""
+class Curve:
+    """One line of a chart."""
 
     name: str
     x: list[float]
     y: list[float]
     dashed: bool = False  # a limit, not a measurement
-    colour: int | None = None  # of the palette; None: by its place among the measured lines, a limit is gray
-    faint: bool = False  # one of many that are there for their mean
+    color: int | None = None  # in the palette; None: by its place among the measured curves, gray for a limit
+    faint: bool = False  # one of many that are shown behind their mean
 
 
 @dataclass(frozen=True)
-class Chart:
-    """Lines that are read together."""
+class LineChart:
+    """Curves on the same axes."""
 
     title: str
-    lines: list[Line]
-    along: str = "step"  # what x is
-    up: str = ""  # what y is, where the title does not say it
-    unit: bool = False  # both go from 0 to 1
+    curves: list[Curve]
+    x_title: str = "step"
+    y_title: str = ""  # where the chart's title does not say it
+    unit: bool = False  # both axes go from 0 to 1
 
     def sentence(self) -> str:
-        """The chart in words, for who does not see it."""
+        """The chart in words."""
         parts = []
-        for line in self.lines:
-            first, last = line.y[0], line.y[-1]
-            if line.faint:
+        for curve in self.curves:
+            low, high = min(curve.y), max(curve.y)
+            if curve.faint:
                 continue
-            if line.dashed or min(line.y) == max(line.y):
-                parts.append(f"{line.name} {last:.4g}")
+            if curve.dashed or low == high:
+                parts.append(f"{curve.name} {curve.y[-1]:.4g}")
             else:
-                least, most = min(line.y), max(line.y)
-                parts.append(f"{line.name} from {first:.4g} to {last:.4g}, between {least:.4g} and {most:.4g}")
+                course = f"from {curve.y[0]:.4g} to {curve.y[-1]:.4g}, between {low:.4g} and {high:.4g}"
+                parts.append(f"{curve.name} {course}")
         return "; ".join(parts)
 
     def data(self) -> dict[str, Any]:
-        """For the script of the page."""
-        return {
-            "kind": "lines",
-            "lines": [
-                {"name": line.name, "x": line.x, "y": line.y, "colour": colour, "dashed": line.dashed}
-                for line, colour in zip(self.lines, self.colours(), strict=True)
-                if not line.faint
-            ],
-        }
+        """For the page's script."""
+        shown = [(curve, color) for curve, color in zip(self.curves, self.colors(), strict=True) if not curve.faint]
+        lines = [{"name": c.name, "x": c.x, "y": c.y, "colour": color, "dashed": c.dashed} for c, color in shown]
+        return {"kind": "lines", "lines": lines}
 
-    def colours(self) -> list[int | None]:
-        """Of each line the number in the palette: its own, or its place among the measured; None for a limit."""
+    def colors(self) -> list[int | None]:
+        """The palette number of each curve; None for a limit without one."""
         found: list[int | None] = []
-        for line in self.lines:
-            measured = sum(colour is not None for colour in found)
-            found.append(measured if line.colour is None and not line.dashed else line.colour)
+        for curve in self.curves:
+            measured = sum(color is not None for color in found)
+            found.append(measured if curve.color is None and not curve.dashed else curve.color)
         return found
 
 
-# title, and for each line: key in metrics.jsonl, name, whether it is a limit
-_CHARTS = (
-    ("Loss", (("loss", "loss", False), ("ceiling", "log N: nothing learned", True))),
-    ("Perplexity of masked words", (("word_perplexity", "perplexity", False),)),
-    ("k-NN during training", (("knn", "k-NN accuracy", False),)),
-    ("Loss of held-out samples", (("validation_loss", "InfoNCE at temperature 0.1", False),)),
-    ("Effective rank", (("effective_rank", "effective rank", False),)),
-    (
-        "RankMe of held-out samples",
-        (("validation_rank", "RankMe", False), ("validation_rank_limit", "the most it can be", True)),
-    ),
-    ("Alignment and uniformity", (("alignment", "alignment", False), ("uniformity", "uniformity", False))),
-    ("Mutual information, at least", (("bound", "bound log N - loss", False), ("ceiling", "ceiling log N", True))),
-    ("Contrastive accuracy", (("accuracy", "accuracy", False),)),
-    ("Deviation of a dimension", (("deviation", "deviation", False),)),
-    ("Temperature", (("temperature", "temperature", False),)),
-    ("Learning rate", (("lr", "learning rate", False),)),
-    ("Gradient norm", (("gradient_norm", "gradient norm", False),)),
-    ("Speed", (("samples_per_second", "samples per second", False),)),
-)
+_CHARTS = {  # by title: the name of each curve by its key in metrics.jsonl
+    "Loss": {"loss": "loss", "ceiling": "log N: nothing learned"},
+    "Perplexity of masked words": {"word_perplexity": "perplexity"},
+    "k-NN during training": {"knn": "k-NN accuracy"},
+    "Loss of held-out samples": {"validation_loss": "InfoNCE at temperature 0.1"},
+    "Effective rank": {"effective_rank": "effective rank"},
+    "RankMe of held-out samples": {"validation_rank": "RankMe", "validation_rank_limit": "largest possible"},
+    "Alignment and uniformity": {"alignment": "alignment", "uniformity": "uniformity"},
+    "Mutual information, lower bound": {"bound": "bound log N - loss", "ceiling": "ceiling log N"},
+    "Contrastive accuracy": {"accuracy": "accuracy"},
+    "Standard deviation of a dimension": {"deviation": "deviation"},
+    "Temperature": {"temperature": "temperature"},
+    "Learning rate": {"lr": "learning rate"},
+    "Gradient norm": {"gradient_norm": "gradient norm"},
+    "Speed": {"samples_per_second": "samples per second"},
+}
+_LIMITS = ("ceiling", "validation_rank_limit")
 
 
-def overlaid(runs: dict[str, list[dict[str, Any]]]) -> list[Chart]:
-    """A chart for each metric with a line for each run that has it, in the run's colour; limits are dashed.
-
-    Args:
-        runs: the metrics of each by its name, in the order of their colours.
-    """
+def training_curves(metrics: Metrics) -> list[LineChart]:
+    """A chart for each group of metrics that was logged; a constant temperature has none (`fixed_temperature`)."""
     charts = []
-    for title, wanted in _CHARTS:
-        limits = [(key, name) for key, name, dashed in wanted if dashed]
-        measured = [(key, name) for key, name, dashed in wanted if not dashed]
-        for key, name in measured:
-            lines = []
-            for number, (run, metrics) in enumerate(runs.items()):
-                if (line := _line(metrics, key, run, False)) is None:
-                    continue
-                lines.append(replace(line, colour=number))
-                for limit, words in limits:
-                    if (bound := _line(metrics, limit, f"{run}: {words}", True)) is not None:
-                        lines.append(replace(bound, colour=number))
-            if lines:
-                charts.append(Chart(title if len(measured) == 1 else f"{title}: {name}", lines))
-    return charts
-
-
-def curves(metrics: list[dict[str, Any]]) -> list[Chart]:
-    """The charts for which there is something measured; a temperature that stays is a number (`fixed_temperature`)."""
-    charts = []
-    fixed = fixed_temperature(metrics) is not None
-    for title, wanted in _CHARTS:
-        if fixed and title == "Temperature":
+    for title, names in _CHARTS.items():
+        if title == "Temperature" and fixed_temperature(metrics) is not None:
             continue
-        lines = [line for key, name, dashed in wanted if (line := _line(metrics, key, name, dashed))]
-        if any(not line.dashed for line in lines):
-            charts.append(Chart(title, lines))
+        curves = [curve for key, name in names.items() if (curve := _curve(metrics, key, name))]
+        if not all(curve.dashed for curve in curves):
+            charts.append(LineChart(title, curves))
     return charts + _by_horizon(metrics)
 
 
-def fixed_temperature(metrics: list[dict[str, Any]]) -> float | None:
-    """The temperature of a run that does not learn it; None where it moves, or is not known."""
-    line = _line(metrics, "temperature", "", False)
-    return line.y[0] if line is not None and len(set(line.y)) == 1 else None
+def overlaid_curves(runs: Mapping[str, Metrics]) -> list[LineChart]:
+    """A chart for each metric with a curve for each run that logged it, in the run's color; limits are dashed.
+
+    Args:
+        runs: metrics by the name of the run, in the order of their colors.
+    """
+    charts = []
+    for title, names in _CHARTS.items():
+        limits = {key: name for key, name in names.items() if key in _LIMITS}
+        measured = {key: name for key, name in names.items() if key not in _LIMITS}
+        for key, name in measured.items():
+            curves = []
+            for color, (run, metrics) in enumerate(runs.items()):
+                if own := _curve(metrics, key, run):
+                    bounds = (_curve(metrics, limit, f"{run}: {text}") for limit, text in limits.items())
+                    curves += [replace(curve, color=color) for curve in (own, *bounds) if curve]
+            if curves:
+                charts.append(LineChart(title if len(measured) == 1 else f"{title}: {name}", curves))
+    return charts
 
 
-def _by_horizon(metrics: list[dict[str, Any]]) -> list[Chart]:
-    """How far ahead a method that predicts sees, at the last look."""
+def fixed_temperature(metrics: Metrics) -> float | None:
+    """The temperature of a run that does not learn it; None where it changes or is not known."""
+    curve = _curve(metrics, "temperature", "")
+    return curve.y[0] if curve is not None and len(set(curve.y)) == 1 else None
+
+
+def _by_horizon(metrics: Metrics) -> list[LineChart]:
+    """How well a method that predicts the future does at each distance, at the last measurement."""
     last = next((line for line in reversed(metrics) if isinstance(line.get("horizons"), list)), None)
     if last is None:
         return []
 
-    def line(key: str, name: str, dashed: bool = False) -> list[Line]:
+    def curve(key: str, name: str, dashed: bool = False) -> list[Curve]:
         values = last.get(key)
-        fits = isinstance(values, list) and len(values) == len(last["horizons"]) > 0
-        if not fits or not all(isinstance(value, int | float) for value in values + last["horizons"]):
+        if not isinstance(values, list) or len(values) != len(last["horizons"]) or not values:
             return []
-        return [Line(name, [float(x) for x in last["horizons"]], [float(f"{y:.6g}") for y in values], dashed)]
+        if not all(isinstance(value, int | float) for value in values + last["horizons"]):
+            return []
+        return [Curve(name, [float(x) for x in last["horizons"]], [float(f"{y:.6g}") for y in values], dashed)]
 
-    accuracy = line("horizon_accuracy", "accuracy")
-    bound = line("horizon_bound", "bound log N - loss") + line("horizon_ceiling", "ceiling log N", dashed=True)
-    titles = {"Contrastive accuracy of each horizon": accuracy, "Mutual information of each horizon, at least": bound}
-    return [Chart(title, lines, "frames ahead") for title, lines in titles.items() if lines]
+    accuracy = curve("horizon_accuracy", "accuracy")
+    bound = curve("horizon_bound", "bound log N - loss") + curve("horizon_ceiling", "ceiling log N", dashed=True)
+    titles = {"Contrastive accuracy by horizon": accuracy, "Mutual information by horizon, lower bound": bound}
+    return [LineChart(title, curves, "frames ahead") for title, curves in titles.items() if curves]
 
 
-def _line(metrics: list[dict[str, Any]], key: str, name: str, dashed: bool) -> Line | None:
+def _curve(metrics: Metrics, key: str, name: str) -> Curve | None:
     points = [
         (float(line["step"]), float(value))
         for line in metrics
-        if isinstance(value := _value(line, key), int | float) and math.isfinite(value)
+        if isinstance(value := line.get(key), int | float) and math.isfinite(value)
     ]
     if not points:
         return None
-    stride = math.ceil(len(points) / _POINTS)
+    stride = math.ceil(len(points) / _MAX_POINTS)
     kept = points[:-1:stride] + points[-1:]
-    return Line(name, [x for x, _ in kept], [float(f"{y:.6g}") for _, y in kept], dashed)
-
-
-def _value(line: dict[str, Any], key: str) -> Any:
-    """What was logged; of a learned scale, which multiplies, the temperature is what would divide instead."""
-    scale = line.get("logit_scale")
-    if key == "temperature" and key not in line and isinstance(scale, int | float) and scale > 0:
-        return 1 / scale
-    return line.get(key)
+    return Curve(name, [x for x, _ in kept], [float(f"{y:.6g}") for _, y in kept], key in _LIMITS)

@@ -1,4 +1,4 @@
-// The map of the embeddings: points on a canvas, coloured by label or cluster, with the sample that is pointed at.
+// The map of the embeddings: points on a canvas, colored by label or cluster, with details of the selected sample.
 (function () {
   "use strict";
   const { charts, byId, colour, piece, showTip, hideTip } = nearfar;
@@ -6,7 +6,7 @@
   if (!chart) return;
   const canvas = byId("map-canvas"), pen = canvas.getContext("2d");
   const by = byId("map-colour"), only = byId("map-only"), where = byId("map-place"), sample = byId("map-sample");
-  const view = { scale: 1, x: 0, y: 0 };  // zoom, and what is moved, in pixels
+  const view = { scale: 1, x: 0, y: 0 };  // zoom, and offset in pixels
   let shades = [], places = [], chosen = -1, waiting = false;
 
   function groups() {
@@ -20,7 +20,7 @@
     return "hsl(" + Math.round((number * 137.508) % 360) + " 65% " + (light + (number % 3) * 6) + "%)";
   }
 
-  function called(i) {
+  function title(i) {
     const label = chart.label[i];
     return [label < 0 ? "" : chart.classes[label], chart.texts[i] || chart.names[i]].filter(Boolean).join(": ");
   }
@@ -29,13 +29,13 @@
     const span = document.createElement("span");
     span.className = "thumb " + kind;
     span.setAttribute("role", "img");
-    span.setAttribute("aria-label", called(i));
+    span.setAttribute("aria-label", title(i));
     span.style.setProperty("--c", i % chart.columns);
     span.style.setProperty("--r", Math.floor(i / chart.columns));
     return span;
   }
 
-  // Places of all points in pixels.
+  // Positions of all points in pixels.
   function locate() {
     const at = chart.places[where.value], room = 14;
     const wide = canvas.clientWidth - 2 * room, high = canvas.clientHeight - 2 * room;
@@ -72,7 +72,7 @@
       pen.arc(places[chosen][0], places[chosen][1], 8, 0, 2 * Math.PI);
       pen.stroke();
     }
-    if (canvas.matches(":focus-visible")) {  // the middle, which Enter takes the nearest sample of
+    if (canvas.matches(":focus-visible")) {  // a cross at the center: Enter selects the sample nearest to it
       const x = canvas.clientWidth / 2, y = canvas.clientHeight / 2;
       pen.strokeStyle = colour("--ink");
       pen.lineWidth = 2;
@@ -124,15 +124,15 @@
     const panel = byId("map-detail");
     panel.replaceChildren();
     if (chart.columns) panel.appendChild(thumbnail(i, "large"));
-    piece(panel, "p", "name", called(i));
+    piece(panel, "p", "name", title(i));
     if (chart.texts[i]) piece(panel, "p", "quiet", chart.names[i]);
-    piece(panel, "p", "quiet", "sample " + (i + 1) + ", cluster " + (chart.cluster[i] + 1) + "; its nearest:");
+    piece(panel, "p", "quiet", "sample " + (i + 1) + ", cluster " + (chart.cluster[i] + 1) + "; nearest neighbours:");
     const list = piece(panel, "ul", chart.columns ? "near" : "near words");
     chart.nearest[i].forEach(function (j, rank) {
       const button = piece(piece(list, "li"), "button");
       button.type = "button";
       if (chart.columns) button.appendChild(thumbnail(j, ""));
-      else piece(button, "span", "", called(j));
+      else piece(button, "span", "", title(j));
       const label = chart.label[j] < 0 || !chart.columns ? "" : chart.classes[chart.label[j]] + " ";
       piece(button, "small", "", label + chart.similarity[i][rank].toFixed(2));
       button.addEventListener("click", function () { choose(j); sample.focus(); });
@@ -140,8 +140,8 @@
     repaint();
   }
 
-  // The nearest point to the pointer that is shown, within a few pixels; -1 where there is none.
-  function under(event) {
+  // The visible point nearest to the pointer, within a few pixels; -1 if there is none.
+  function pointUnder(event) {
     const frame = canvas.getBoundingClientRect();
     return nearest(event.clientX - frame.left, event.clientY - frame.top, event.pointerType === "touch" ? 20 : 10);
   }
@@ -156,7 +156,7 @@
     return best;
   }
 
-  function zoom(factor, x, y) {  // about a place, by default the middle
+  function zoom(factor, x, y) {  // around a point, by default the center
     const scale = Math.min(40, Math.max(1, view.scale * factor)), ratio = scale / view.scale;
     const ahead = (x === undefined ? 0 : x - canvas.clientWidth / 2), down = (y === undefined ? 0 : y - canvas.clientHeight / 2);
     view.x = scale === 1 ? 0 : ahead + (view.x - ahead) * ratio;
@@ -165,19 +165,19 @@
     repaint();
   }
 
-  function move(x, y) {  // as far as the middle stays over the map
+  function move(x, y) {  // the center stays over the map
     const most = [canvas.clientWidth, canvas.clientHeight].map((side) => side * view.scale / 2);
     view.x = Math.max(-most[0], Math.min(most[0], view.x + x));
     view.y = Math.max(-most[1], Math.min(most[1], view.y + y));
     repaint();
   }
-  function whole() { view.scale = 1; view.x = view.y = 0; repaint(); }
+  function showAll() { view.scale = 1; view.x = view.y = 0; repaint(); }
 
   canvas.addEventListener("keydown", function (event) {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     const step = 60, act = {
       ArrowLeft: () => move(step, 0), ArrowRight: () => move(-step, 0), ArrowUp: () => move(0, step), ArrowDown: () => move(0, -step),
-      "+": () => zoom(1.5), "=": () => zoom(1.5), "-": () => zoom(1 / 1.5), 0: whole,
+      "+": () => zoom(1.5), "=": () => zoom(1.5), "-": () => zoom(1 / 1.5), 0: showAll,
       Enter: () => { locate(); const i = nearest(canvas.clientWidth / 2, canvas.clientHeight / 2, Infinity); if (i >= 0) choose(i); },
     }[event.key];
     if (act) { event.preventDefault(); hideTip(); act(); }
@@ -196,22 +196,22 @@
       drag.moved = drag.moved || Math.abs(x) + Math.abs(y) > 4;
       if (drag.moved) { view.x = drag.from[0] + x; view.y = drag.from[1] + y; hideTip(); repaint(); return; }
     }
-    const i = under(event);
+    const i = pointUnder(event);
     canvas.style.cursor = i < 0 ? "grab" : "pointer";
     if (i < 0) { hideTip(); return; }
     showTip(event, function (parent) {
       if (chart.columns) parent.appendChild(thumbnail(i, ""));
-      piece(parent, "span", "", called(i));
+      piece(parent, "span", "", title(i));
     });
   });
   canvas.addEventListener("pointerup", function (event) {
-    const i = drag && !drag.moved ? under(event) : -1;
+    const i = drag && !drag.moved ? pointUnder(event) : -1;
     drag = null;
     if (i >= 0) choose(i);
   });
   canvas.addEventListener("pointercancel", function () { drag = null; });
   canvas.addEventListener("pointerleave", hideTip);
-  canvas.addEventListener("wheel", function (event) {  // with Ctrl, as maps in pages do: the wheel alone moves the page
+  canvas.addEventListener("wheel", function (event) {  // with Ctrl: the wheel alone scrolls the page
     if (!event.ctrlKey && !event.metaKey) return;
     event.preventDefault();
     const frame = canvas.getBoundingClientRect();
@@ -219,7 +219,7 @@
   }, { passive: false });
   byId("map-in").addEventListener("click", () => zoom(1.5));
   byId("map-out").addEventListener("click", () => zoom(1 / 1.5));
-  byId("map-whole").addEventListener("click", whole);
+  byId("map-whole").addEventListener("click", showAll);
   by.addEventListener("change", regroup);
   only.addEventListener("change", refine);
   where.addEventListener("change", repaint);

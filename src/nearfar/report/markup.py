@@ -1,4 +1,4 @@
-"""The pieces that pages are made of. Text that comes from outside passes through `escape` here or by its caller."""
+"""HTML parts of the pages. Text from outside passes through `escape`, here or in the caller."""
 
 import base64
 import json
@@ -7,41 +7,41 @@ from html import escape
 from importlib.resources import files
 from typing import Any
 
-# The browser itself then refuses every request to anywhere.
+# With this policy the browser refuses every request to another address.
 _POLICY = (
     "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
     "base-uri 'none'; form-action 'none'"
 )
-_SWITCH = '<button id="theme" type="button" hidden>Dark</button>'
-# Before anything is painted: the colours that were chosen the last time.
-_CHOSEN = (
+# Runs before the page is painted: the theme that was chosen last time.
+_STORED_THEME = (
     'try { const t = localStorage.getItem("nearfar-theme"); '
     'if (t === "light" || t === "dark") document.documentElement.dataset.theme = t; } catch (e) {}'
 )
 
 
 class Charts:
-    """Charts in the order of the page: each is a drawing in the text, and data for what moves in it."""
+    """The charts of a page in their order: each is a drawing, and data for the script."""
 
     def __init__(self) -> None:
         self.data: list[Mapping[str, Any]] = []
 
     def place(self, drawing: str, data: Mapping[str, Any], kind: str = "") -> str:
-        """A drawing that the script knows by its number; its caption says the same to who does not see it."""
+        """A drawing that the script finds by its number."""
         self.data.append(data)
         return f'<div class="chart {kind}" id="chart-{len(self.data) - 1}">{drawing}</div>'
 
     def figure(self, title: str, drawing: str, data: Mapping[str, Any], caption: str) -> str:
-        """A chart with its title and a caption."""
+        """A chart with title and caption; the caption says what the chart shows."""
         place = self.place(drawing, data)
         return f"<figure><h3>{escape(title)}</h3>{place}<figcaption>{escape(caption)}</figcaption></figure>"
 
     def scripts(self) -> str:
-        """The data, and the script that answers to pointer and keys."""
+        """The data of all charts, and the scripts that use them."""
         if not self.data:
             return f"<script>\n{resource('theme.js')}</script>\n"
+        text = json.dumps(self.data, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")  # ends no element
         script = f"{resource('theme.js')}{resource('page.js')}{resource('map.js')}"
-        return f"{json_script('chart-data', self.data)}<script>\n{script}</script>\n"
+        return f'<script type="application/json" id="chart-data">{text}</script>\n<script>\n{script}</script>\n'
 
 
 def document(title: str, header: str, sections: Mapping[str, str], charts: Charts, style: str = "") -> str:
@@ -50,15 +50,16 @@ def document(title: str, header: str, sections: Mapping[str, str], charts: Chart
     Args:
         title: plain text.
         header: markup below the title.
-        sections: markup by title, in their order; those without any are left out.
-        charts: what they have placed.
-        style: further rules.
+        sections: markup by title; empty ones are left out.
+        charts: those of the sections.
+        style: more CSS rules.
     """
     shown = {name: content for name, content in sections.items() if content}
-    links = "".join(f'<a href="#{anchor(name)}">{escape(name)}</a>' for name in shown)
+    anchors = {name: name.lower().replace(" ", "-") for name in shown}
+    links = "".join(f'<a href="#{anchors[name]}">{escape(name)}</a>' for name in shown)
     body = "".join(
-        f'<section id="{anchor(name)}" aria-labelledby="{anchor(name)}-title">'
-        f'<h2 id="{anchor(name)}-title">{escape(name)}</h2>{content}</section>'
+        f'<section id="{anchors[name]}" aria-labelledby="{anchors[name]}-title">'
+        f'<h2 id="{anchors[name]}-title">{escape(name)}</h2>{content}</section>'
         for name, content in shown.items()
     )
     return (
@@ -66,24 +67,44 @@ def document(title: str, header: str, sections: Mapping[str, str], charts: Chart
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>{escape(title)} · nearfar</title>\n<style>\n{resource('page.css')}{style}</style>\n"
-        f"<script>{_CHOSEN}</script>\n</head>\n<body>\n"
+        f"<script>{_STORED_THEME}</script>\n</head>\n<body>\n"
         '<a class="skip" href="#main">Skip to the report</a>\n'
-        f'<header><div class="title"><h1>{escape(title)}</h1>{_SWITCH}</div>{header}</header>\n'
+        f'<header><div class="title"><h1>{escape(title)}</h1>'
+        f'<button id="theme" type="button" hidden>Dark</button></div>{header}</header>\n'
         f'<nav aria-label="Sections">{links}</nav>\n<main id="main" tabindex="-1">{body}</main>\n'
         f"{charts.scripts()}</body>\n</html>\n"
     )
 
 
+def verdict_block(level: str, sentences: Sequence[str], name: str | None = None) -> str:
+    """The verdict on a run: its health in the color of the level, then the other sentences."""
+    health, *others = map(escape, sentences)
+    first = f'<p class="level {level}">{health}</p>'
+    if name is not None:
+        first = f'<p><strong>{escape(name)}</strong> <span class="level {level}">{health}</span></p>'
+    return f'<div class="verdict {level}">{first}{"".join(f"<p>{each}</p>" for each in others)}</div>'
+
+
 def table(titles: Sequence[str], rows: Iterable[str], label: str, numbers: Sequence[str] = ()) -> str:
-    """A table that scrolls by itself where the window is too narrow; rows are markup."""
-    head = "".join(f'<th scope="col"{number_class(title in numbers)}>{escape(title)}</th>' for title in titles)
-    whole = f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
-    return scrolling(whole, label)
+    """A table that scrolls where the window is too narrow.
 
-
-def scrolling(content: str, label: str) -> str:
-    """Markup in a region of its own that can be reached and moved by keys."""
+    Args:
+        titles: of the columns; none leaves out the head.
+        rows: as `table_row` makes them.
+        label: for screen readers.
+        numbers: titles of columns that hold numbers.
+    """
+    classes = [' class="number"' if title in numbers else "" for title in titles]
+    columns = "".join(f'<th scope="col"{c}>{escape(t)}</th>' for t, c in zip(titles, classes, strict=True))
+    head = f"<thead><tr>{columns}</tr></thead>" if titles else ""
+    content = f"<table>{head}<tbody>{''.join(rows)}</tbody></table>"
     return f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(label)}">{content}</div>'
+
+
+def table_row(heading: str, cells: Iterable[str], kind: str = "") -> str:
+    """A row with a heading and plain text cells, all of one CSS class."""
+    style = f' class="{kind}"' if kind else ""
+    return f'<tr><th scope="row">{escape(heading)}</th>{"".join(f"<td{style}>{escape(c)}</td>" for c in cells)}</tr>'
 
 
 def sentence(text: str) -> str:
@@ -91,35 +112,17 @@ def sentence(text: str) -> str:
 
 
 def details(summary: str, content: str, *, opened: bool = False) -> str:
-    """Something to be unfolded; nothing where there is nothing in it."""
+    """A folded part; empty where there is no content."""
     attribute = " open" if opened else ""
     return f"<details{attribute}><summary>{escape(summary)}</summary>{content}</details>" if content else ""
 
 
-def json_script(name: str, content: object) -> str:
-    """Data for a script, in which no text can end the element."""
-    text = json.dumps(content, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
-    return f'<script type="application/json" id="{name}">{text}</script>\n'
-
-
 def data_address(content: bytes) -> str:
-    """A picture as its own address."""
+    """An image as a data: address."""
     kind = "png" if content.startswith(b"\x89PNG") else "webp" if content[8:12] == b"WEBP" else "jpeg"
     return f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
 
 
-def number_class(is_number: bool) -> str:
-    return ' class="number"' if is_number else ""
-
-
-def anchor(title: str) -> str:
-    """
-    >>> anchor("Nearest neighbours")
-    'nearest-neighbours'
-    """
-    return title.lower().replace(" ", "-")
-
-
 def resource(name: str) -> str:
-    """A file of this package."""
+    """The text of a file of this package."""
     return files("nearfar.report").joinpath(name).read_text(encoding="utf-8")

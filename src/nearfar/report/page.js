@@ -1,5 +1,5 @@
-// What moves in the charts: values under the pointer, and the slider over time. Texts from outside are set as text,
-// never as markup. Without this script the drawings and their captions remain.
+// Tooltips of the charts and the slider over time. Text from the data is set as text, never as markup. Without this
+// script the charts and their captions are still there.
 const nearfar = (function () {
   "use strict";
   const charts = JSON.parse(document.getElementById("chart-data").textContent);
@@ -26,7 +26,7 @@ const nearfar = (function () {
   }
   const hideTip = () => { tip.hidden = true; };
 
-  // Where the pointer is within the box of a chart, each from 0 to 1; null outside of it.
+  // Position of the pointer in the box of a chart, x and y from 0 to 1; null outside.
   function within(svg, box, event) {
     const frame = svg.getBoundingClientRect();
     const scale = svg.viewBox.baseVal.width / frame.width;
@@ -84,7 +84,7 @@ const nearfar = (function () {
       const words = chart.names
         ? chart.names[row] + " taken for " + chart.names[column] + ": " + share
         : "step " + chart.columns[column] + ", similarity " + chart.rows[row].toFixed(2) + ": " + share;
-      showTip(event, (parent) => piece(parent, "span", "", row === column && chart.names ? chart.names[row] + " found: " + share : words));
+      showTip(event, (parent) => piece(parent, "span", "", row === column && chart.names ? chart.names[row] + " right: " + share : words));
     });
     svg.addEventListener("pointerleave", hideTip);
   }

@@ -1,4 +1,4 @@
-"""What is in a run folder. Anything may be absent or broken; then a sentence says so, and the rest is still told."""
+"""The contents of a run folder. Any file may be missing or broken: then a sentence says so, and the rest is read."""
 
 import json
 import math
@@ -11,19 +11,18 @@ import numpy as np
 import yaml
 from numpy.typing import NDArray
 
-from nearfar.evaluation.neighbors import Neighbours
 from nearfar.evaluation.results import Results, Row, curve_name
-from nearfar.report.figures import FIGURES
-from nearfar.report.samples import SAMPLES, Samples
+from nearfar.report.samples import SAMPLES, ReportSamples
 
 Content = TypeVar("Content")
-CLASSES = ("classes", "support", "precision", "recall", "f1")  # arrays with a value for each class
-DRAWN = ("grid", "roc", "pr", "present", "confusion", "bin_confidence", "bin_accuracy", "bin_count")  # as charts
+FIGURES = "evaluation"  # folder of arrays and pictures, in that of a run or an evaluation
+PER_CLASS = ("classes", "support", "precision", "recall", "f1")  # arrays with a value for each class
+CHARTED = ("grid", "roc", "pr", "present", "confusion", "bin_confidence", "bin_accuracy", "bin_count")
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """One finding of the health watch."""
+class HealthVerdict:
+    """One verdict on the health of training."""
 
     step: int
     level: str  # "good", "note", "warning" or "error"
@@ -31,44 +30,46 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class Figure:
-    """What is behind the rows of one encoder, protocol and data set."""
+class ProtocolCurves:
+    """The arrays and the picture behind the rows of one encoder, protocol and data set."""
 
     row: Row  # the first of them
     picture: bytes | None  # a PNG
-    classes: dict[str, NDArray[Any]]  # names, support, precision, recall and f1 of each class, or nothing
-    curves: dict[str, NDArray[Any]] = field(default_factory=dict)  # what charts are drawn from, as `evaluate` names it
+    arrays: dict[str, NDArray[Any]] = field(default_factory=dict)  # by the protocol's names
+
+    @property
+    def has_classes(self) -> bool:
+        return self.arrays.keys() >= set(PER_CLASS)
 
 
 @dataclass(frozen=True)
-class Run:
+class RunRecord:
     """The contents of a run folder, as far as they could be read."""
 
     name: str
     folder: Path | None = None  # as it was given
-    saved: int = 0  # the step of the newest checkpoint
+    saved: int = 0  # step of the newest checkpoint
     config_text: str = ""
     config: dict[str, Any] = field(default_factory=dict)
     metrics: list[dict[str, Any]] = field(default_factory=list)  # in the order of their steps
-    verdicts: list[Verdict] = field(default_factory=list)
+    verdicts: list[HealthVerdict] = field(default_factory=list)
     results: Results | None = None
-    figures: list[Figure] = field(default_factory=list)
+    figures: list[ProtocolCurves] = field(default_factory=list)
     views: bytes | None = None  # a PNG
-    captions: list[str] = field(default_factory=list)  # what the rows of that are given as their other view
-    neighbours: Neighbours | None = None  # of a run that has no samples
-    samples: Samples | None = None
+    captions: list[str] = field(default_factory=list)  # of the rows of `views`, for image-text pairs
+    samples: ReportSamples | None = None
     environment: dict[str, Any] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
 
     @property
     def done(self) -> int:
-        """The last step that is known of: not each is logged, and the last of a run that was stopped is saved."""
+        """The last known step: logged, saved or judged; not every step is logged."""
         logged = self.metrics[-1]["step"] if self.metrics else 0
         return int(max(logged, self.saved, *(verdict.step for verdict in self.verdicts)))
 
     @property
     def epoch(self) -> float | None:
-        """Epochs that were done; None where that is not known."""
+        """Finished epochs; None where that is not known."""
         for line in reversed(self.metrics):
             epoch = line.get("epoch")
             if isinstance(epoch, int | float) and math.isfinite(epoch) and line["step"] > 0:
@@ -77,14 +78,14 @@ class Run:
 
     @property
     def finished(self) -> bool | None:
-        """Whether the run came to its end; None where that is not known."""
+        """Whether the run reached its last epoch; None where that is not known."""
         epoch, planned = self.epoch, self.config.get("epochs")
         if epoch is None or not isinstance(planned, int | float) or isinstance(planned, bool):
             return None
         return epoch >= planned * (1 - 1e-9)
 
     def setting(self, name: str) -> str | None:
-        """A setting in words: at the top of the configuration, or one level down; of a group, what it is named."""
+        """A setting as text, from the top of the configuration or one level down; of a group, its name."""
         groups = [self.config, *(group for group in self.config.values() if isinstance(group, dict))]
         for group in groups:
             value = group.get(name)
@@ -95,72 +96,64 @@ class Run:
         return None
 
 
-def read_run(folder: Path) -> Run:
-    """Read `config.yaml`, `metrics.jsonl`, `verdicts.json`, `evaluation.json`, `views.png` and `views.txt`,
-    `report/samples.npz`, `neighbours.npz` and `environment.json` of a run folder.
-    """
+def read_run(folder: Path) -> RunRecord:
+    """Read what the report shows: configuration, metrics, verdicts, results, views, samples and environment."""
     problems: list[str] = []
 
-    def part(name: str, read: Callable[[Path], Content], absent: Content) -> Content:
+    def read(name: str, reader: Callable[[Path], Content], default: Content) -> Content:
         path = folder / name
         if not path.exists():
-            return absent
+            return default
         try:
-            return read(path)
+            return reader(path)
         except Exception as error:  # whatever is wrong with one file, the others are still worth reading
             problems.append(f"{name} could not be read ({type(error).__name__}).")
-            return absent
+            return default
 
-    results = part("evaluation.json", Results.load, None)
+    results = read("evaluation.json", Results.load, None)
     first = {curve_name(row): row for row in reversed(results.rows if results else [])}
-    figures = []
-    for name, row in reversed(first.items()):
-        arrays: dict[str, NDArray[Any]] = part(f"{FIGURES}/{name}.npz", _arrays, {})
-        classes = {key: arrays[key] for key in CLASSES} if arrays.keys() >= set(CLASSES) else {}
-        figures.append(Figure(row, part(f"{FIGURES}/{name}.png", _png, None), classes, arrays))
-    return Run(
+    figures = [
+        ProtocolCurves(
+            row, read(f"{FIGURES}/{name}.png", _read_png, None), read(f"{FIGURES}/{name}.npz", _read_arrays, {})
+        )
+        for name, row in reversed(first.items())
+    ]
+    return RunRecord(
         name=folder.resolve().name,
         folder=folder,
-        saved=part("checkpoints", _newest, 0),
-        config_text=part("config.yaml", _text, ""),
-        config=part("config.yaml", _config, {}),
-        metrics=part("metrics.jsonl", _metrics, []),
-        verdicts=part("verdicts.json", _verdicts, []),
+        saved=read("checkpoints", _newest_step, 0),
+        config_text=read("config.yaml", _read_text, ""),
+        config=read("config.yaml", lambda path: _mapping(yaml.safe_load(_read_text(path)) or {}), {}),
+        metrics=read("metrics.jsonl", _read_metrics, []),
+        verdicts=read("verdicts.json", _read_verdicts, []),
         results=results,
-        figures=[figure for figure in figures if figure.picture or figure.curves],
-        views=part("views.png", _png, None),
-        captions=part("views.txt", _lines, []),
-        neighbours=part("neighbours.npz", Neighbours.load, None),
-        samples=part(SAMPLES, Samples.load, None),
-        environment=part("environment.json", _object, {}),
+        figures=[figure for figure in figures if figure.picture or figure.arrays],
+        views=read("views.png", _read_png, None),
+        captions=read("views.txt", lambda path: _read_text(path).splitlines(), []),
+        samples=read(SAMPLES, ReportSamples.load, None),
+        environment=read("environment.json", lambda path: _mapping(json.loads(_read_text(path))), {}),
         problems=problems,
     )
 
 
-def _text(path: Path) -> str:
+def _read_text(path: Path) -> str:
     return path.read_text(encoding="utf-8", errors="replace")
 
 
-def _lines(path: Path) -> list[str]:
-    return _text(path).splitlines()
-
-
-def _newest(path: Path) -> int:
-    """The step of the newest checkpoint, by its name."""
+def _newest_step(path: Path) -> int:
     return max((int(file.stem.removeprefix("step-")) for file in path.glob("step-*.pt")), default=0)
 
 
-def _config(path: Path) -> dict[str, Any]:
-    content = yaml.safe_load(_text(path))
-    if content is not None and not isinstance(content, dict):
-        raise ValueError("expected settings by name")
-    return content or {}
+def _mapping(content: object) -> dict[str, Any]:
+    if not isinstance(content, dict):
+        raise ValueError("expected keys and values")
+    return content
 
 
-def _metrics(path: Path) -> list[dict[str, Any]]:
-    """Every whole line: a run that was killed may have left half of one."""
+def _read_metrics(path: Path) -> list[dict[str, Any]]:
+    """Every whole line: a run that was killed may leave half a line."""
     lines = []
-    for line in _text(path).splitlines():
+    for line in _read_text(path).splitlines():
         try:
             content = json.loads(line)
         except ValueError:
@@ -171,34 +164,27 @@ def _metrics(path: Path) -> list[dict[str, Any]]:
     return sorted(lines, key=lambda content: float(content["step"]))
 
 
-def _verdicts(path: Path) -> list[Verdict]:
-    return [Verdict(int(v["step"]), str(v["level"]), str(v["text"])) for v in json.loads(_text(path))]
+def _read_verdicts(path: Path) -> list[HealthVerdict]:
+    return [HealthVerdict(int(v["step"]), str(v["level"]), str(v["text"])) for v in json.loads(_read_text(path))]
 
 
-def _object(path: Path) -> dict[str, Any]:
-    content = json.loads(_text(path))
-    if not isinstance(content, dict):
-        raise ValueError("expected an object")
-    return content
-
-
-def _arrays(path: Path) -> dict[str, NDArray[Any]]:
-    """What the page draws of the arrays behind a number, as far as it fits together."""
+def _read_arrays(path: Path) -> dict[str, NDArray[Any]]:
+    """The arrays that the page shows; an error where their shapes disagree."""
     with np.load(path, allow_pickle=False) as content:
-        found = {name: content[name] for name in (*CLASSES, *DRAWN) if name in content.files}
-    classes = [found[name] for name in CLASSES if name in found]
-    if len(classes) == len(CLASSES) and (len({x.shape for x in classes}) != 1 or classes[0].ndim != 1):
+        found = {name: content[name] for name in (*PER_CLASS, *CHARTED) if name in content.files}
+    classes = [found[name] for name in PER_CLASS if name in found]
+    if len(classes) == len(PER_CLASS) and (len({x.shape for x in classes}) != 1 or classes[0].ndim != 1):
         raise ValueError("expected a value for each class")
     confusion = found.get("confusion")
     if confusion is not None and (confusion.ndim != 2 or confusion.shape[0] != confusion.shape[1]):
         raise ValueError("expected as many rows as columns")
     for name in ("roc", "pr"):
         if name in found and found[name].shape != (len(found[name]), len(found.get("grid", ()))):
-            raise ValueError("expected a value at each place of the grid")
+            raise ValueError("expected a value at each point of the grid")
     return found
 
 
-def _png(path: Path) -> bytes:
+def _read_png(path: Path) -> bytes:
     content = path.read_bytes()
     if not content.startswith(b"\x89PNG\r\n\x1a\n"):
         raise ValueError("expected a PNG")

@@ -1,4 +1,4 @@
-// The switch between light and dark. Without a choice the page follows the system, and without a script, too.
+// The switch between light and dark. Without a choice, or without scripts, the page follows the system.
 (function () {
   "use strict";
   const root = document.documentElement;
@@ -13,7 +13,7 @@
   button.hidden = false;
   button.addEventListener("click", function () {
     root.dataset.theme = dark() ? "light" : "dark";
-    try { localStorage.setItem("nearfar-theme", root.dataset.theme); } catch (error) { /* it is not kept then */ }
+    try { localStorage.setItem("nearfar-theme", root.dataset.theme); } catch (error) { /* not stored then */ }
     name();
   });
   system.addEventListener("change", name);

@@ -1,13 +1,28 @@
-"""Thumbnails side by side in one compressed picture: a page holds thousands of them for the price of one."""
+"""Thumbnails side by side in one compressed image, which a page can embed."""
 
 import io
 import math
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, features
 
-_BUDGET = 2_000_000  # bytes of a sheet, as long as a coarser one is still a picture
+_BYTES = 2_000_000  # of a sheet, by lower quality as far as possible
+
+
+def paste_grid(
+    pictures: Sequence[NDArray[np.uint8]] | NDArray[np.uint8], columns: int, *, margin: int = 0, below: int = 0
+) -> Image.Image:
+    """(S, S, 3) pictures row by row, on white where there is a margin or room for captions below each."""
+    side = pictures[0].shape[0]
+    width, height = side + margin, side + below + margin
+    size = columns * width + margin, -(-len(pictures) // columns) * height + margin
+    sheet = Image.new("RGB", size, "white" if margin else "black")
+    for place, picture in enumerate(pictures):
+        y, x = divmod(place, columns)
+        sheet.paste(Image.fromarray(picture), (margin + x * width, margin + y * height))
+    return sheet
 
 
 def sheet_columns(count: int) -> int:
@@ -20,14 +35,8 @@ def sheet_columns(count: int) -> int:
 
 
 def make_sheet(pictures: NDArray[np.uint8]) -> bytes:
-    """(N, S, S, 3) thumbnails, row by row, as a WebP, or a JPEG where Pillow has no WebP."""
-    n, side = pictures.shape[:2]
-    columns = sheet_columns(n)
-    rows = -(-n // columns)
-    cells = np.zeros((rows * columns, side, side, 3), np.uint8)
-    cells[:n] = pictures
-    pixels = cells.reshape(rows, columns, side, side, 3).swapaxes(1, 2).reshape(rows * side, columns * side, 3)
-    image, content = Image.fromarray(pixels), b""
+    """(N, S, S, 3) thumbnails as a WebP, or a JPEG where Pillow has no WebP."""
+    image, content = paste_grid(pictures, sheet_columns(len(pictures))), b""
     for quality in (80, 60, 40, 20):
         file = io.BytesIO()
         if features.check("webp"):
@@ -35,17 +44,17 @@ def make_sheet(pictures: NDArray[np.uint8]) -> bytes:
         else:
             image.save(file, "JPEG", quality=quality)
         content = file.getvalue()
-        if len(content) <= _BUDGET:
+        if len(content) <= _BYTES:
             break
     return content
 
 
 def sheet_side(content: bytes, count: int) -> int:
-    """The side of each of so many thumbnails; an error where that is not the sheet of so many."""
+    """Pixels of each thumbnail; an error where this is not a sheet of so many."""
     with Image.open(io.BytesIO(content), formats=("WEBP", "JPEG")) as image:
         width, height = image.size
     columns = sheet_columns(count)
     side = width // columns
     if side < 1 or (width, height) != (columns * side, -(-count // columns) * side):
-        raise ValueError(f"a sheet of {width} × {height} pixels, expected one of {count} thumbnails")
+        raise ValueError(f"a sheet of {width} × {height} pixels, expected {count} square thumbnails")
     return side

@@ -1,4 +1,4 @@
-"""The verdict: what was trained, whether it is healthy, and how much better it is, in sentences."""
+"""The verdict on a run in sentences: its health, what was trained, and how it compares with the baselines."""
 
 import math
 import re
@@ -6,66 +6,56 @@ from collections.abc import Callable
 
 from nearfar.data.dataset import counted
 from nearfar.evaluation.protocols import PROTOCOLS
-from nearfar.evaluation.results import PLAIN, Row, interval, percent, shown
-from nearfar.report.run import Run, Verdict
+from nearfar.evaluation.results import Row, interval, shown
+from nearfar.metric_text import decimals, percent
+from nearfar.report.run import HealthVerdict, RunRecord
 
-PROTOCOL_NAMES = {
-    "knn": "k-NN",
-    "linear": "A linear probe",
-    "sgd": "A linear probe by SGD",
-    "finetune": "Fine-tuning",
-    "retrieval": "Retrieval",
-    "verification": "Verification",
-    "clustering": "Clustering",
-    "geometry": "The geometry",
-    "detection": "A detector",
-}
 LESS_IS_BETTER = ("word error rate", "character error rate", "median rank", "mean rank", "EER", "calibration error")
-_OTHERS = {
-    "raw": "raw input",
-    "prepared": "pixels as the encoder is given them",
-    "untrained": "the untrained encoder",
-}
+_BASELINES = {"raw": "raw input", "prepared": "the encoder's input", "untrained": "the untrained encoder"}
 
 
-def training(run: Run) -> str:
-    """What was trained, on what, and for how long."""
-    method = run.setting("method") or "An encoder"
-    words = f"{method} was trained"
+def verdict(run: RunRecord) -> tuple[str, list[str]]:
+    """The level of a run's health, and the verdict in sentences, the one about health first."""
+    level, first = overall(run)
+    rows = list(run.results.rows) if run.results is not None else []
+    return level, [first, training(run), *comparisons(rows), *run.problems]
+
+
+def training(run: RunRecord) -> str:
+    """What was trained, on which data, and for how long."""
+    text = f"{run.setting('method') or 'An encoder'} was trained"
     if data := run.setting("data"):
-        words += f" on {data}"
+        text += f" on {data}"
     if backbone := run.setting("backbone"):
-        words += f" with the backbone {backbone}"
+        text += f" with the backbone {backbone}"
     if not run.metrics:
-        return f"{words}. No training metrics are in the run folder."
-    words += f" for {counted(run.done, 'step')}"
+        return f"{text}. No training metrics are in the run folder."
+    text += f" for {counted(run.done, 'step')}"
     if (epoch := run.epoch) is not None:
         planned = run.config.get("epochs")
-        open_ = run.finished is False
-        words += f" (epoch {epoch:.3g} of {planned:g}: it is not finished)" if open_ else f" (epoch {epoch:g})"
-    words += _course(run, "loss", "; the loss", lambda value: f"{value:.3g}")
-    words += _course(run, "knn", ", and k-NN on held-out samples", percent)
-    return f"{words}."
+        text += f" (epoch {epoch:.3g} of {planned:g}: not finished)" if run.finished is False else f" (epoch {epoch:g})"
+    text += _course(run, "loss", "; the loss", lambda value: f"{value:.3g}")
+    return f"{text}{_course(run, 'knn', ', and k-NN on held-out samples', percent)}."
 
 
-def _course(run: Run, name: str, words: str, text: Callable[[float], str]) -> str:
-    """From where to where a measure went; of a single measurement, that it is one."""
+def _course(run: RunRecord, key: str, subject: str, text: Callable[[float], str]) -> str:
+    """How a metric went from its first to its last measurement."""
     found = [
         (line["step"], float(value))
         for line in run.metrics
-        if isinstance(value := line.get(name), int | float) and math.isfinite(value)
+        if isinstance(value := line.get(key), int | float) and math.isfinite(value)
     ]
     if not found:
         return ""
     last, value = found[-1]
     when = f" at step {last:,.0f}" if last < run.done or len(found) == 1 else ""
     if len(found) == 1:
-        return f"{words} was {text(value)}{when}"
-    return f"{words} went from {text(found[0][1])} to {text(value)}{when}"
+        return f"{subject} was {text(value)}{when}"
+    return f"{subject} went from {text(found[0][1])} to {text(value)}{when}"
 
 
-def health(verdicts: list[Verdict]) -> tuple[str, str]:
-    """A level ("good", "note", "warning" or "error") and a sentence; a warning stands until all is well again."""
+def health(verdicts: list[HealthVerdict]) -> tuple[str, str]:
+    """A level ("good", "note", "warning" or "error") and a sentence; a warning holds until a later "good"."""
     errors = [verdict for verdict in verdicts if verdict.level == "error"]
     if errors:
         return "error", f"Not healthy: {errors[-1].text}"
@@ -73,77 +63,75 @@ def health(verdicts: list[Verdict]) -> tuple[str, str]:
     if not judged:
         return "note", f"Not judged: {verdicts[-1].text if verdicts else 'no health verdict was recorded'}"
     last = judged[-1]
-    if last.level == "warning":
-        return "warning", f"Look closer: {last.text}"
-    return "good", f"Healthy: {last.text}"
+    return last.level, f"{'Look closer' if last.level == 'warning' else 'Healthy'}: {last.text}"
 
 
-def overall(run: Run) -> tuple[str, str]:
-    """The health of a run in the light of its end and its evaluation: only what is known to be well is called healthy.
+def overall(run: RunRecord) -> tuple[str, str]:
+    """The health of a run, given also whether it finished and how its evaluation went.
 
-    What is not finished is not judged, and what is no better than untrained is not well. A warning that the run began
-    with, such as of too few steps, stands until an evaluation says otherwise.
+    A run that is not finished is not judged; one that is no better than untrained is not healthy. A warning at step 0,
+    such as too few steps, holds until an evaluation says otherwise.
     """
     level, sentence = health(run.verdicts)
     if level in ("error", "warning"):
         return level, sentence
     if any(problem.startswith("verdicts.json") for problem in run.problems):
-        return "note", "Not judged: what the run said of its health could not be read"
+        return "note", "Not judged: verdicts.json could not be read"
     found = sentence.removeprefix("Healthy: ").rstrip(".")
     warned = [verdict for verdict in run.verdicts if verdict.level == "warning"]
     if warned:
-        sentence += f"; {'a warning' if len(warned) == 1 else f'{len(warned)} warnings'} on the way there, under Health"
+        sentence += f"; {counted(len(warned), 'earlier warning')}, see Health"
     if run.finished is False:
         return "note", f"Not finished: {found} so far" if level == "good" else "Not finished, so not judged"
     if level == "note":
         return level, sentence
     measured = list(run.results.rows) if run.results is not None else []
-    rows = [row for row in measured if row.protocol != "geometry"]  # a shape, and no task that it is good for
-    beaten = [
-        _clearly_better(row, other)
+    rows = [row for row in measured if row.protocol != "geometry"]  # geometry is no task
+    better = [
+        clearly_better(row, other, unknown=True)
         for row in rows
         for other in rows
         if row.encoder == "trained" and other.encoder == "untrained" and is_headline(row) and _same_measure(row, other)
     ]
-    if beaten and not any(beaten):
+    if better and not any(better):
         return "warning", f"Look closer: {found}; but it is not clearly better than the untrained encoder"
-    lacking = (
-        "no untrained encoder is beside it" if rows else f"it was {'tried on no task' if measured else 'not evaluated'}"
-    )
-    if not beaten and any(verdict.step == 0 for verdict in warned):
-        return "note", f"Not judged: {lacking}, and it began with a warning, under Health; in training {found}"
+    lacking = "it was not evaluated on a task" if measured else "it was not evaluated"
+    lacking = "the untrained encoder was not measured" if rows else lacking
+    if not better and any(verdict.step == 0 for verdict in warned):
+        return "note", f"Not judged: {lacking}, and there was a warning at the start, see Health; in training {found}"
     return level, sentence if rows else f"Healthy in training: {sentence.removeprefix('Healthy: ')}; {lacking}"
 
 
-def _clearly_better(row: Row, other: Row) -> bool:
+def clearly_better(row: Row, other: Row, *, unknown: bool) -> bool:
+    """Whether the interval of a row is apart from another's, on the better side; `unknown` without intervals."""
     if row.low is None or row.high is None or other.low is None or other.high is None:
-        return True  # nothing is known against it
+        return unknown
     return row.high < other.low if row.metric.startswith(LESS_IS_BETTER) else row.low > other.high
 
 
 def is_headline(row: Row) -> bool:
-    """Whether the row is one to read first; of a protocol that is not known here, each is."""
+    """Whether the metric is among the main ones of its protocol; true for unknown protocols."""
     measure = PROTOCOLS.get(row.protocol)
     return measure is None or re.fullmatch(measure.headline, row.metric) is not None
 
 
 def comparisons(rows: list[Row]) -> list[str]:
-    """For each protocol, the trained encoder beside its baselines, with the intervals."""
+    """A sentence for each headline metric: the trained encoder and its baselines, with intervals."""
     sentences = []
     for row in rows:
         if row.encoder != "trained" or not is_headline(row):
             continue
-        name = PROTOCOL_NAMES.get(row.protocol, row.protocol)
-        sentence = (
-            f"{name} reaches {_interval(row)} {row.metric} on {counted(row.n, f'{row.split} sample')} of {row.data}"
-        )
-        beside = [_beside(row, other) for other in rows if other.encoder in _OTHERS and _same_measure(row, other)]
-        sentences.append(f"{sentence}: {'; '.join(beside)}." if beside else f"{sentence}; there is nothing beside it.")
+        protocol = PROTOCOLS.get(row.protocol)
+        name = (protocol.title if protocol is not None else None) or row.protocol
+        samples = counted(row.n, f"{row.split} sample")
+        sentence = f"{name} reaches {value_and_interval(row)} {row.metric} on {samples} of {row.data}"
+        baselines = [_compared(row, x) for x in rows if x.encoder in _BASELINES and _same_measure(row, x)]
+        sentences.append(f"{sentence}: {'; '.join(baselines)}." if baselines else f"{sentence}; without a baseline.")
     return sentences
 
 
-def _beside(row: Row, other: Row) -> str:
-    who, value = _OTHERS[other.encoder], _interval(other)
+def _compared(row: Row, other: Row) -> str:
+    who, value = _BASELINES[other.encoder], value_and_interval(other)
     if row.low is None or row.high is None or other.low is None or other.high is None:
         return f"{who} has {value}"
     if row.low <= other.high and other.low <= row.high:
@@ -151,21 +139,19 @@ def _beside(row: Row, other: Row) -> str:
     if (row.value < other.value) != row.metric.startswith(LESS_IS_BETTER):
         return f"worse than {who} at {value}"
     gap, low, high = difference(row, other)
-    plain = row.metric.partition(",")[0] in PLAIN
-    amount = (
-        f"{gap:.2f} ({low:.2f} to {high:.2f})"
-        if plain
-        else f"{100 * gap:.1f} points ({100 * low:.1f} to {100 * high:.1f})"
-    )
+    if decimals(row.metric) is not None:
+        amount = f"{gap:.2f} ({low:.2f} to {high:.2f})"
+    else:
+        amount = f"{100 * gap:.1f} points ({100 * low:.1f} to {100 * high:.1f})"
     if row.value > other.value > 0:
         return f"{row.value / other.value:.1f} times {who} at {value}, {amount} more"
     return f"{amount} {'more' if row.value > other.value else 'less'} than {who} at {value}"
 
 
 def difference(row: Row, other: Row) -> tuple[float, float, float]:
-    """By how much two values differ, and an interval of that: each limit squares and adds the arms of the two.
+    """The difference of two values and its interval: each limit is the root of the summed squares of the two arms.
 
-    Of two proportions it is Newcombe's. Both were measured on the same samples, which is not used: it is rather wide.
+    For two proportions it is Newcombe's. It does not use that both were measured on the same samples, so it is wide.
 
     Reference: Newcombe 1998, "Interval estimation for the difference between independent proportions", method 10,
     https://doi.org/10.1002/(SICI)1097-0258(19980430)17:8%3C873::AID-SIM779%3E3.0.CO;2-I
@@ -179,7 +165,7 @@ def difference(row: Row, other: Row) -> tuple[float, float, float]:
     return gap, gap - down, gap + up
 
 
-def _interval(row: Row) -> str:
+def value_and_interval(row: Row) -> str:
     return f"{shown(row)} {interval(row)}".strip()
 
 

@@ -1,7 +1,7 @@
-"""Embeddings in the making: finished chunks in a folder beside the output, put together at the end.
+"""Chunks of embeddings in a folder beside the output, joined into one file at the end.
 
-Each chunk is written whole or not at all, so a run that was killed goes on after its last finished chunk. Putting
-together reads one chunk at a time: memory does not grow with the number of rows.
+Each chunk is written whole or not at all, so a killed run continues after its last chunk. Joining reads one chunk at a
+time: memory does not grow with the number of rows.
 """
 
 import csv
@@ -9,7 +9,7 @@ import io
 import json
 import shutil
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import astuple
 from pathlib import Path
 from typing import Any
@@ -20,61 +20,58 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 from pyarrow import parquet
 
-from nearfar.data.cache import replacing
+from nearfar.data.cache import replacing, write_file
 from nearfar.data.dataset import Skipped
-from nearfar.model.card import shown
-from nearfar.search.files import METADATA, about_of, beside_npy, check_kind
+from nearfar.messages import shown
+from nearfar.search.files import METADATA, npy_table, output_suffix, parse_about
 
 SKIPPED = b"skipped"
+_DIGESTS = {"encoder": "another encoder", "names": "other samples", "labels": "other labels"}
 
 
-def parts_folder(out: Path) -> Path:
-    """Where the chunks of an output lie until it is whole."""
+def chunk_folder(out: Path) -> Path:
+    """Where the chunks of an output are until it is complete."""
     return out.with_name(f"{out.name}.parts")
 
 
 def difference(before: dict[str, Any], now: dict[str, Any]) -> str:
-    """What embeddings differ in, in words.
+    """In what embeddings differ.
 
     >>> difference({"encoder": "af01", "chunk": 8}, {"encoder": "77b2", "chunk": 16})
     'another encoder, chunk 8 instead of 16'
     """
-    words = {"encoder": "another encoder", "names": "other images", "labels": "other labels"}  # these are digests
-    told = [
-        words.get(key) or f"{key} {shown(before.get(key))} instead of {shown(value)}"
+    found = [
+        _DIGESTS.get(key) or f"{key} {shown(before.get(key))} instead of {shown(value)}"
         for key, value in now.items()
         if before.get(key) != value
     ]
-    return ", ".join(told) or "other settings"
+    return ", ".join(found) or "other settings"
 
 
-class Parts:
+class ChunkFolder:
     """The chunks of one output.
 
     Args:
         out: the file they will become.
-        about: what they are of; parts of anything else are thrown away.
+        about: which encoder and data they are from; chunks of anything else are deleted.
 
     Attributes:
-        dropped: what the parts that were thrown away differ in, in words; empty where none were.
+        dropped: in what deleted chunks differed; empty where none were deleted.
     """
 
     def __init__(self, out: Path, about: dict[str, Any]) -> None:
-        self.out, self.about, self.kind = out, about, check_kind(out)
-        self.folder = parts_folder(out)
-        self.folder.mkdir(parents=True, exist_ok=True)
-        self.dropped = ""
-        stated = self.folder / "about.json"
-        text = stated.read_text(encoding="utf-8", errors="replace") if stated.is_file() else ""
+        self.out, self.about, self.suffix = out, about, output_suffix(out)
+        self.folder, self.dropped = chunk_folder(out), ""
+        note = self.folder / "about.json"
+        text = note.read_text(encoding="utf-8", errors="replace") if note.is_file() else ""
         if text != json.dumps(about):
             for old in self.folder.glob("*.parquet"):
-                self.dropped = difference(about_of(text.encode()), about)
+                self.dropped = difference(parse_about(text.encode()), about)
                 old.unlink()
-            with replacing(stated) as fresh:
-                fresh.write_text(json.dumps(about), encoding="utf-8")
+            write_file(note, json.dumps(about))
 
     def done(self) -> set[int]:
-        """The numbers of the chunks that are there."""
+        """Numbers of the finished chunks."""
         return {int(path.stem) for path in self.folder.glob("*.parquet") if path.stem.isdecimal()}
 
     def write(
@@ -85,7 +82,7 @@ class Parts:
         vectors: NDArray[np.floating[Any]],
         skipped: Sequence[Skipped] = (),
     ) -> None:
-        """One chunk: (C, F) vectors, which may be none, with their names and labels, and what could not be read."""
+        """One chunk: (C, F) vectors, C may be 0, with names and labels, and the samples that could not be read."""
         values = pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(vectors.reshape(-1)), vectors.shape[1])
         texts = [pyarrow.array(column, pyarrow.string()) for column in (names, labels)]
         table = pyarrow.table([*texts, values], names=["path", "label", "vector"])
@@ -94,24 +91,24 @@ class Parts:
             parquet.write_table(table, fresh, compression="NONE", use_dictionary=["label"], write_statistics=False)
 
     def finish(self) -> tuple[int, list[Skipped]]:
-        """Put the chunks together, then remove them; returns the number of rows and what could not be read."""
+        """Join the chunks and delete them; returns the number of rows and the samples that could not be read."""
         paths = [self.folder / f"{number:09d}.parquet" for number in sorted(self.done())]
         rows = sum(int(parquet.read_metadata(path).num_rows) for path in paths)
         skipped = [Skipped(*s) for path in paths for s in json.loads(parquet.read_schema(path).metadata[SKIPPED])]
         if rows == 0:
             first = f": {skipped[0].path}: {skipped[0].reason}" if skipped else ""
-            raise ValueError(f"none of the images could be read, so {self.out} was not written{first}")
+            raise ValueError(f"none of the samples could be read, so {self.out} was not written{first}")
         with replacing(self.out) as fresh:
-            if self.kind == ".parquet":
-                self._as_parquet(paths, fresh)
-            elif self.kind == ".npz":
-                self._as_npz(paths, rows, fresh)
+            if self.suffix == ".parquet":
+                self._join_parquet(paths, fresh)
+            elif self.suffix == ".npz":
+                self._join_npz(paths, rows, fresh)
             else:
-                self._as_npy(paths, rows, fresh)
+                self._join_npy(paths, rows, fresh)
         shutil.rmtree(self.folder)
         return rows, skipped
 
-    def _as_parquet(self, paths: list[Path], fresh: Path) -> None:
+    def _join_parquet(self, paths: list[Path], fresh: Path) -> None:
         schema = parquet.read_schema(paths[0]).with_metadata({METADATA: json.dumps(self.about).encode()})
         compression = {"path": "ZSTD", "label": "ZSTD", "vector.list.element": "NONE"}
         with parquet.ParquetWriter(fresh, schema, compression=compression, use_dictionary=["label"]) as writer:
@@ -119,26 +116,29 @@ class Parts:
                 if len(table):
                     writer.write_table(table.replace_schema_metadata(schema.metadata))
 
-    def _as_npz(self, paths: list[Path], rows: int, fresh: Path) -> None:
+    def _join_npz(self, paths: list[Path], rows: int, fresh: Path) -> None:
         with zipfile.ZipFile(fresh, "w", zipfile.ZIP_STORED) as archive:
             for name in ("path", "label"):
                 longest = max(len(value) for column in _texts(paths, name) for value in column)
                 kind = np.dtype(f"<U{max(longest, 1)}")
-                _into_zip(archive, name, (rows,), kind, (np.array(c, kind) for c in _texts(paths, name)))
-            shape, kind = (rows, _width(paths)), _type(paths)
-            _into_zip(archive, "vector", shape, kind, (_vectors(t) for t in _tables(paths)))
-            _into_zip(archive, "about", (), *_text(json.dumps(self.about)))
+                _add_array(archive, name, (rows,), kind, (np.array(column, kind) for column in _texts(paths, name)))
+            width, kind = _vector_type(paths)
+            _add_array(archive, "vector", (rows, width), kind, map(_vectors, _tables(paths)))
+            about = np.array(json.dumps(self.about))
+            _add_array(archive, "about", (), about.dtype, [about])
 
-    def _as_npy(self, paths: list[Path], rows: int, fresh: Path) -> None:
-        with replacing(beside_npy(self.out)) as beside, beside.open("w", encoding="utf-8", newline="") as text:
+    def _join_npy(self, paths: list[Path], rows: int, fresh: Path) -> None:
+        with replacing(npy_table(self.out)) as beside, beside.open("w", encoding="utf-8", newline="") as text:
             lines = csv.writer(text)
             lines.writerow(["path", "label"])
             for table in _tables(paths):
                 lines.writerows(zip(*(table.column(c).to_pylist() for c in ("path", "label")), strict=True))
-        with fresh.open("wb") as file:
-            _header(file, (rows, _width(paths)), _type(paths))
-            for table in _tables(paths):
-                file.write(_vectors(table).tobytes())
+        width, kind = _vector_type(paths)
+        array, start = npy.open_memmap(fresh, mode="w+", dtype=kind, shape=(rows, width)), 0
+        for table in _tables(paths):
+            array[start : start + len(table)] = _vectors(table).reshape(-1, width)
+            start += len(table)
+        array.flush()
 
 
 def _tables(paths: list[Path]) -> Iterator[Any]:
@@ -147,44 +147,28 @@ def _tables(paths: list[Path]) -> Iterator[Any]:
 
 
 def _texts(paths: list[Path], name: str) -> Iterator[list[str]]:
-    """A column, a chunk at a time: twice read costs less than all in memory."""
+    """A column by chunks: reading it twice costs less than holding all of it."""
     for table in _tables(paths):
         yield [value or "" for value in table.column(name).to_pylist()]
 
 
 def _vectors(table: Any) -> NDArray[Any]:
     chunks = [chunk.flatten().to_numpy(zero_copy_only=False) for chunk in table.column("vector").chunks]
-    return np.concatenate(chunks) if chunks else np.zeros(0, _numpy(table.schema))
+    return np.concatenate(chunks) if chunks else np.zeros(0, np.float32)
 
 
-def _numpy(schema: Any) -> np.dtype[Any]:
-    half = schema.field("vector").type.value_type == pyarrow.float16()
-    return np.dtype(np.float16 if half else np.float32)
+def _vector_type(paths: list[Path]) -> tuple[int, np.dtype[Any]]:
+    """Length of a vector, and the type of its numbers."""
+    stored = parquet.read_schema(paths[0]).field("vector").type
+    return int(stored.list_size), np.dtype(np.float16 if stored.value_type == pyarrow.float16() else np.float32)
 
 
-def _type(paths: list[Path]) -> np.dtype[Any]:
-    return _numpy(parquet.read_schema(paths[0]))
-
-
-def _width(paths: list[Path]) -> int:
-    return int(parquet.read_schema(paths[0]).field("vector").type.list_size)
-
-
-def _text(text: str) -> tuple[np.dtype[Any], Iterator[NDArray[Any]]]:
-    array = np.array(text)
-    return array.dtype, iter([array])
-
-
-def _header(file: Any, shape: tuple[int, ...], kind: np.dtype[Any]) -> None:
-    npy.write_array_header_2_0(file, {"descr": kind.str, "fortran_order": False, "shape": shape})
-
-
-def _into_zip(
-    archive: zipfile.ZipFile, name: str, shape: tuple[int, ...], kind: np.dtype[Any], pieces: Iterator[NDArray[Any]]
+def _add_array(
+    archive: zipfile.ZipFile, name: str, shape: tuple[int, ...], kind: np.dtype[Any], pieces: Iterable[NDArray[Any]]
 ) -> None:
-    """An array of an .npz file, written piece by piece."""
+    """Write an array of an .npz file piece by piece."""
     head = io.BytesIO()
-    _header(head, shape, kind)
+    npy.write_array_header_2_0(head, {"descr": kind.str, "fortran_order": False, "shape": shape})
     with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
         member.write(head.getvalue())
         for piece in pieces:

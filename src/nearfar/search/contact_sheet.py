@@ -1,13 +1,16 @@
-"""A contact sheet: the query and what was found, each with its similarity and name."""
+"""The contact sheet of a search: the query and what was found, with similarities and names."""
 
+import io
 from collections.abc import Sequence
+from itertools import count
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
-from nearfar.data.cache import replacing
+from nearfar.data.cache import write_file
+from nearfar.report.thumbnail_sheet import paste_grid
 
 CELL, CAPTION, MARGIN = 128, 30, 6  # pixels
 COLUMNS = 7
@@ -21,42 +24,42 @@ def contact_sheet(
     names: Sequence[str],
     path: Path,
     *,
-    words: str = "query",
+    title: str = "query",
 ) -> Path:
-    """Write a PNG: the query, framed, then the pictures in falling order of similarity.
+    """Write a PNG: the query in a frame, then the results, most similar first, with similarity and name.
 
     Args:
         query: (S, S, 3).
         found: K of (S, S, 3).
         similarities, names: K each.
-        path: of the PNG; folders are made.
-        words: below the query.
+        path: of the PNG; its folder is made.
+        title: below the query.
     """
-    captions = [(words, ""), *((f"{s:.3f}", name) for s, name in zip(similarities, names, strict=True))]
-    pictures = [query, *found]
-    columns = min(COLUMNS, len(pictures))
-    rows = -(-len(pictures) // columns)
-    wide, high = CELL + MARGIN, CELL + CAPTION + MARGIN
-    sheet = Image.new("RGB", (columns * wide + MARGIN, rows * high + MARGIN), "white")
+    captions = [(title, ""), *((f"{s:.3f}", name) for s, name in zip(similarities, names, strict=True))]
+    resized = [Image.fromarray(each).resize((CELL, CELL), Image.Resampling.LANCZOS) for each in (query, *found)]
+    columns = min(COLUMNS, len(captions))
+    sheet = paste_grid([np.asarray(each) for each in resized], columns, margin=MARGIN, below=CAPTION)
     draw, font = ImageDraw.Draw(sheet), ImageFont.load_default(11)
-    for place, (picture, caption) in enumerate(zip(pictures, captions, strict=True)):
+    draw.rectangle((MARGIN - 2, MARGIN - 2, MARGIN + CELL + 1, MARGIN + CELL + 1), outline=FRAME, width=3)
+    for place, caption in enumerate(captions):
         y, x = divmod(place, columns)
-        left, top = MARGIN + x * wide, MARGIN + y * high
-        sheet.paste(Image.fromarray(picture).resize((CELL, CELL), Image.Resampling.LANCZOS), (left, top))
-        if place == 0:
-            draw.rectangle((left - 2, top - 2, left + CELL + 1, top + CELL + 1), outline=FRAME, width=3)
+        left, bottom = MARGIN + x * (CELL + MARGIN), MARGIN + y * (CELL + CAPTION + MARGIN) + CELL
         for line, text in enumerate(caption):
-            draw.text((left, top + CELL + 2 + 13 * line), fitted(text, font), fill=INK, font=font)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(path) as fresh:
-        sheet.save(fresh, format="PNG")
-    return path
+            draw.text((left, bottom + 2 + 13 * line), _fit(text, font), fill=INK, font=font)
+    content = io.BytesIO()
+    sheet.save(content, "PNG")
+    return write_file(path, content.getvalue())
 
 
-def fitted(text: str, font: ImageFont.FreeTypeFont | ImageFont.ImageFont) -> str:
-    """The end of a text that is too wide for a cell: of a path, the telling part."""
-    plain = " ".join(text.split())
-    shown = plain
-    while shown and font.getlength(shown if shown == plain else f"…{shown}") > CELL:
+def unused_name(stem: str) -> Path:
+    """The first of stem.png, stem-2.png, ... that does not exist."""
+    names = (Path(f"{stem}{'' if i == 1 else f'-{i}'}.png") for i in count(1))
+    return next(name for name in names if not name.exists())
+
+
+def _fit(text: str, font: ImageFont.FreeTypeFont | ImageFont.ImageFont) -> str:
+    """The end of a text that is too wide for a cell: the informative part of a path."""
+    whole = shown = " ".join(text.split())
+    while shown and font.getlength(shown if shown == whole else f"…{shown}") > CELL:
         shown = shown[1:]
-    return shown if shown == plain else f"…{shown}"
+    return shown if shown == whole else f"…{shown}"

@@ -1,14 +1,13 @@
-"""Near-duplicates among embeddings, with a threshold found from the data itself.
+"""Near-duplicates among embeddings, with a threshold found from the data.
 
-How near is too near to be chance? Where rows are spread evenly around a row in m dimensions, the number of others
-within distance r of it grows as r^m. So from the distance d_k of its k-th neighbour, a row expects k (r / d_k)^m others
-within r. Summed over all rows this says how many pairs within r chance would make; counting says how many there are.
-The threshold is the largest r at which chance explains at most 1 % of the pairs that are there. Data without
-duplicates has no such r, and then nothing is called one.
+If rows are spread evenly around a row in m dimensions, the number of others within distance r grows as r^m. From the
+distance d_k of its k-th neighbour, a row then expects k (r / d_k)^m others within r. The sum over all rows says how
+many pairs within r chance explains. The threshold is the largest r at which that is at most 1 % of the pairs that are
+there. Data without duplicates has no such r, and no pair is called a duplicate.
 
-The dimension m is that of the data, not of the vectors: it comes from how much farther the k-th neighbour is than the
-k/2-th, over all rows (Levina and Bickel 2004, https://papers.nips.cc/paper/2577), which duplicates hardly touch as long
-as their groups are smaller than k/2.
+m is the intrinsic dimension of the data. It is estimated from the ratio of the distances of the k-th and the k/2-th
+neighbour (Levina and Bickel 2004, https://papers.nips.cc/paper/2577), which duplicates hardly change as long as their
+groups are smaller than k/2.
 """
 
 import csv
@@ -26,10 +25,10 @@ from nearfar.data.groups import connected
 from nearfar.search.search import Hits, Lookup, Vectors, neighbours
 
 NEIGHBOURS = 16
-FEWEST = 32  # rows from which their law can be seen
-BY_CHANCE = 0.01  # the part of the pairs found that may be chance
-ROUNDING, ROUNDING_HALF = 1e-3, 2e-2  # distances of equal rows after rounding to 32 and 16 bits
-CROWDED = 3  # a row is not believed to be in a place more than this many times as dense as the median
+MIN_ROWS = 32  # to estimate the dimension
+BY_CHANCE = 0.01  # share of the pairs that chance may explain
+ROUNDING, ROUNDING_HALF = 1e-3, 2e-2  # distances of equal rows after rounding to float32 and float16
+CROWDED = 3  # the distance of the k-th neighbour counts as at least the median divided by this
 
 
 @dataclass(frozen=True)
@@ -37,10 +36,10 @@ class Duplicates:
     """N rows in groups.
 
     Attributes:
-        groups: (N,) equal where rows are near-duplicates, by a chain of pairs; most rows are alone.
+        groups: (N,) equal for rows that a chain of near-duplicate pairs connects.
         threshold: cosine from which a pair counts.
-        dimension: of the data, m; None where the threshold was given, or there are too few rows to tell.
-        nearest: (N,) cosine of each row with its nearest other.
+        dimension: m; None where the threshold was given or there are too few rows.
+        nearest: (N,) cosine of each row with its nearest neighbour.
     """
 
     groups: Tensor
@@ -68,8 +67,8 @@ def find_duplicates(
 
     Args:
         vectors: N rows.
-        threshold: a cosine, instead of the one that is found.
-        half: whether the rows were rounded to 16 bits.
+        threshold: a cosine; None: found from the data.
+        half: whether the rows were stored as float16.
         find, advance: as in `neighbours`.
     """
     check_threshold(threshold)
@@ -79,7 +78,7 @@ def find_duplicates(
     dimension = None
     if threshold is None:
         threshold, dimension = find_threshold(hits.similarities, rounding=ROUNDING_HALF if half else ROUNDING)
-    return Duplicates(joined(hits, threshold), threshold, dimension, hits.similarities[:, 0])
+    return Duplicates(connected_groups(hits, threshold), threshold, dimension, hits.similarities[:, 0])
 
 
 def check_threshold(threshold: float | None) -> None:
@@ -87,8 +86,8 @@ def check_threshold(threshold: float | None) -> None:
         raise ValueError(f"threshold is {threshold}, expected a cosine from -1 to 1")
 
 
-def joined(hits: Hits, threshold: float) -> Tensor:
-    """(N,) groups of rows that a chain of pairs from the threshold on joins; (N, k) neighbours of each row."""
+def connected_groups(hits: Hits, threshold: float) -> Tensor:
+    """(N,) groups of rows that chains of pairs above the threshold connect, from (N, k) neighbours."""
     rows, places = ((hits.similarities >= threshold) & (hits.rows >= 0)).nonzero(as_tuple=True)
     others = hits.rows[rows, places]
     return group_column(connected(len(hits.rows), zip(rows.tolist(), others.tolist(), strict=True)))
@@ -98,12 +97,12 @@ def find_threshold(similarities: Tensor, *, rounding: float = ROUNDING) -> tuple
     """The cosine from which chance explains at most 1 % of the pairs, and the dimension of the data.
 
     Args:
-        similarities: (N, k) cosines of each row with its neighbours, in falling order.
-        rounding: distance up to which rows count as equal whatever chance says.
+        similarities: (N, k) cosines of each row with its neighbours, highest first.
+        rounding: distance up to which rows always count as equal.
     """
     d = (2 - 2 * similarities.double()).clamp_min(0).sqrt()  # (N, k)
     radius, dimension = rounding, None
-    if len(d) >= FEWEST and d.shape[1] >= 4:
+    if len(d) >= MIN_ROWS and d.shape[1] >= 4:
         dimension = _dimension(d, rounding)
     if dimension is not None:
         radius = max(rounding, _radius(d, dimension))
@@ -111,23 +110,23 @@ def find_threshold(similarities: Tensor, *, rounding: float = ROUNDING) -> tuple
 
 
 def _dimension(d: Tensor, rounding: float) -> float | None:
-    """m, from E log(d_k / d_j) = (H_{k-1} - H_{j-1}) / m with j = k/2, over rows whose neighbourhood is not a point."""
+    """m, from E log(d_k / d_j) = (H_{k-1} - H_{j-1}) / m with j = k/2, over rows with distinct neighbours."""
     k = d.shape[1]
     j = k // 2
     spread = d[:, j - 1] > rounding
-    if int(spread.sum()) < FEWEST:
+    if int(spread.sum()) < MIN_ROWS:
         return None
     growth = float((d[spread, -1] / d[spread, j - 1]).log().mean())
     return sum(1 / i for i in range(j, k)) / growth if growth > 0 else None
 
 
 def _radius(d: Tensor, m: float) -> float:
-    """The largest distance of a pair at which the pairs by chance are few among those that are there; 0 for none."""
+    """The largest distance at which chance explains few of the pairs; 0 where there is none."""
     k, last = d.shape[1], d[:, -1]
     last = last.clamp_min(float(last.median()) / CROWDED)
-    # log Σ_i k (r / d_k,i)^m, in logarithms: m may be in the tens
+    # log Σ_i k (r / d_k,i)^m: in logarithms, since m may be in the tens
     log_share = math.log(k) + float(torch.logsumexp(-m * last.clamp_min(1e-9).log(), 0))
-    pairs = d.flatten().sort().values  # each pair from both of its ends, on both sides of the comparison
+    pairs = d.flatten().sort().values  # each pair counts twice, here and in `chance`
     counted = torch.arange(1, len(pairs) + 1).double().log()
     chance = m * pairs.clamp_min(1e-9).log() + log_share
     few = (chance - counted <= math.log(BY_CHANCE)).nonzero()
@@ -135,7 +134,7 @@ def _radius(d: Tensor, m: float) -> float:
 
 
 def write_groups(path: Path, names: Sequence[str], groups: Tensor, nearest: Sequence[float] | None = None) -> int:
-    """A table of path and group, of the rows that are not alone; returns the number of groups.
+    """Write a table of path and group for rows with duplicates; returns the number of groups.
 
     `nearfar train --group` reads it.
     """

@@ -1,7 +1,7 @@
-"""Embeddings in a file: path, label and vector of each row, read a piece at a time.
+"""Files of embeddings: path, label and vector of each row, read a piece at a time.
 
-.parquet holds all three and, in its metadata, which encoder and data they are of; .npz the same as arrays; .npy the
-vectors alone, with path and label in NAME.npy.csv beside it.
+.parquet holds all three and, in its metadata, which encoder and data they are from; .npz the same as arrays; .npy the
+vectors alone, with path and label in NAME.npy.csv.
 """
 
 import csv
@@ -18,30 +18,36 @@ from numpy.typing import NDArray
 from pyarrow import parquet
 from torch import Tensor
 
-KINDS = (".parquet", ".npz", ".npy")
+from nearfar.messages import one_line
+
+SUFFIXES = (".parquet", ".npz", ".npy")
 METADATA = b"nearfar"
 PIECE = 64 << 20  # bytes of vectors read at a time
+_BROKEN = (pyarrow.ArrowException, zipfile.BadZipFile, EOFError, KeyError, TypeError, AttributeError)
 
 
 class Embeddings:
-    """N vectors of F numbers in a file, and the name and label of each.
+    """N vectors of F numbers in a file, with the name and label of each.
 
     Attributes:
         path: of the file.
         dim: F.
-        about: which encoder and data they are of, where the file says so.
-        half: whether they are stored in 16 bits.
+        about: which encoder and data they are from, where the file says so.
+        half: whether they are stored as float16.
     """
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path).expanduser()
-        if self.path.suffix.lower() not in KINDS:
-            raise ValueError(f"{self.path} is a {self.path.suffix or 'file without a suffix'}, expected {_kinds()}")
+        self.suffix = self.path.suffix.lower()
+        if self.suffix not in SUFFIXES:
+            raise ValueError(f"{self.path} has the suffix {self.suffix!r}, expected {', '.join(SUFFIXES)}")
         if not self.path.is_file():
             raise FileNotFoundError(f"there is no file {str(self.path)!r}; nearfar embed RUN DATA -o FILE writes one")
+        self.about: dict[str, Any] = {}
+        self._read: Callable[[], Iterator[NDArray[Any]]]
         try:
-            self._open()
-        except (pyarrow.ArrowException, zipfile.BadZipFile, EOFError, KeyError, TypeError, AttributeError) as error:
+            self._open_parquet() if self.suffix == ".parquet" else self._open_numpy()
+        except _BROKEN as error:
             raise self._unreadable(error) from None
         if self._count == 0 or self.dim == 0:
             raise ValueError(f"{self.path} has {self._count} vectors of {self.dim} numbers, expected at least one")
@@ -50,7 +56,7 @@ class Embeddings:
         return self._count
 
     def pieces(self) -> Iterator[tuple[int, Tensor]]:
-        """The number of a first row, and (C, F) float32 rows from there on, until all N were there."""
+        """All N rows in pieces: the number of the first row, and (C, F) float32."""
         start = 0
         for values in self._read():
             x = torch.from_numpy(np.array(values, np.float32))  # (C, F)
@@ -63,45 +69,43 @@ class Embeddings:
             raise ValueError(f"{self.path} ends after {start} of {self._count} rows; embed the data again")
 
     def names(self) -> Sequence[str]:
-        """N texts: where each row came from; its number where the file does not say."""
+        """N texts, such as paths; row numbers where the file has none."""
         return self._column("path") or [str(i) for i in range(len(self))]
 
     def labels(self) -> Sequence[str | None] | None:
-        """N names of classes, or None where there are none."""
+        """N class names, or None where there are none."""
         return self._column("label")
 
-    # Each kind of file
+    def _open_parquet(self) -> None:
+        file = parquet.ParquetFile(self.path)
+        schema = file.schema_arrow
+        self._count = int(file.metadata.num_rows)
+        if "vector" not in schema.names:
+            raise ValueError(f"{self.path} has the columns {', '.join(schema.names)}, expected one called vector")
+        stored = schema.field("vector").type
+        if not pyarrow.types.is_fixed_size_list(stored) or not pyarrow.types.is_floating(stored.value_type):
+            raise ValueError(f"{self.path}: vector is {stored}, expected float lists of one length")
+        self.dim, self.half = int(stored.list_size), stored.value_type == pyarrow.float16()
+        self._read = lambda: self._read_parquet(file)
+        self.about = parse_about((schema.metadata or {}).get(METADATA, b"{}"))
 
-    def _open(self) -> None:
-        kind = self.path.suffix.lower()
-        self.about: dict[str, Any] = {}
-        if kind == ".parquet":
-            file = parquet.ParquetFile(self.path)
-            schema = file.schema_arrow
-            self._count = int(file.metadata.num_rows)
-            if "vector" not in schema.names:
-                raise ValueError(f"{self.path} has the columns {', '.join(schema.names)}, expected one called vector")
-            stored = schema.field("vector").type
-            if not pyarrow.types.is_fixed_size_list(stored) or not pyarrow.types.is_floating(stored.value_type):
-                raise ValueError(f"{self.path}: vector is {stored}, expected lists of one length of floating point")
-            self.dim, self.half = int(stored.list_size), stored.value_type == pyarrow.float16()
-            self._read: Callable[[], Iterator[NDArray[Any]]] = lambda: self._read_parquet(file)
-            self.about = about_of((schema.metadata or {}).get(METADATA, b"{}"))
-        else:
-            vectors = self._loaded()
-            if kind == ".npz":
-                self._archive = vectors
-                if "vector" not in vectors.files:
-                    shown = ", ".join(vectors.files[:8]) or "none"
-                    raise ValueError(f"{self.path} has the arrays {shown}, expected one called vector")
-                self.about = about_of(str(self._member("about")).encode() if "about" in vectors.files else b"{}")
-                vectors = self._member("vector")
-            if vectors.ndim != 2 or vectors.dtype.kind != "f":
-                raise ValueError(f"{self.path} holds {vectors.dtype} of shape {vectors.shape}, expected (N, F) floats")
-            self._count, self.dim = map(int, vectors.shape)
-            self.half = vectors.dtype == np.float16
-            rows = max(1, PIECE // (4 * max(self.dim, 1)))
-            self._read = lambda: (vectors[start : start + rows] for start in range(0, self._count, rows))
+    def _open_numpy(self) -> None:
+        vectors = self._attempt(
+            lambda: np.load(self.path, mmap_mode="r" if self.suffix == ".npy" else None, allow_pickle=False)
+        )
+        if self.suffix == ".npz":
+            self._archive = vectors
+            if "vector" not in vectors.files:
+                found = ", ".join(vectors.files[:8]) or "none"
+                raise ValueError(f"{self.path} has the arrays {found}, expected one called vector")
+            self.about = parse_about(str(self._member("about")).encode() if "about" in vectors.files else b"{}")
+            vectors = self._member("vector")
+        if vectors.ndim != 2 or vectors.dtype.kind != "f":
+            raise ValueError(f"{self.path} holds {vectors.dtype} of shape {vectors.shape}, expected (N, F) floats")
+        self._count, self.dim = map(int, vectors.shape)
+        self.half = vectors.dtype == np.float16
+        rows = max(1, PIECE // (4 * max(self.dim, 1)))
+        self._read = lambda: (vectors[start : start + rows] for start in range(0, self._count, rows))
 
     def _read_parquet(self, file: parquet.ParquetFile) -> Iterator[NDArray[Any]]:
         try:
@@ -114,89 +118,80 @@ class Embeddings:
             raise self._unreadable(error) from None
 
     def _column(self, name: str) -> list[Any] | None:
-        kind = self.path.suffix.lower()
-        if kind == ".parquet":
+        if self.suffix == ".parquet":
             file = parquet.ParquetFile(self.path)
             if name not in file.schema_arrow.names:
                 return None
             values: list[Any] = file.read(columns=[name]).column(0).to_pylist()
-        elif kind == ".npz":
+        elif self.suffix == ".npz":
             if name not in self._archive.files:
                 return None
             values = [str(value) or None for value in self._member(name).tolist()]
         else:
-            beside = beside_npy(self.path)
-            if not beside.is_file():
+            if not npy_table(self.path).is_file():
                 return None
-            with beside.open(encoding="utf-8", newline="") as file:
+            with npy_table(self.path).open(encoding="utf-8", newline="") as file:
                 values = [row.get(name) or None for row in csv.DictReader(file)]
         if len(values) != len(self):
             raise ValueError(f"{self.path} has {len(self)} vectors and {len(values)} of {name}, expected one for each")
         return None if all(value is None for value in values) else [v if v is None else str(v) for v in values]
 
-    def _loaded(self) -> Any:
-        """numpy's own, which never unpickles."""
-        try:
-            return np.load(self.path, mmap_mode="r" if self.path.suffix.lower() == ".npy" else None, allow_pickle=False)
-        except (ValueError, OSError) as error:
-            raise self._unreadable(error) from None
-
     def _member(self, name: str) -> NDArray[Any]:
-        try:
-            member: NDArray[Any] = self._archive[name]
-        except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
-            raise self._unreadable(error) from None
+        member: NDArray[Any] = self._attempt(lambda: self._archive[name])
         return member
 
+    def _attempt(self, read: Callable[[], Any]) -> Any:
+        """What numpy reads; pickled content is never loaded."""
+        try:
+            return read()
+        except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
+            raise self._unreadable(error) from None
+
     def _unreadable(self, error: Exception) -> ValueError:
-        reason = (" ".join(str(error).split()) or type(error).__name__)[:120]
+        reason = one_line(error, 120)
         return ValueError(f"{self.path} is not a readable {self.path.suffix} file ({reason}); embed the data again")
 
 
-def check_kind(path: Path) -> str:
-    """The suffix of a file to be written."""
-    if path.suffix.lower() not in KINDS:
-        raise ValueError(f"the output is {str(path)!r}, expected a name that ends in {_kinds()}")
-    return path.suffix.lower()
-
-
-def beside_npy(path: Path) -> Path:
-    """Where paths and labels of an .npy file are: a name that no table of the user's own has.
-
-    >>> beside_npy(Path("photos.npy")).name
-    'photos.npy.csv'
-    """
-    return path.with_name(f"{path.name}.csv")
-
-
-def stated(path: Path) -> dict[str, Any] | None:
-    """What a finished file says of itself, an .npy nothing; None where `nearfar embed` did not write it."""
-    try:
-        match path.suffix.lower():
-            case ".parquet":
-                return about_of(parquet.read_schema(path).metadata[METADATA]) or None
-            case ".npz":
-                with np.load(path, allow_pickle=False) as content:
-                    return about_of(str(content["about"]).encode()) or None
-    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, pyarrow.ArrowException):
-        return None
-    return {} if path.is_file() and beside_npy(path).is_file() else None
-
-
-def _kinds() -> str:
-    return f"{', '.join(KINDS[:-1])} or {KINDS[-1]}"
-
-
-def of_samples(path: str | Path) -> Embeddings:
-    """A file with a row for each sample; one of frames in time is refused."""
+def sample_embeddings(path: str | Path) -> Embeddings:
+    """A file with a row for each sample; a file of frames is refused."""
     file = Embeddings(path)
     if file.about.get("frames"):
         raise ValueError(f"{file.path} has a row for each frame, expected one for each sample: embed without --frames")
     return file
 
 
-def about_of(text: bytes) -> dict[str, Any]:
-    """What a file says of itself; nothing where that cannot be read."""
+def output_suffix(path: Path) -> str:
+    """The suffix of a file to write; an error where it is unknown."""
+    if path.suffix.lower() not in SUFFIXES:
+        raise ValueError(f"the output is {str(path)!r}, expected a name that ends in {', '.join(SUFFIXES)}")
+    return path.suffix.lower()
+
+
+def npy_table(path: Path) -> Path:
+    """Where paths and labels of an .npy file are.
+
+    >>> npy_table(Path("photos.npy")).name
+    'photos.npy.csv'
+    """
+    return path.with_name(f"{path.name}.csv")
+
+
+def read_about(path: Path) -> dict[str, Any] | None:
+    """Encoder and data that a file was made from, empty for .npy; None where `nearfar embed` did not write it."""
+    try:
+        match path.suffix.lower():
+            case ".parquet":
+                return parse_about(parquet.read_schema(path).metadata[METADATA]) or None
+            case ".npz":
+                with np.load(path, allow_pickle=False) as content:
+                    return parse_about(str(content["about"]).encode()) or None
+    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, pyarrow.ArrowException):
+        return None
+    return {} if path.is_file() and npy_table(path).is_file() else None
+
+
+def parse_about(text: bytes) -> dict[str, Any]:
+    """The JSON object that says which encoder and data a file is from; empty where it cannot be read."""
     try:
         about = json.loads(text)
     except (ValueError, RecursionError):

@@ -1,40 +1,28 @@
-"""Frame by frame: every sample of a data set as rows in time, in a file."""
+"""Embeddings of every frame in time of every sample, in a file."""
 
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow
 import torch
 from pyarrow import parquet
-from torch import Tensor
 
 from nearfar.data.cache import replacing
-from nearfar.data.dataset import Dataset
+from nearfar.data.dataset import Dataset, label_names
+from nearfar.model.encoder import Encoder
+from nearfar.progress import progress_bar
+from nearfar.search.embed import list_skipped
 from nearfar.search.files import METADATA
-from nearfar.search.progress import bar
 
-KINDS = (".parquet", ".npz")
-
-
-class FrameModel(Protocol):
-    """An encoder with its preparation that gives frames, as `SeriesModel` does."""
-
-    hop: int  # steps of the input to a frame
-    card: dict[str, Any]
-
-    def prepare(self, samples: Tensor) -> Tensor: ...
-
-    def frames(self, x: Tensor) -> tuple[Tensor, Tensor]: ...
-
-    def digest(self) -> str: ...
+SUFFIXES = (".parquet", ".npz")
 
 
 @torch.inference_mode()
 def embed_frames(
-    model: FrameModel,
+    model: Encoder,
     data: Dataset,
     out: str | Path,
     *,
@@ -43,58 +31,51 @@ def embed_frames(
     name: str = "",
     progress: bool = True,
 ) -> tuple[Path, int]:
-    """Write every frame of every sample: path, label, number of the frame, its time, vector.
+    """Write a row for every frame of every sample: path, label, number of the frame, its time, vector.
 
     Args:
         model: in evaluation mode.
-        data: as the model takes them.
-        out: .parquet, written batch by batch, or .npz, which is held in memory.
+        data: samples of the model's modality.
+        out: .parquet, written batch by batch, or .npz, built in memory.
         dtype: of the stored numbers.
         batch_size: samples in one forward pass.
         name: of the data, for the record.
         progress: show a bar.
 
     Returns:
-        The file and its number of rows. Time is the middle of a frame: in seconds where the model states a rate of
-        steps a second, else in steps.
+        The file and its number of rows. Time is the middle of a frame: in seconds where the model knows the sample
+        rate, else in steps.
     """
     path = Path(out).expanduser()
-    if path.suffix.lower() not in KINDS:
-        raise ValueError(f"the output is {str(path)!r}, expected a name that ends in {' or '.join(KINDS)} for frames")
+    if path.suffix.lower() not in SUFFIXES:
+        raise ValueError(f"the output is {str(path)!r}, expected a name that ends in {' or '.join(SUFFIXES)}")
     about = {"encoder": model.digest(), "backbone": model.card["backbone"], "data": name, "frames": True}
     path.parent.mkdir(parents=True, exist_ok=True)
     tables = _tables(model, data, dtype, batch_size, progress)
     with replacing(path) as fresh:
         rows = _as_parquet(tables, fresh, about) if path.suffix.lower() == ".parquet" else _as_npz(tables, fresh, about)
+    list_skipped(path, data.skipped)
     return path, rows
 
 
-def _tables(model: FrameModel, data: Dataset, dtype: str, batch_size: int, progress: bool) -> Iterator[Any]:
-    seconds = 1 / float(getattr(model, "rate", None) or 1)
-    device = next(model.parameters()).device if isinstance(model, torch.nn.Module) else torch.device("cpu")
-    with bar(progress, "embedding frames", len(data), 0) as advance:
+def _tables(model: Encoder, data: Dataset, dtype: str, batch_size: int, progress: bool) -> Iterator[Any]:
+    seconds, device = model.seconds_per_frame, model.device
+    with progress_bar(progress and "embedding frames", len(data)) as advance:
         for rows in torch.arange(len(data)).split(batch_size):
             frames, present = model.frames(model.prepare(data.fetch(rows).to(device)))
             sample, number = (x.cpu() for x in present.nonzero().unbind(1))  # (R,), (R,)
             vectors = frames[present].cpu().numpy().astype(dtype)  # (R, D)
-            texts = [[data.names[row] for row in rows.tolist()], [_label(data, row) for row in rows.tolist()]]
+            texts = [[data.names[row] for row in rows.tolist()], label_names(data.labels, data.classes, rows.tolist())]
             yield pyarrow.table(
                 [
                     *(pyarrow.array([column[i] for i in sample.tolist()], pyarrow.string()) for column in texts),
                     pyarrow.array(number.numpy().astype(np.int32)),
-                    pyarrow.array(((number.double() + 0.5) * model.hop * seconds).numpy()),
+                    pyarrow.array(((number.double() + 0.5) * seconds).numpy()),
                     pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(vectors.reshape(-1)), vectors.shape[1]),
                 ],
                 names=["path", "label", "frame", "time", "vector"],
             )
             advance(len(rows))
-
-
-def _label(data: Dataset, row: int) -> str | None:
-    if data.labels is None or int(data.labels[row]) < 0:
-        return None
-    number = int(data.labels[row])
-    return str(number) if data.classes is None else data.classes[number]
 
 
 def _as_parquet(tables: Iterator[Any], fresh: Path, about: dict[str, Any]) -> int:

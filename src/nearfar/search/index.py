@@ -1,4 +1,4 @@
-"""faiss indices over a file of embeddings: built once, kept beside the file, used as long as it is the same."""
+"""faiss indices over a file of embeddings: built once, stored beside the file, reused while it is unchanged."""
 
 import hashlib
 import json
@@ -10,24 +10,24 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from nearfar.data.cache import replacing
-from nearfar.losses.arguments import unit
+from nearfar.data.cache import replacing, write_file
+from nearfar.losses.arguments import l2_normalize
 from nearfar.search.files import Embeddings
 from nearfar.search.search import Hits, Lookup, Vectors, exact
 
 Kind = Literal["exact", "ivf", "hnsw"]
 KINDS = ("exact", "ivf", "hnsw")
-PER_LIST = 39  # rows that k-means wants for each of its centres, says faiss
-LINKS = 32  # of a row in the HNSW graph
+PER_LIST = 39  # rows for each center of k-means, as faiss recommends
+LINKS = 32  # of each row in the HNSW graph
 
 
 def lookup(vectors: Vectors, kind: Kind = "exact", *, effort: int = 64) -> Lookup:
-    """How to find the nearest rows.
+    """A function that finds the nearest rows.
 
     Args:
         vectors: what is searched.
-        kind: "exact" compares every row; "ivf" those in the nearest of many clusters; "hnsw" walks a graph.
-        effort: clusters looked into (ivf) or candidates kept (hnsw): more finds more, and takes longer.
+        kind: "exact" compares every row; "ivf" searches the nearest clusters; "hnsw" walks a graph.
+        effort: clusters searched (ivf) or candidates kept (hnsw): more is slower and finds more.
     """
     if kind not in KINDS:
         raise ValueError(f"the index is {kind!r}, expected one of {', '.join(KINDS)}")
@@ -36,7 +36,7 @@ def lookup(vectors: Vectors, kind: Kind = "exact", *, effort: int = 64) -> Looku
     if kind == "exact":
         return exact(vectors)
     faiss = _faiss()
-    index = _kept(faiss, vectors, kind) if isinstance(vectors, Embeddings) else build(faiss, vectors, kind)
+    index = _stored_index(faiss, vectors, kind) if isinstance(vectors, Embeddings) else build(faiss, vectors, kind)
 
     def find(query: Tensor, k: int) -> Hits:
         if kind == "ivf":
@@ -59,33 +59,33 @@ def build(faiss: ModuleType, vectors: Vectors, kind: Kind) -> Any:
         index = faiss.IndexIVFFlat(coarse, vectors.dim, lists, faiss.METRIC_INNER_PRODUCT)
         index.train(_sample(vectors, lists * 256).numpy())
     for _, x in vectors.pieces():
-        index.add(unit(x).numpy())
+        index.add(l2_normalize(x).numpy())
     return index
 
 
 def _sample(vectors: Vectors, count: int) -> Tensor:
     """About `count` rows, evenly spaced."""
     step = max(1, len(vectors) // count)
-    return torch.cat([unit(x[(-start) % step :: step]) for start, x in vectors.pieces() if len(x) > (-start) % step])
+    return torch.cat(
+        [l2_normalize(x[(-start) % step :: step]) for start, x in vectors.pieces() if len(x) > (-start) % step]
+    )
 
 
-def _kept(faiss: ModuleType, vectors: Embeddings, kind: Kind) -> Any:
-    """The index beside the file where it is whole and of this very file; else built and put there."""
+def _stored_index(faiss: ModuleType, vectors: Embeddings, kind: Kind) -> Any:
+    """The index beside the file where it matches it; else a new one, stored there."""
     path = vectors.path.with_name(f"{vectors.path.name}.{kind}.faiss")
     note = path.with_name(f"{path.name}.json")
     state = vectors.path.stat()
-    of = {"size": state.st_size, "changed": state.st_mtime_ns, "rows": len(vectors), "dim": vectors.dim}
+    source = {"size": state.st_size, "changed": state.st_mtime_ns, "rows": len(vectors), "dim": vectors.dim}
     try:
-        stated = json.loads(note.read_text(encoding="utf-8"))
-        if stated == {**of, "digest": _digest(path)}:
+        if json.loads(note.read_text(encoding="utf-8")) == {**source, "digest": _digest(path)}:
             return faiss.read_index(str(path))
     except (OSError, ValueError, RuntimeError):
-        pass  # none yet, or a broken one
+        pass  # missing or broken
     index = build(faiss, vectors, kind)
     with replacing(path) as fresh:
         faiss.write_index(index, str(fresh))
-    with replacing(note) as fresh:
-        fresh.write_text(json.dumps({**of, "digest": _digest(path)}), encoding="utf-8")
+    write_file(note, json.dumps({**source, "digest": _digest(path)}))
     return index
 
 
@@ -99,8 +99,8 @@ def _faiss() -> ModuleType:
         import faiss
     except ImportError:
         raise ModuleNotFoundError(
-            "the indices ivf and hnsw need faiss, which is not installed; pip install 'nearfar[search]', or search "
-            "with --index exact"
+            "the indices ivf and hnsw need faiss, which is not installed: pip install 'nearfar[search]', or use "
+            "--index exact"
         ) from None
     module: ModuleType = faiss
     return module

@@ -1,89 +1,67 @@
-"""A picture or a text of the user's as a query for a file of embeddings."""
+"""An item of the user's as a query for a file of embeddings."""
 
-from pathlib import Path
+from dataclasses import replace
+from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from nearfar.modalities.image.data.decode import decode, why
-from nearfar.modalities.image.data.opening import decoding_size
-from nearfar.modalities.sound.files import why as why_silent
-from nearfar.model.encoder import Encoder, SoundModel
+from nearfar.model.encoder import Encoder
 from nearfar.search.files import Embeddings
 
 
-def embed_image(encoder: Encoder, file: Embeddings, image: Path) -> Tensor:
-    """(1, F): the picture, decoded as the file's were, seen by the encoder that made them.
-
-    Raises:
-        ValueError: where the file says that another encoder made it.
-    """
-    _check_maker(encoder.digest(), file)
-    size = file.about.get("size")
-    side = size if isinstance(size, int) and 1 <= size <= 4096 else decoding_size(encoder.preparation.size)
-    picture = torch.from_numpy(picture_of(image, side).copy())  # (S, S, 3)
-    return encoder.embed(picture.permute(2, 0, 1)[None])
-
-
-def embed_sound(encoder: SoundModel, file: Embeddings, sound: Path) -> Tensor:
-    """(1, F): the sound file, heard by the encoder that made the embeddings.
-
-    Raises:
-        ValueError: where the sound cannot be read, or the file says that another encoder made it.
-    """
-    _check_maker(encoder.digest(), file)
-    try:
-        return encoder.embed_files([sound.expanduser()])
-    except ModuleNotFoundError:
-        raise
-    except Exception as error:  # soundfile raises of several kinds on broken files
-        raise ValueError(f"{sound} cannot be read as a sound: {why_silent(error)}") from None
-
-
 @torch.no_grad()
-def embed_text(encoder: object, file: Embeddings, text: str) -> Tensor:
-    """(1, F): a text as a query for images, by the text tower of the encoder that made the file; or for sentences.
+def encode_query(encoder: Encoder, file: Embeddings, item: Any, kind: str) -> Tensor:
+    """(1, F): one item, read as the file's samples were, by the encoder that made them.
 
     Args:
-        encoder: with `embed_texts`, a list of B texts to (B, F), and where the file states who made it a `digest`.
-        file: embeddings of images, or of sentences.
-        text: such as "a red letter K".
+        item: a path, a text, ... as `Encoder.encode` takes it.
+        kind: what it is: "image", "sound" or "text".
 
     Raises:
-        ValueError: where the encoder reads no texts, or the file is of another.
+        ValueError: where the encoder does not take that kind, the item cannot be read, or another encoder made the
+            file.
     """
-    embed_texts, digest = getattr(encoder, "embed_texts", None), getattr(encoder, "digest", None)
-    if not callable(embed_texts):
-        raise ValueError(
-            "this encoder has no text tower: it was trained on images alone; search with a picture, or with an "
-            "image-text model"
-        )
-    if not text.strip():
+    if kind not in encoder.modality.queries:
+        takes = " or ".join(f"--{each}" for each in encoder.modality.queries)
+        raise ValueError(f"this encoder takes no {kind}: it was trained on {encoder.modality.noun}; search by {takes}")
+    if kind == "text" and not str(item).strip():
         raise ValueError("the text is empty, expected a few words such as 'a red car'")
-    if callable(digest):
-        _check_maker(digest(), file)
-    found: Tensor = embed_texts([text])
+    check_maker(encoder, file)
+    found = with_size_of(encoder, file).encode([item], kind=kind)
     if found.shape != (1, file.dim):
         raise ValueError(
-            f"the text has shape {tuple(found.shape)} and {file.path} vectors of {file.dim} numbers, expected as many "
-            "in both; embed the data again with this model"
+            f"the {kind} has shape {tuple(found.shape)} and {file.path} vectors of {file.dim} numbers, expected as "
+            "many in both; embed the data again with this model"
         )
     if not bool(found.isfinite().all()):
-        raise ValueError(f"the embedding of the text {text[:60]!r} is not finite; was the model trained to the end?")
-    return found.cpu().float()
+        raise ValueError(f"the embedding of the {kind} {str(item)[:60]!r} is not finite; was the model trained?")
+    return found
 
 
-def _check_maker(digest: str, file: Embeddings) -> None:
+def vector_of(encoder: Encoder, file: Embeddings, name: str) -> Tensor:
+    """(1, F): the vector of the sample with that name in the file, for any kind of sample."""
+    check_maker(encoder, file)
+    row = next((row for row, each in enumerate(file.names()) if each == name), None)
+    if row is None:
+        raise ValueError(f"there is no {name!r} in {file.path}, expected a name of the file")
+    for start, x in file.pieces():
+        if row < start + len(x):
+            return x[row - start : row - start + 1].float()
+    raise AssertionError("the pieces are the whole file")
+
+
+def with_size_of(encoder: Encoder, file: Embeddings) -> Encoder:
+    """The encoder, decoding images at the size at which the file's were decoded."""
+    size, modality = file.about.get("size"), encoder.modality
+    if "image" not in modality.queries or not isinstance(size, int) or not 1 <= size <= 4096:
+        return encoder
+    reading = modality.reading(replace(modality.config.sources, size=size))
+    return Encoder(encoder.backbone, reading, encoder.card, features=encoder.num_features)
+
+
+def check_maker(encoder: Encoder, file: Embeddings) -> None:
+    """Refuse embeddings of another encoder."""
     stated = file.about.get("encoder")
-    if stated is not None and stated != digest:
+    if stated is not None and stated != encoder.digest():
         raise ValueError(f"{file.path} was made by another encoder than this; embed the data again with this run")
-
-
-def picture_of(image: Path, side: int) -> NDArray[np.uint8]:
-    """(side, side, 3), or a line that says why not."""
-    try:
-        return decode(image.expanduser(), side)
-    except Exception as error:  # Pillow raises of every kind on broken files
-        raise ValueError(f"{image} cannot be read as a picture: {why(error)}") from None

@@ -1,4 +1,4 @@
-"""The rows of a file that are most like a query, by cosine: exactly, or by an index of faiss."""
+"""The rows nearest to a query by cosine: exact, or by a faiss index."""
 
 from collections.abc import Callable, Iterator
 from typing import NamedTuple, Protocol
@@ -6,10 +6,10 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from nearfar.losses.arguments import unit
+from nearfar.losses.arguments import l2_normalize
 from nearfar.losses.engine.top_k import top_k_similarity
 
-QUERIES = 4096  # asked at a time, where the rows of the file are their own queries
+QUERIES = 4096  # rows searched at a time by `neighbours`
 
 
 class Vectors(Protocol):
@@ -22,7 +22,7 @@ class Vectors(Protocol):
 
 
 class InMemory:
-    """(N, F) rows that are held in memory.
+    """(N, F) rows in memory.
 
     >>> len(InMemory(torch.eye(3)))
     3
@@ -39,22 +39,22 @@ class InMemory:
 
 
 class Hits(NamedTuple):
-    """(Q, k) cosines in falling order, and (Q, k) the numbers of the rows; -1 where an index found fewer."""
+    """(Q, k) cosines, highest first, and (Q, k) row numbers; -1 where an index found fewer."""
 
     similarities: Tensor
     rows: Tensor
 
 
-Lookup = Callable[[Tensor, int], Hits]  # (Q, F) unit rows, and how many are wanted
+Lookup = Callable[[Tensor, int], Hits]  # (Q, F) unit rows and k
 
 
 def exact(vectors: Vectors) -> Lookup:
-    """Every row is compared, a piece of the file at a time, in tiles: memory is that of a piece and of the hits."""
+    """Compare every row, in tiles and a piece of the file at a time: memory holds one piece and the hits."""
 
     def find(query: Tensor, k: int) -> Hits:
         best = Hits(torch.empty(len(query), 0), torch.empty(len(query), 0, dtype=torch.long))
         for start, x in vectors.pieces():
-            values, rows = top_k_similarity(query, unit(x), k=min(k, len(x)))
+            values, rows = top_k_similarity(query, l2_normalize(x), k=min(k, len(x)))
             merged = Hits(torch.cat([best.similarities, values], 1), torch.cat([best.rows, rows + start], 1))
             order = merged.similarities.topk(min(k, merged.rows.shape[1])).indices
             best = Hits(merged.similarities.gather(1, order), merged.rows.gather(1, order))
@@ -65,13 +65,13 @@ def exact(vectors: Vectors) -> Lookup:
 
 @torch.no_grad()
 def search(query: Tensor, vectors: Vectors, *, k: int, find: Lookup | None = None) -> Hits:
-    """The k rows most like each query.
+    """The k rows nearest to each query.
 
     Args:
-        query: (Q, F), of any length; normalised here.
+        query: (Q, F); normalised here.
         vectors: an `Embeddings` file, or `InMemory`.
-        k: how many; fewer where there are fewer rows.
-        find: an index of `nearfar.search.index`; exact where None.
+        k: results; fewer where there are fewer rows.
+        find: from `nearfar.search.index.lookup`; None: exact.
 
     >>> search(torch.tensor([[2.0, 1.0]]), InMemory(torch.eye(2)), k=2).rows.tolist()
     [[0, 1]]
@@ -80,31 +80,31 @@ def search(query: Tensor, vectors: Vectors, *, k: int, find: Lookup | None = Non
         raise ValueError(f"k is {k}, expected at least 1")
     if query.ndim != 2 or query.shape[1] != vectors.dim:
         raise ValueError(
-            f"the query has shape {tuple(query.shape)} and the file vectors of {vectors.dim} numbers, expected as "
-            "many in both; is it of another encoder?"
+            f"the query has shape {tuple(query.shape)} and the file vectors of {vectors.dim} numbers, expected the "
+            "same; is the query from another encoder?"
         )
-    return (find or exact(vectors))(unit(query.float()), min(k, len(vectors)))
+    return (find or exact(vectors))(l2_normalize(query.float()), min(k, len(vectors)))
 
 
 @torch.no_grad()
 def neighbours(
     vectors: Vectors, *, k: int, find: Lookup | None = None, advance: Callable[[int], None] = lambda _: None
 ) -> Hits:
-    """The k rows most like each row, itself left out; (N, k).
+    """The k rows nearest to each row, without itself; (N, k).
 
     Args:
         vectors: N rows.
         k: at most N - 1.
         find: as in `search`.
-        advance: called with the number of rows that were done.
+        advance: called with numbers of finished rows.
     """
     if not 1 <= k < len(vectors):
-        raise ValueError(f"k is {k}, expected from 1 to {len(vectors) - 1}, one less than the rows")
+        raise ValueError(f"k is {k}, expected from 1 to {len(vectors) - 1}, the rows minus one")
     find = find or exact(vectors)
     found = []
     for start, x in vectors.pieces():
         for first in range(0, len(x), QUERIES):
-            query = unit(x[first : first + QUERIES])
+            query = l2_normalize(x[first : first + QUERIES])
             own = start + first + torch.arange(len(query))
             found.append(_without(find(query, k + 1), own))
             advance(len(query))
@@ -112,7 +112,7 @@ def neighbours(
 
 
 def _without(hits: Hits, own: Tensor) -> Hits:
-    """(Q, k + 1) hits to (Q, k): without the query itself or, where many equal it and it was not found, the last."""
+    """(Q, k + 1) hits to (Q, k): drop the query itself, or the last hit where equal rows displaced it."""
     drop = hits.rows == own[:, None]  # (Q, k + 1)
     drop[:, -1] |= ~drop.any(1)
     shape = len(own), hits.rows.shape[1] - 1

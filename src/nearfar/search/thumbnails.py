@@ -1,73 +1,79 @@
-"""The picture behind a row of embeddings, by its name."""
+"""The pictures behind rows of embeddings, by their names."""
 
 from collections.abc import Sequence
-from pathlib import Path, PurePosixPath
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor
 
-from nearfar.modalities.image.data.decode import decode, why
-from nearfar.modalities.image.data.opening import find_source
+from nearfar.messages import one_line
+from nearfar.modalities.base import Modality
+from nearfar.modalities.named_samples import NamedSamples
 
 GRAY = 200
 
+Picture = NDArray[np.uint8]
+
 
 def thumbnails(
-    names: Sequence[str], data: str | None, *, size: int, split: str | None = None
-) -> tuple[list[NDArray[np.uint8]], list[str]]:
-    """The pictures with these names in a data set, and why some could not be had: those are an even gray.
+    modality: Modality, names: Sequence[str], data: str | None, *, size: int, split: str | None = None
+) -> tuple[list[Picture], list[str]]:
+    """The pictures of the samples with these names, and why some cannot be shown: those are plain gray.
 
     A name that leads out of the folder of the data is refused: a file of embeddings may come from anyone.
 
     Args:
+        modality: reads and draws the samples.
         names: K texts, as `Embeddings.names` gives them.
-        data: as in `open_data`; None where it is not known.
+        data: as `Modality.open` takes it; None if it is not known.
         size: side of each picture.
-        split: as in `open_data`.
-
-    Returns:
-        K (size, size, 3), and a line for each that is missing.
+        split: as `Modality.open` takes it.
 
     Raises:
         ValueError: where the data cannot be found.
     """
-    blank = np.full((size, size, 3), GRAY, np.uint8)
     if data is None:
-        raise ValueError("the pictures cannot be shown: the file does not say where they are; give --data")
-    folder = Path(data).expanduser()
-    pictures, missing = [], []
-    if folder.is_dir() and split is None:
-        for name in names:
-            try:
-                pictures.append(decode(inside(folder, name), size))
-            except Exception as error:  # Pillow raises of every kind on broken files
-                pictures.append(blank)
-                missing.append(f"{name}: {why(error)}")
-        return pictures, missing
+        raise ValueError(f"the {modality.noun} cannot be shown: the file does not say where they are; give --data")
+    samples = modality.find(data, split, side=size)
     try:
-        source = find_source(data, split=split)
+        samples.open()
     except (OSError, ValueError, RuntimeError) as error:
-        raise ValueError(f"the pictures cannot be shown: {error}; give --data") from None
-    row_of = {name: row for row, name in enumerate(source.names)}
+        raise ValueError(f"the {modality.noun} cannot be shown: {one_line(error)}; give --data") from None
+    pictures, missing = [], []
     for name in names:
         try:
-            pictures.append(source.read(row_of[name], size))
-        except KeyError:
-            pictures.append(blank)
-            missing.append(f"{name}: not in {source.description}")
-        except Exception as error:
-            pictures.append(blank)
-            missing.append(f"{name}: {why(error)}")
+            pictures.append(picture_of(samples, name, size))
+        except Exception as error:  # decoders raise errors of every kind on broken files
+            pictures.append(np.full((size, size, 3), GRAY, np.uint8))
+            missing.append(f"{name}: {one_line(error)}")
     return pictures, missing
 
 
-def inside(folder: Path, name: str) -> Path:
-    """The file of that name in the folder; a name that leads out of it is an error.
+def blank(size: int) -> Picture:
+    """A white square, in place of a query that has no picture."""
+    return np.full((size, size, 3), 255, np.uint8)
 
-    >>> inside(Path("photos"), "a/b.jpg").as_posix()
-    'photos/a/b.jpg'
-    """
-    parts = PurePosixPath(name)
-    if parts.is_absolute() or ".." in parts.parts or "\\" in name or "\0" in name or Path(name).drive:
-        raise ValueError("the name leads out of the folder of the data, expected one below it")
-    return folder / name
+
+def picture_of(samples: NamedSamples, name: str, size: int) -> Picture:
+    """(size, size, 3) of the sample of that name."""
+    if not samples.modality.has_pictures:
+        raise ValueError(f"{samples.modality.noun} have no picture")
+    return thumbnail(samples.modality, samples.read(name), size)
+
+
+def query_picture(modality: Modality, item: Any, size: int) -> Picture:
+    """(size, size, 3) of an item of the user's."""
+    reading = modality.reading(replace(modality.config.sources, size=size))
+    return thumbnail(reading, reading.read(item), size)
+
+
+def thumbnail(modality: Modality, sample: Tensor, size: int) -> Picture:
+    """(size, size, 3) of one raw sample."""
+    found = modality.thumbnails(sample[None], size)
+    if found is None:
+        raise ValueError(f"{modality.noun} have no picture")
+    picture = Image.fromarray(found[0])
+    return np.asarray(picture if picture.width == size else picture.resize((size, size), Image.Resampling.LANCZOS))

@@ -7,7 +7,7 @@ from torch import nn
 
 from nearfar.config import TrainConfig, nearest
 from nearfar.methods import Method, find_method
-from nearfar.modalities import modality_of
+from nearfar.modalities import make_modality
 
 
 def build_method(config: TrainConfig, samples: int, *, untrained: bool = False) -> Method:
@@ -20,10 +20,10 @@ def build_method(config: TrainConfig, samples: int, *, untrained: bool = False) 
     kind = find_method(config.method)
     check_options(kind, config)
     torch.manual_seed(config.seed)
-    modality = modality_of(config)
+    modality = make_modality(config)
     encoder = modality.encoder(untrained=untrained)
     features: int = encoder.num_features  # type: ignore[assignment]
-    from_run = {"seed": config.seed, **modality.options()}
+    from_run = {"seed": config.seed, **modality.method_options()}
     options = {name: value for name, value in from_run.items() if name in kind.options()} | config.options
     try:
         return kind(encoder, features=features, samples=samples, **options)
@@ -47,4 +47,4 @@ def check_options(kind: type[Method], config: TrainConfig) -> None:
 def untrained_encoder(config: TrainConfig) -> nn.Module:
     """The encoder of `build_method(..., untrained=True)`, without importing the method."""
     torch.manual_seed(config.seed)
-    return modality_of(config).encoder(untrained=True)
+    return make_modality(config).encoder(untrained=True)

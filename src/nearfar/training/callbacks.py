@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
 from types import FrameType
@@ -20,7 +21,7 @@ from torch import Tensor
 
 from nearfar.data.cache import replacing
 from nearfar.methods.advice import Verdict
-from nearfar.nn.shard import most_of_all
+from nearfar.nn.shard import all_reduce_max
 from nearfar.training import checkpoint
 from nearfar.training.health import judge, measure, well
 from nearfar.training.lightning_module import Pretraining
@@ -80,7 +81,7 @@ class Watch(lightning.Callback):
         if (batch_idx + 1) % module.config.accumulate:
             return
         if trainer.world_size > 1:  # who was asked to stop tells the others, and all stop after the same step
-            self.stopped = bool(most_of_all(int(self.stopped), module.device))
+            self.stopped = bool(all_reduce_max(int(self.stopped), module.device))
         if self.stopped:
             trainer.should_stop = True
         self._act(module)
@@ -128,6 +129,7 @@ class Watch(lightning.Callback):
     def save(self, module: Pretraining) -> None:
         """Write everything that the rest of the run depends on."""
         state: dict[str, Any] = {
+            "config": json.dumps(asdict(module.config)),
             "step": module.done,
             "method": module.weights(),
             "optimizer": module.memory(),

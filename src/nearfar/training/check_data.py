@@ -4,28 +4,20 @@ from itertools import islice
 from pathlib import Path
 
 from nearfar.config import TrainConfig
-from nearfar.data.sources import is_folder, own_parts, walk
+from nearfar.data.sources import folder_splits, is_folder, walk
 from nearfar.data.tables import READERS, path_and_rows
-from nearfar.modalities.image.data.decode import SUFFIXES as PICTURES
-from nearfar.modalities.image.data.opening import has_splits
+from nearfar.modalities import MODALITIES, modality_class
+from nearfar.modalities.base import Modality
 from nearfar.modalities.image.data.shards import is_shards
-from nearfar.modalities.sound.files import SUFFIXES as SOUNDS
 
 _LOOKED_AT = 200  # files of a folder
-_WANTED = {
-    "image": "images",
-    "image-text": "images with captions",
-    "series": "sounds or series",
-    "sound": "sounds",
-    "text": "sentences",
-}
 _FILES = {".txt", ".ts", ".npz", *READERS}  # of series and texts
 
 
 def check_given(config: TrainConfig) -> None:
     """Refuse data of another kind than the method's, labels that are not there, and a test that is not there."""
     _check_kind(config)
-    if config.kind in ("image", "sound"):
+    if modality_class(config.kind).walks_folders:
         _check_labels_and_test(config)
 
 
@@ -37,23 +29,28 @@ def _check_kind(config: TrainConfig) -> None:
         or any(file.suffix.lower() in _FILES for file in folder.iterdir())
     ):
         return
-    wanted, there = _WANTED[config.kind], _held_by(folder)
-    if there is not None and there not in wanted:
+    modality = modality_class(config.kind)
+    there = _modality_of_files(folder)
+    if there is not None and not there.suffixes <= modality.suffixes:
         raise ValueError(
-            f"{config.method} takes {wanted}, and {config.data} holds {there}; give other data, or another --method"
+            f"{config.method} takes {modality.noun}, and {config.data} holds {there.noun}; give other data, or "
+            "another --method"
         )
 
 
-def _held_by(folder: Path) -> str | None:
-    """ "images" or "sounds", where a folder has nothing else of the two."""
-    kinds = {file.suffix.lower() in PICTURES for file in islice(walk(folder, PICTURES | SOUNDS), _LOOKED_AT)}
-    return None if len(kinds) != 1 else "images" if kinds.pop() else "sounds"
+def _modality_of_files(folder: Path) -> type[Modality] | None:
+    """The modality whose files a folder has, if it has those of one alone."""
+    kinds = [kind for kind in map(modality_class, MODALITIES) if kind.suffixes]
+    known = frozenset().union(*(kind.suffixes for kind in kinds))
+    found = {file.suffix.lower() for file in islice(walk(folder, known), _LOOKED_AT)}
+    holding = [kind for kind in kinds if found & kind.suffixes]
+    return holding[0] if holding and found <= holding[0].suffixes else None
 
 
 def _check_labels_and_test(config: TrainConfig) -> None:
     """Both at once: they come from one recipe, whose data are others."""
     sources, faults, flags = config.sources, [], []
-    folder, parts = Path(config.data).expanduser(), own_parts(config.data)
+    folder, parts = Path(config.data).expanduser(), folder_splits(config.data)
     inside = folder if parts is None else folder / parts[0]
     if sources.labels and sources.pattern is None and is_folder(inside) and not any(map(is_folder, inside.iterdir())):
         faults.append(f"{config.data} has no sub-folders to take labels from")
@@ -69,4 +66,4 @@ def _is_there(data: str) -> bool:
     """Whether it is a file, a folder, shards, or a name."""
     path = path_and_rows(data)[0]
     named = "/" not in data and not Path(path).suffix
-    return named or Path(path).expanduser().exists() or is_shards(data) or has_splits(data)
+    return named or Path(path).expanduser().exists() or is_shards(data)

@@ -3,6 +3,7 @@
 import hashlib
 import os
 import shutil
+from collections.abc import Mapping
 from contextlib import suppress
 from io import FileIO
 from pathlib import Path
@@ -10,13 +11,19 @@ from typing import Any
 
 import torch
 
+import nearfar
+
+FORMAT = 1  # of what a checkpoint holds; raised when older ones can no longer be read
 KEPT = 2  # of the numbered checkpoints: the newest, and the one before in case the newest cannot be read
 # torch compares no sums when it reads: a flipped bit would be a weight. Its files are zip archives, which may end in a
 # comment: there the sum of all bytes is kept, in the same file, so that neither can be there without the other.
 _MARK = b"nearfar blake2b "
 _DIGEST = 16
 _NO_COMMENT = b"\0\0"  # the last bytes of an archive: how long its comment is
-_END = b"PK\5\6"  # how the record begins that ends an archive, 22 bytes without a comment
+
+
+class FormatError(ValueError):
+    """A checkpoint that another version of nearfar wrote: whole, but not readable here."""
 
 
 class _Summed:
@@ -41,6 +48,22 @@ class _Summed:
         self.file.flush()
 
 
+def changed_keys(before: Mapping[str, Any], now: Mapping[str, Any], prefix: str = "") -> list[str]:
+    """The settings that differ, with both values.
+
+    >>> changed_keys({"epochs": 3, "optimizer": {"lr": 0.1}}, {"epochs": 3, "optimizer": {"lr": 0.2}})
+    ['optimizer.lr: 0.1 to 0.2']
+    """
+    found = []
+    for key in dict.fromkeys([*before, *now]):
+        old, new = before.get(key), now.get(key)
+        if isinstance(old, Mapping) and isinstance(new, Mapping):
+            found += changed_keys(old, new, f"{prefix}{key}.")
+        elif old != new:
+            found.append(f"{prefix}{key}: {old} to {new}")
+    return found
+
+
 def save(state: dict[str, Any], path: Path) -> None:
     """Write to a file beside it, force it to disk, then rename: a reader sees the old file or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -49,7 +72,7 @@ def save(state: dict[str, Any], path: Path) -> None:
         with unfinished.open("wb", buffering=0) as file:
             summed = _Summed(file)
             try:
-                torch.save(state, summed)  # type: ignore[arg-type]  # it needs no more of a file than to write to it
+                torch.save({"format": FORMAT, "nearfar": nearfar.__version__, **state}, summed)  # type: ignore[arg-type]  # it needs no more of a file than to write to it
             except RuntimeError:  # which torch makes of a write that failed
                 raise summed.fault or RuntimeError(f"the checkpoint {path} could not be written") from None
             comment = _MARK + summed.sum.digest()
@@ -103,12 +126,18 @@ def load(path: Path) -> dict[str, Any]:
     """Read a checkpoint; tensors and plain values alone, nothing that could run.
 
     Raises:
+        FormatError: where another version of nearfar wrote it.
         ValueError: where its bytes are not those that were written.
     """
     _check(path)
     state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
     if not isinstance(state, dict) or not isinstance(state.get("step"), int):
         raise ValueError(f"{path} is no checkpoint: it names no step")
+    if (found := state.get("format", 0)) != FORMAT:
+        raise FormatError(
+            f"{path} has checkpoint format {found}, written by nearfar {state.get('nearfar', '0.1.0 or older')}, and "
+            f"this is {nearfar.__version__} with format {FORMAT}; resume with that version, or start the run anew"
+        )
     return state
 
 
@@ -121,8 +150,6 @@ def _check(path: Path) -> None:
         file.seek(max(left, 0))
         end = file.read()[len(_NO_COMMENT) :]
         if not end.startswith(_MARK):
-            if end[-22:].startswith(_END):
-                return  # whole, and written before there were sums
             raise ValueError(f"{path} is cut short, or damaged at its end")
         file.seek(0)
         while left > 0 and (part := file.read(min(left, 1 << 20))):
@@ -143,6 +170,8 @@ def load_newest(folder: Path) -> tuple[dict[str, Any], Path, list[Path]]:
     for path in reversed(numbered(folder)):
         try:
             return load(path), path, broken
+        except FormatError:
+            raise
         except Exception:
             broken.append(path)
     detail = f" ({', '.join(p.name for p in broken)} cannot be read)" if broken else ""

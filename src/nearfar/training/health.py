@@ -8,7 +8,7 @@ from torch import Tensor
 
 from nearfar.evaluation.geometry import alignment, deviation, effective_rank, similarity_histograms, uniformity
 from nearfar.losses import top_k_similarity
-from nearfar.losses.arguments import unit
+from nearfar.losses.arguments import l2_normalize
 from nearfar.methods.advice import Verdict
 from nearfar.methods.method import Horizon, Step
 
@@ -22,7 +22,7 @@ _NEAR = 1.5  # times the rank of a collapse, up to which it is not well either
 @torch.no_grad()
 def measure(step: Step) -> dict[str, float | list[float]]:
     """What the embeddings of one batch look like: cheap, from what the loss has already compared."""
-    z1, z2 = unit(step.z1[:_ROWS].detach().float()), unit(step.z2[:_ROWS].detach().float())
+    z1, z2 = l2_normalize(step.z1[:_ROWS].detach().float()), l2_normalize(step.z2[:_ROWS].detach().float())
     loss = float(step.log.get("info_nce", step.loss).detach())  # where the loss is scaled, the InfoNCE in it
     histograms = similarity_histograms(z1, z2)
     found: dict[str, float | list[float]] = {

@@ -4,7 +4,6 @@ import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import lightning
@@ -16,14 +15,12 @@ from nearfar.config import TrainConfig
 from nearfar.data.dataset import Dataset
 from nearfar.data.loader import Loader
 from nearfar.distributed import fsdp
-from nearfar.distributed.grad_cache import Later, encode_in_parts, equal_parts
-from nearfar.distributed.processes import contrast_share, encode_share
+from nearfar.distributed.grad_cache import Deferred, encode_in_chunks, equal_chunks
+from nearfar.distributed.processes import contrast_shards, encode_shard
 from nearfar.losses import tile_size
 from nearfar.methods.method import Encoded, Method, Step
-from nearfar.modalities import views_in_parts
 from nearfar.modalities.base import Modality
-from nearfar.nn.part import Part
-from nearfar.nn.shard import Share, norm_of_whole, rows_of_all, share_of
+from nearfar.nn.shard import Shard, global_norm, shard_of
 from nearfar.training.health import not_finite
 from nearfar.training.optimizers import make_optimiser, rate_factor
 from nearfar.training.processes import rank_and_world, shares_weights
@@ -90,32 +87,32 @@ class Pretraining(lightning.LightningModule):
         self.gradient_norm = float("nan")
         self.optimiser_state: dict[str, Any] | None = None  # to begin with, where the run is resumed
         self.optimiser: torch.optim.Optimizer | None = None
-        self.is_cut = False  # whether processes hold the parts of the weights
+        self.is_sharded = False  # whether processes hold the parts of the weights
         # The method without its weights, for who looks at it where they are cut. In a list, so as to be no part of this
         # module: Lightning draws anew what it finds without values in one.
-        self._hollow: list[Method] = []
-        self._later: list[Later] = []  # what is left to do after the backward pass
+        self._meta_copy: list[Method] = []
+        self._deferred: list[Deferred] = []  # what is left to do after the backward pass
 
     def configure_model(self) -> None:
         """Lightning's place to cut the weights."""
-        if shares_weights(self.config) and not self.is_cut:
+        if shares_weights(self.config) and not self.is_sharded:
             assert self.device_mesh is not None
-            self._hollow = [fsdp.hollow(self.method)] if self.trainer.is_global_zero else []
-            fsdp.shard(self.method, self.device_mesh["data_parallel"])
-            self.is_cut = True
+            self._meta_copy = [fsdp.meta_copy(self.method)] if self.trainer.is_global_zero else []
+            fsdp.shard_method(self.method, self.device_mesh["data_parallel"])
+            self.is_sharded = True
 
     def training_step(self, batch: tuple[int, Tensor, Tensor], _: int) -> Tensor:
         number, index, samples = batch
         rank, world = rank_and_world()
-        share = share_of(len(index), samples.device) if world > 1 else None
+        shard = shard_of(len(index), samples.device) if world > 1 else None
         # Dropout and the like. On a CPU it is drawn for the batch of all processes, on a GPU by each for its own.
         torch.manual_seed(mixed(self.config.seed, number, 0 if samples.device.type == "cpu" else rank))
-        most = len(index) if share is None else max(share.sizes)
-        parts = equal_parts(len(index), self.config.micro_batch or most, most)
-        encode = self._encoding(number, index, samples, share, undivided=len(parts) == 1)
-        encoded = encode_in_parts(encode, self.method, parts, later=self._later if self.is_cut else None)
+        most = len(index) if shard is None else max(shard.sizes)
+        parts = equal_chunks(len(index), self.config.micro_batch or most, most)
+        encode = self._encoding(number, index, samples, shard, undivided=len(parts) == 1)
+        encoded = encode_in_chunks(encode, self.method, parts, deferred=self._deferred if self.is_sharded else None)
         with nullcontext() if self.config.tile is None else tile_size(self.config.tile):
-            step = contrast_share(self.method, encoded, share, by=self.config.gather)
+            step = contrast_shards(self.method, encoded, shard, by=self.config.gather)
         if not torch.isfinite(step.loss):
             raise NotFiniteError(not_finite(self.done, self._checkpoint()))
         loss: Tensor = step.loss
@@ -123,18 +120,15 @@ class Pretraining(lightning.LightningModule):
         return loss
 
     def _encoding(
-        self, number: int, index: Tensor, samples: Tensor, share: Share | None, *, undivided: bool
+        self, number: int, index: Tensor, samples: Tensor, shard: Shard | None, *, undivided: bool
     ) -> Callable[[slice], Encoded]:
         """Rows of the batch to what the method encodes them to, the same each time."""
         device, kind = samples.device, samples.device.type
         labels = None if self.labels is None else self.labels[index.cpu()].to(device)
         ids = self.ids[index.cpu()].to(device)
-        part = None
-        if share is not None:
-            part = Part(share.first, share.count, share.total, partial(rows_of_all, share=share))
         with torch.autocast(kind, enabled=False):
-            views = views_in_parts(
-                self.modality, samples, self.source, index, seed=self.config.seed, step=number, part=part
+            views = self.modality.views_of_rows(
+                samples, self.source, index, seed=self.config.seed, step=number, shard=shard
             )
 
         def encode(rows: slice) -> Encoded:
@@ -142,22 +136,22 @@ class Pretraining(lightning.LightningModule):
                 made = views(rows)
             some = None if labels is None else labels[rows]
             batch = methods.Batch(views=made, index=index[rows], ids=ids[rows], labels=some)
-            own = share if share is None or undivided else share_of(rows.stop - rows.start, device)
-            return encode_share(self.method, batch, own)
+            own = shard if shard is None or undivided else shard_of(rows.stop - rows.start, device)
+            return encode_shard(self.method, batch, own)
 
         return encode
 
     def backward(self, loss: Tensor, *args: Any, **kwargs: Any) -> None:
         super().backward(loss, *args, **kwargs)
-        while self._later:
-            self._later.pop()()
+        while self._deferred:
+            self._deferred.pop()()
 
     def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
-        if self.is_cut:
-            fsdp.at_rest(self.method)
+        if self.is_sharded:
+            fsdp.reshard(self.method)
             fsdp.average_scalars(self.method)
         gradients = [p.grad for p in self.method.parameters() if p.grad is not None]
-        total = norm_of_whole(gradients) if self.is_cut else torch.nn.utils.get_total_norm(gradients)
+        total = global_norm(gradients) if self.is_sharded else torch.nn.utils.get_total_norm(gradients)
         self.gradient_norm = float(total)
         if self.config.precision != "fp16" and not self.gradient_norm < float("inf"):
             raise NotFiniteError(not_finite(self.done, self._checkpoint()))
@@ -168,7 +162,7 @@ class Pretraining(lightning.LightningModule):
         gradient_clip_val: int | float | None = None,
         gradient_clip_algorithm: str | None = None,
     ) -> None:
-        if not self.is_cut:
+        if not self.is_sharded:
             super().configure_gradient_clipping(optimizer, gradient_clip_val, gradient_clip_algorithm)
         elif gradient_clip_val is not None:  # torch's own function takes no list of cut and whole ones
             for p in self.method.parameters():
@@ -195,7 +189,9 @@ class Pretraining(lightning.LightningModule):
             group.setdefault("initial_lr", group["lr"])
         if self.optimiser_state is not None:
             weights = [p for group in self.optimiser.param_groups for p in group["params"]]
-            state = fsdp.cut_as(weights, self.optimiser_state) if self.is_cut else self.optimiser_state
+            state = (
+                fsdp.shard_optimizer_state(weights, self.optimiser_state) if self.is_sharded else self.optimiser_state
+            )
             self.optimiser.load_state_dict(state)
             self.optimiser_state = None
         return self.optimiser
@@ -204,19 +200,19 @@ class Pretraining(lightning.LightningModule):
 
     def weights(self) -> dict[str, Tensor]:
         """The state of the method."""
-        state: dict[str, Tensor] = fsdp.whole(self.method.state_dict(), keep=self.trainer.is_global_zero)
+        state: dict[str, Tensor] = fsdp.full_state(self.method.state_dict(), keep=self.trainer.is_global_zero)
         return state
 
     def memory(self) -> dict[str, Any]:
         """The state of the optimiser."""
         if self.optimiser is None:
             return {}
-        state: dict[str, Any] = fsdp.whole(self.optimiser.state_dict(), keep=self.trainer.is_global_zero)
+        state: dict[str, Any] = fsdp.full_state(self.optimiser.state_dict(), keep=self.trainer.is_global_zero)
         return state
 
     def plain(self, weights: dict[str, Tensor]) -> Method:
         """The method with these weights on the first process, which runs it alone; itself, where nothing is cut."""
-        return fsdp.filled(self._hollow[0], weights).to(self.device) if self._hollow else self.method
+        return fsdp.materialize(self._meta_copy[0], weights).to(self.device) if self._meta_copy else self.method
 
     @property
     def rate(self) -> float:

@@ -19,14 +19,14 @@ from torch import Tensor, nn
 from nearfar.config import TrainConfig
 from nearfar.data.dataset import Dataset
 from nearfar.data.loader import Loader
-from nearfar.losses.engine.tiles import automatic_side
+from nearfar.devices import find_device
+from nearfar.losses.engine.tiles import default_tile_side
 from nearfar.methods import Batch, Method
 from nearfar.methods.method import Encoded
-from nearfar.modalities.image.modality import Images
 from nearfar.nn.queue import Queue
 from nearfar.training.memory_costs import Costs, LiveBytes, Plan, choose, measured_line
 from nearfar.training.optimizers import make_optimiser
-from nearfar.training.run import Run, find_device
+from nearfar.training.run import Run
 
 _FEW, _MORE = 4, 8  # rows that are tried of encoder and views; MoCo makes groups of four rows or more
 _CONTRASTED = 1024  # rows of similarities that are tried: more than a tile has
@@ -53,7 +53,7 @@ def plan(config: TrainConfig, budget: int) -> tuple[Plan, Costs, int]:
 
 def tile_of(config: TrainConfig, budget: int) -> int:
     """The tile's side that is asked for or automatic, unless that takes more than a fiftieth of the budget."""
-    side = config.tile or automatic_side(find_device(config.device))
+    side = config.tile or default_tile_side(find_device(config.device))
     while config.tile is None and side > 64 and 4 * side**2 > budget // 50:
         side //= 2
     return side
@@ -85,7 +85,7 @@ def costs_of(config: TrainConfig) -> Costs:
         encoded=row,
         contrast=contrast,
         views=views,
-        viewed_in_parts=isinstance(run.modality, Images),
+        viewed_in_parts=run.modality.views_in_rows,
         workspace=workspace,
         readout=readout.peak(_LOOK) + workspace * _LOOK if run.validation is not None else 0,
     )
@@ -140,8 +140,7 @@ class _Probe:
     def views(self, rows: int) -> Callable[[], object]:
         index = self.rows(rows)
         samples, modality = self.run.train.fetch(index), self.run.modality
-        if isinstance(modality, Images):
-            modality._room = []
+        modality.forget_buffers()
         kept: list[Tensor] = []
         return lambda: kept.extend(modality.views(samples, self.run.train, index, seed=self.config.seed, step=0))
 
@@ -216,8 +215,8 @@ class _Probe:
 
         def work() -> None:
             with torch.no_grad():
-                views = modality.two_views(samples, self.run.train, index, seed=0, step=0)
-                encoder(modality.preparation(samples))
+                views = modality.pair_of_views(samples, self.run.train, index, seed=0, step=0)
+                encoder(modality.prepare(samples))
                 del views
 
         return work
@@ -226,7 +225,7 @@ class _Probe:
         """Bytes a row that operations take inside themselves: resident memory beyond tensors, on enough rows."""
         if self.run.device.type != "cpu":
             return 0  # not that of this device
-        encoder, train, prepare = self.method().encoder.eval(), self.run.train, self.run.modality.preparation
+        encoder, train, prepare = self.method().encoder.eval(), self.run.train, self.run.modality.prepare
 
         def ready(rows: int) -> Callable[[], object]:
             x = prepare(train.fetch(self.rows(rows)))
@@ -249,13 +248,9 @@ class _Probe:
 
 
 def _longest_first(train: Dataset) -> Tensor:
-    """(N,) sample numbers; of texts the longest come first: a batch is as wide as the longest text in it."""
-    tokens: Tensor | None = getattr(train, "tokens", None)
-    if tokens is None:
-        return torch.arange(len(train))
-    first = getattr(train, "first", None)  # of the captions of an image
-    lengths = (tokens if first is None else tokens[first]).ne(0).sum(1)
-    return lengths.argsort(descending=True, stable=True)
+    """(N,) sample numbers; the longest texts come first: a batch is as wide as the longest text in it."""
+    counts = train.token_counts
+    return torch.arange(len(train)) if counts is None else counts.argsort(descending=True, stable=True)
 
 
 def resident() -> int:

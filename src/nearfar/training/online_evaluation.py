@@ -71,7 +71,7 @@ class Readout:
         return None
 
     def _embed(self, method: Method, data: Dataset, device: torch.device) -> Tensor:
-        return embed(method.encoder, data, prepare=self.modality.preparation, device=device)
+        return embed(method.encoder, data, prepare=self.modality.prepare, device=device)
 
     def _info_nce(self, method: Method, device: torch.device) -> float:
         total, count, ids = 0.0, 0, self.modality.ids(self.validation)
@@ -79,7 +79,7 @@ class Readout:
             if len(part) < 2:
                 continue
             samples = self.validation.fetch(part).to(device)
-            views = self.modality.two_views(samples, self.validation, part, seed=0, step=number)
+            views = self.modality.pair_of_views(samples, self.validation, part, seed=0, step=number)
             with dropping(method.encoder, number, device) if views[0] is views[1] else nullcontext():
                 z1, z2 = method.embed_pair(views)
             total += float(nt_xent(z1, z2, temperature=_TEMPERATURE, ids=ids[part].to(device), reduction="sum"))

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nearfar.config import OptimizerConfig
 from nearfar.methods import Method
-from nearfar.nn.shard import norm_of_whole
+from nearfar.nn.shard import global_norm
+from nearfar.training.config import OptimizerConfig
 
 DEFAULT_LR = {"sgd": 0.06, "adamw": 1e-3, "lars": 0.3}
 DEFAULT_DECAY = {"sgd": 5e-4, "adamw": 0.05, "lars": 1e-6}
@@ -69,7 +69,7 @@ class LARS(torch.optim.Optimizer):
     def _move(self, weight: Tensor, group: dict[str, Any]) -> None:
         update = weight.grad + group["weight_decay"] * weight
         if group["adapt"]:
-            size, slope = norm_of_whole([weight]), norm_of_whole([update])
+            size, slope = global_norm([weight]), global_norm([update])
             update = update * torch.where((size > 0) & (slope > 0), group["trust"] * size / slope, 1.0)
         state = self.state[weight]
         if "momentum" not in state:

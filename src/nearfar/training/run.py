@@ -8,8 +8,7 @@ import shlex
 import signal
 import time
 import warnings
-from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,31 +16,28 @@ import lightning
 import torch
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 from rich.console import Console
-from torch import Tensor
 
 import nearfar
 from nearfar.config import TrainConfig, completed
 from nearfar.data.cache import replacing
-from nearfar.data.dataset import Dataset, counted, how_many
+from nearfar.data.dataset import counted, how_many
 from nearfar.data.fingerprint import fingerprint
-from nearfar.data.groups import held_out
 from nearfar.data.loader import Loader
-from nearfar.data.sources import own_parts
+from nearfar.devices import find_device
 from nearfar.distributed.processes import check_ring
-from nearfar.evaluation.baselines import calibrated
-from nearfar.evaluation.leakage import supervised
+from nearfar.evaluation.evaluate_run import evaluate_run
+from nearfar.evaluation.leakage import training_notes
 from nearfar.evaluation.results import Results
-from nearfar.evaluation.results_io import discard
-from nearfar.evaluation.runner import evaluate
-from nearfar.evaluation.splits import named
+from nearfar.evaluation.splits import named, write_splits
 from nearfar.methods import find_method
 from nearfar.methods.advice import Verdict
-from nearfar.modalities import modality_of, settled
-from nearfar.modalities.image.data.opening import has_splits
-from nearfar.model.card import read_card
-from nearfar.model.encoder import CARD, save_model, with_card
+from nearfar.modalities import make_modality
+from nearfar.model.card import make_card, read_card
+from nearfar.model.encoder import Encoder
+from nearfar.model.save import CARD, write_model
 from nearfar.report.figures import FIGURES, draw_curves
 from nearfar.report.page import write_report
+from nearfar.report.refresh import RESULTS, save_samples
 from nearfar.training import checkpoint
 from nearfar.training.advice import advise, labels_hint
 from nearfar.training.build_method import build_method, untrained_encoder
@@ -59,10 +55,10 @@ from nearfar.training.processes import (
     shares_weights,
     strategy,
 )
-from nearfar.training.report_samples import look, two_views
+from nearfar.training.report_samples import two_views
+from nearfar.training.run_folder import discard
 
-_VALIDATION = 2000  # samples held out, at most
-_FEWEST = 8  # held-out samples that say anything
+MAY_CHANGE = ("epochs", "processes", "nodes", "strategy")  # of a run that is resumed
 _BANK = 4000  # training samples the online k-NN looks among
 _PRECISION = {"32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed"}
 
@@ -81,19 +77,21 @@ class Run:
         self.first = is_first()  # of several processes: it alone writes and speaks
         self.fresh = not folder.exists()
         check_given(config)
-        config = as_launched(settled(config))
+        config = as_launched(config)
         self.config, self.folder, self.console = config, folder, console if self.first else Console(quiet=True)
         self.device = find_device(config.device)
         check_possible(config, self.device)
-        config = self.config = self._with_own_test(config)
-        self.modality = modality_of(config)
-        build_method(config, samples=_VALIDATION)  # what cannot be built is told before the data are read
-        self.train, self.validation, self.test = self._open()
+        self.modality = make_modality(config)
+        build_method(config, samples=1000)  # what cannot be built is told before the data are read
+        splits = self.splits = self.modality.split()
+        for note in splits.notes:
+            self._tell(note)
+        self.train, self.validation, self.test = splits.train, splits.validation, splits.test
+        assert splits.everything is not None
+        config = self.config = self.modality.config = self._with_batches(self.modality.fit(splits.everything))
         self._check_samples()
-        config = self.config = self._with_batches(config)
-        parts = getattr(self.train, "parts", None)
         self.loader = Loader(
-            len(self.train), config.batch_size, config.seed, parts=parts, window=config.sources.shuffle
+            len(self.train), config.batch_size, config.seed, parts=self.train.shards, window=config.sources.shuffle
         )
         self.steps_per_epoch = max(1, len(self.loader) // config.accumulate)
         self.total = config.epochs * len(self.loader) // config.accumulate
@@ -111,20 +109,6 @@ class Run:
 
     # What a run is made of
 
-    def _with_own_test(self, config: TrainConfig) -> TrainConfig:
-        """Of a folder with train/ and test/ the one is learned from, and the other is kept for the test."""
-        sources, parts = config.sources, own_parts(config.data)
-        if parts is None or sources.held_out is not None:
-            return config
-        train, test = (str(Path(config.data) / part) for part in parts)
-        both = f"{config.data} has {parts[0]}/ and {parts[1]}/"
-        if sources.groups is not None:  # whose names are of the whole
-            self._tell(f"{both}, and it is learned from both, as --sources.groups are of both")
-            return config
-        test = sources.test or test
-        self._tell(f"{both}: it is learned from {train} and tested on {test}")
-        return replace(config, data=train, sources=replace(sources, test=test))
-
     def _with_batches(self, config: TrainConfig) -> TrainConfig:
         """A batch of the usual size that the data do not fill is made smaller; one that was asked for is not."""
         given = {"data": config.data, "method": config.method, "modality": config.modality}
@@ -134,24 +118,6 @@ class Run:
             return config
         self._tell(f"{samples:,} samples do not fill a batch of {usual}: it has {fit}; --batch-size says otherwise")
         return replace(config, batch_size=fit)
-
-    def _open(self) -> tuple[Dataset, Dataset | None, Dataset | None]:
-        """Training samples, the validation samples held out of them, and the test samples."""
-        config, sources = self.config, self.config.sources
-        everything = self.modality.open(config.data, split=sources.kept, groups=sources.groups)
-        test = self.modality.open(sources.test, split="test") if sources.test else None
-        if sources.held_out is not None:
-            test = self.modality.open(config.data, split=sources.held_out)
-        if sources.test is None and has_splits(config.data):
-            test = self.modality.open(config.data, split="test")
-        held = min(_VALIDATION, int(sources.validation * len(everything)))
-        if held < _FEWEST:
-            return everything, None, test
-        order = torch.randperm(len(everything), generator=torch.Generator().manual_seed(config.seed))
-        out = held_out(everything.groups, order, held)  # (N,)
-        if int(out.sum()) < _FEWEST:  # one group is almost everything
-            return everything, None, test
-        return everything.subset((~out).nonzero()[:, 0]), everything.subset(out.nonzero()[:, 0]), test
 
     def _check_samples(self) -> None:
         if len(self.train) < 2:
@@ -187,6 +153,7 @@ class Run:
                 f"the data of {self.folder} have changed since {path.name} was written: {self.config.data} now has "
                 f"{len(self.train):,} training samples that are not the same ones; start the run anew"
             )
+        self._tell_changed_settings(state, path)
         if state["step"] > self.total:
             raise ValueError(
                 f"{self.folder} has made {state['step']} steps, more than the {self.total} that it would have now; "
@@ -195,6 +162,18 @@ class Run:
         self.method.load_state_dict(state["method"])
         self.console.print(f"resuming at step {state['step']} of {self.total}, from {path.name}")
         return state
+
+    def _tell_changed_settings(self, state: dict[str, Any], path: Path) -> None:
+        """Name the settings that are no longer those of the checkpoint, if config.yaml was edited."""
+        before = json.loads(state["config"])
+        now = json.loads(json.dumps(asdict(self.config)))
+        for key in MAY_CHANGE:
+            before.pop(key, None), now.pop(key, None)
+        if changed := checkpoint.changed_keys(before, now):
+            self._tell(
+                f"config.yaml has changed since {path.name} was written, and the run goes on with the new settings: "
+                + "; ".join(changed)
+            )
 
     # What it does
 
@@ -207,6 +186,7 @@ class Run:
         with replacing(self.folder / "config.yaml") as fresh:  # whole or not at all: others may be reading it
             fresh.write_text(self.config.to_yaml(), encoding="utf-8")
         (self.folder / "environment.json").write_text(json.dumps(environment(self.device), indent=1))
+        write_splits(self.folder, self.modality, self.splits)
         self._list_skipped()
         self._tell(self.modality.show(self.train, self.folder))
         try:
@@ -221,14 +201,13 @@ class Run:
         if not finished:
             self._report()
             return None
-        save_model(
-            self.method.encoder,
+        card = make_card(
             self.config,
             self.modality.card(),
-            self.folder,
             temperature=getattr(self.method, "temperature", None),
             data={"fingerprint": self.fingerprint, "samples": len(self.train)},
         )
+        write_model(self.method.encoder.state_dict(), card, self.folder)
         try:
             return self._evaluate()
         finally:
@@ -348,39 +327,22 @@ class Run:
         )
 
     def _evaluate(self) -> Results:
-        test, split = (self.test, "test") if self.test is not None else (self.validation, "validation")
-        prepare = self.modality.preparation
+        start, config = time.perf_counter(), self.config
         card = read_card(self.folder / CARD)
-        encoder = with_card(self.method.encoder.to(self.device), card, self.folder).eval()
-        start = time.perf_counter()
-        name = named(self.config.data, self.config.sources.test if self.test is not None else None)
-        if test is None:
-            few = f"nothing is held out of {len(self.train):,} samples; give other ones with --sources.test"
-            results, test, split = Results([], [few]), self.train, "training"
-        else:
-            fresh = with_card(untrained_encoder(self.config), card, self.folder)
-            encoders: dict[str, Callable[[Tensor], Tensor]] = {
-                "trained": encoder,
-                "untrained": calibrated(fresh.to(self.device), self.train, prepare),
-            }
-            if (baseline := self.modality.baseline(self.train, test)) is not None:
-                encoders["raw"] = baseline
-            results = evaluate(
-                encoders,
-                self.train,
-                test,
-                prepare=prepare,
-                raw=self.modality.raw,
-                protocols=self.modality.protocols,
-                seed=self.config.seed,
-                data=name,
-                split=split,
-            )
-            if self.method.needs_labels:
-                results.notes.append(supervised(self.config))
-            if test.labels is None and (hint := labels_hint(self.config)) is not None:
-                results.notes.append(hint)
-        results.save(self.folder / "evaluation.json")
+        encoder = Encoder(self.method.encoder.to(self.device), self.modality, card).eval()
+        test, split = self.splits.evaluated or (self.train, "training")
+        name = named(config.data, config.sources.test if self.test is not None else None)
+        results = evaluate_run(
+            {"trained": encoder},
+            replace(self.splits, notes=[*self.splits.notes, *training_notes(config, None, None, split)]),
+            self.modality.run_protocols(test),
+            data=name,
+            untrained=Encoder(untrained_encoder(config), self.modality, card).to(self.device),
+            seeds=[config.seed],
+        )
+        if test.labels is None and (hint := labels_hint(config)) is not None:
+            results.notes.append(hint)
+        results.save(self.folder / RESULTS)
         if results.rows:
             results.save_curves(self.folder / FIGURES)
             own = {what: found for what, found in results.curves.items() if what[0] == "trained"}
@@ -389,17 +351,15 @@ class Run:
             self.console.print(f"evaluated in {time.perf_counter() - start:.0f} s on {len(test):,} {split} samples")
         else:
             self._tell("not evaluated: " + "; ".join(results.notes))
-        problem = look(
+        problem = save_samples(
             self.folder,
             encoder,
             test,
-            prepare=prepare,
-            pictures=self.modality.pictures,
             ids=self.modality.ids(test),
             positives=two_views(self.method, self.modality, test),
             data=name,
             split=split,
-            seed=self.config.seed,
+            seed=config.seed,
         )
         if problem is not None:
             self._tell(problem)
@@ -456,18 +416,3 @@ def environment(device: torch.device) -> dict[str, object]:
         "device": str(device),
         "threads": torch.get_num_threads(),
     }
-
-
-def find_device(name: str) -> torch.device:
-    """The device of that name, or for "auto" the best there is."""
-    if name != "auto":
-        try:
-            torch.zeros(1, device=name)
-        except (RuntimeError, AssertionError, NotImplementedError) as error:
-            reason = " ".join(str(error).split()).partition(". ")[0]
-            if "device type at start of device string" in reason:
-                reason = "torch knows none of that name"  # and would list twenty that are not here either
-            raise ValueError(f"there is no device {name!r} here ({reason}); leave it out, or use cpu") from None
-        return torch.device(name)
-    accelerator = torch.accelerator.current_accelerator(check_available=True)
-    return accelerator or torch.device("cpu")

@@ -9,20 +9,20 @@ from typing import Any
 
 from rich.console import Console
 
-from nearfar.config import DataConfig, OptimizerConfig, TrainConfig, build, completed, kind_of
+from nearfar import _torchvision  # noqa: F401  before lightning, which imports torchvision
+from nearfar.config import TrainConfig, build, completed
 from nearfar.data.cache import locked
 from nearfar.data.sources import check_apart
 from nearfar.evaluation.results import Results
-from nearfar.modalities.image.data.shards import is_shards
-from nearfar.model.encoder import Loaded, load
+from nearfar.modalities import modality_class
+from nearfar.model.encoder import Encoder
+from nearfar.model.load import load
 from nearfar.training.callbacks import ending
 from nearfar.training.processes import is_first
 from nearfar.training.run import Run
 
-__all__ = ["DataConfig", "OptimizerConfig", "Results", "Run", "TrainConfig", "load", "run", "train"]
 
-
-def train(data: str | Path = "glyphs", *, out: str | Path | None = None, **settings: Any) -> Loaded:
+def train(data: str | Path = "glyphs", *, out: str | Path | None = None, **settings: Any) -> Encoder:
     """Pretrain an encoder: train, evaluate, report, as `nearfar train` does.
 
     Args:
@@ -91,8 +91,7 @@ def check_free(folder: Path, config: TrainConfig) -> None:
             raise FileExistsError(
                 f"{folder} holds {other} and no run, expected a new or empty folder; give another one"
             )
-    walked = kind_of(config.data, config.method, config.modality) in ("image", "image-text", "sound")
-    if walked and not is_shards(config.data):
+    if modality_class(config.kind).walks_folders:
         check_apart(folder, config.data)
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
-from nearfar.evaluation.splits import open_boxed_parts
+from nearfar.evaluation.detection.splits import open_boxed_splits
 from nearfar.modalities.image.data.annotations import Annotated, Annotations, find_annotations, read_coco, read_voc
 from nearfar.modalities.image.data.boxes import boxed_images, find_boxes, fitted
 from tests.support.boxes import blocks, coco, write_coco, write_voc, xml
@@ -129,8 +129,8 @@ def test_unknown_classes_of_the_test_part_are_left_out(tmp_path: Path) -> None:
     for part, own in (("train", [("cell", 0, 0, 9, 9)]), ("test", [("cell", 1, 1, 8, 8), ("yeast", 20, 20, 40, 40)])):
         square(tmp_path / part / "a.png")
         (tmp_path / part / "a.xml").write_text(xml("a.png", own))
-    parts = open_boxed_parts(tmp_path, size=64)
-    assert (parts.split, parts.test.classes, len(parts.test.targets[0].boxes)) == ("test", ["cell"], 1)
+    parts = open_boxed_splits(tmp_path, size=64)
+    assert (parts.test_name, parts.test.classes, len(parts.test.targets[0].boxes)) == ("test", ["cell"], 1)
     assert all_tell(parts.notes, ["test class 1 yeast a.xml"])
 
 
@@ -152,30 +152,30 @@ def test_vocs_own_folders(tmp_path: Path) -> None:
         ("cat_train", "0"),
     ):
         (lists / f"{name}.txt").write_text(rows)
-    parts = open_boxed_parts(tmp_path, size=64)
-    assert (len(parts.train), len(parts.test), parts.split) == (2, 2, "test")
+    parts = open_boxed_splits(tmp_path, size=64)
+    assert (len(parts.train), len(parts.test), parts.test_name) == (2, 2, "test")
     assert parts.train.classes == ["cat", "dog"]
     assert parts.test.targets[1].ignored.tolist() == [True, True]
     assert counted(parts.notes, {"images annotation": 1})
     (lists / "test.txt").unlink()
-    parts = open_boxed_parts(tmp_path, size=64)
-    assert (parts.train.names, parts.split) == (["Annotations/0.xml"], "val")
+    parts = open_boxed_splits(tmp_path, size=64)
+    assert (parts.train.names, parts.test_name) == (["Annotations/0.xml"], "val")
 
 
 def test_coco_layouts(tmp_path: Path) -> None:
     for part in ("train", "valid", "test"):
         write_coco(tmp_path / "roboflow" / part, 3, 1)
     assert set(find_annotations(tmp_path / "roboflow")) == {"train", "valid", "test"}
-    parts = open_boxed_parts(tmp_path / "roboflow", size=64)
-    assert (len(parts.train), len(parts.test), parts.split, parts.notes) == (3, 3, "test", [])
+    parts = open_boxed_splits(tmp_path / "roboflow", size=64)
+    assert (len(parts.train), len(parts.test), parts.test_name, parts.notes) == (3, 3, "test", [])
     own = tmp_path / "own"
     write_coco(own / "images", 4, 2, "train.json")
     (own / "images" / "train.json").rename(own / "train.json")
     (own / "val.json").write_text((own / "train.json").read_text())
-    parts = open_boxed_parts(own, size=64)
-    assert (len(parts.train), len(parts.test), parts.split) == (4, 4, "val")
-    parts = open_boxed_parts(own / "train.json", own / "val.json", size=64)
-    assert (len(parts.train), len(parts.test), parts.split) == (4, 4, "test")
+    parts = open_boxed_splits(own, size=64)
+    assert (len(parts.train), len(parts.test), parts.test_name) == (4, 4, "val")
+    parts = open_boxed_splits(own / "train.json", own / "val.json", size=64)
+    assert (len(parts.train), len(parts.test), parts.test_name) == (4, 4, "test")
     original = tmp_path / "original"
     write_coco(original / "train2017", 2, 3, "instances_train2017.json")
     (original / "annotations").mkdir()
@@ -186,8 +186,8 @@ def test_coco_layouts(tmp_path: Path) -> None:
 
 def test_data_without_a_split_get_one(tmp_path: Path) -> None:
     write_voc(tmp_path / "all", 10, 0)
-    parts = open_boxed_parts(tmp_path / "all", size=64, seed=3)
-    assert (len(parts.train), len(parts.test), parts.split) == (8, 2, "held-out")
+    parts = open_boxed_splits(tmp_path / "all", size=64, seed=3)
+    assert (len(parts.train), len(parts.test), parts.test_name) == (8, 2, "held-out")
     assert not set(parts.train.names) & set(parts.test.names)
     assert tells(parts.notes[0], "split")
     assert len(parts.notes) == 1
@@ -198,7 +198,7 @@ def test_a_class_that_is_held_out_whole_is_told(tmp_path: Path) -> None:
     (tmp_path / "all" / "0.xml").write_text(xml("0.png", [("yeast", 4, 4, 30, 30)]))
     told = set()
     for seed in range(8):
-        parts = open_boxed_parts(tmp_path / "all", size=64, seed=seed)
+        parts = open_boxed_splits(tmp_path / "all", size=64, seed=seed)
         (held,) = parts.test.names
         said = any(tells(note, "AP 0 yeast") for note in parts.notes)
         assert said == held.startswith("0.")
@@ -211,14 +211,14 @@ def test_data_without_boxes_are_one_line(name: str, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     square(tmp_path / "pictures" / "a.png")
     with pytest.raises(ValueError, match=facts("box")):
-        open_boxed_parts(tmp_path / name, size=64)
+        open_boxed_splits(tmp_path / name, size=64)
 
 
 def test_only_negatives_are_nothing_to_learn_from(tmp_path: Path) -> None:
     square(tmp_path / "a.png")
     (tmp_path / "a.xml").write_text(xml("a.png", []))
     with pytest.raises(ValueError, match=facts("box train")):
-        open_boxed_parts(tmp_path, size=64)
+        open_boxed_splits(tmp_path, size=64)
 
 
 def test_large_pictures_shrink_with_their_boxes_and_small_ones_stay() -> None:
@@ -249,7 +249,7 @@ def test_a_turned_photograph_is_set_upright_unless_its_boxes_lie_too(tmp_path: P
 
 
 def test_glyph_scenes_by_name() -> None:
-    parts = open_boxed_parts("glyph-scenes:20", size=256)
-    assert (len(parts.train), len(parts.test), parts.split) == (20, 4, "test")
+    parts = open_boxed_splits("glyph-scenes:20", size=256)
+    assert (len(parts.train), len(parts.test), parts.test_name) == (20, 4, "test")
     assert not parts.train.mirrored and parts.train.size == 96
     assert find_boxes("glyphs-scenes:5").keys() == {"train", "test"} and not find_boxes("glyphs")

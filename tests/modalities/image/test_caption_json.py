@@ -7,8 +7,7 @@ import pytest
 import torch
 from PIL import Image
 
-from nearfar.data.sources import open_source
-from nearfar.modalities.image.data.opening import open_data
+from nearfar.modalities.image.data.opening import image_files, open_images
 from tests.support.facts import all_tell, facts, lists
 
 
@@ -39,7 +38,7 @@ def write_coco(folder: Path, split: str, first: int) -> Path:
 def test_coco(tmp_path: Path) -> None:
     file = write_coco(tmp_path, "train", 1)
     write_coco(tmp_path, "val", 50)
-    data = open_data(file, size=4, cache=tmp_path / "cache", progress=False)
+    data = open_images(file, size=4, cache=tmp_path / "cache", progress=False)
     assert data.names == ["000000000001.jpg", "000000000002.jpg"] and data.captions is not None
     assert data.captions[1] == tuple(f"train 2, caption {k}." for k in range(5))
     assert lists(
@@ -50,10 +49,10 @@ def test_coco(tmp_path: Path) -> None:
             ("000000000003.jpg", "not found"),
         ],
     )
-    assert open_source(file, split="train").names == open_source(file).names
-    assert open_source(file, split="val").names[0] == "000000000050.jpg"
+    assert image_files(file, split="train").names == image_files(file).names
+    assert image_files(file, split="val").names[0] == "000000000050.jpg"
     with pytest.raises(ValueError, match=facts("split 'train' 'test'")):
-        open_source(file, split="test")
+        image_files(file, split="test")
 
 
 def karpathy(folder: str | None = None) -> dict[str, object]:
@@ -72,13 +71,13 @@ def test_flickr(tmp_path: Path, place: str) -> None:
         paint(tmp_path / place / f"{number}.jpg", number)
     file = tmp_path / "dataset_flickr30k.json"
     file.write_text(json.dumps(karpathy()))
-    data = open_data(file, size=4, cache=tmp_path / "cache", progress=False)
+    data = open_images(file, size=4, cache=tmp_path / "cache", progress=False)
     assert data.names == ["1.jpg", "2.jpg", "3.jpg"]
     assert data.captions is not None and data.captions[2] == tuple(f"Sentence {k} of 3 ." for k in range(5))
     assert all_tell((s.reason for s in data.skipped), ["row 1 caption empty", "path"])
-    assert open_source(file, split="test").names == ["2.jpg"]
+    assert image_files(file, split="test").names == ["2.jpg"]
     with pytest.raises(ValueError, match=facts("split 'dev' 'train' 'val' 'test'")):
-        open_source(file, split="dev")
+        image_files(file, split="dev")
 
 
 def test_images_with_a_folder_of_their_own_or_given(tmp_path: Path) -> None:
@@ -86,11 +85,11 @@ def test_images_with_a_folder_of_their_own_or_given(tmp_path: Path) -> None:
     file.parent.mkdir()
     file.write_text(json.dumps(karpathy("val2014")))
     with pytest.raises(ValueError, match=facts("1.jpg root")) as error:
-        open_source(file)
+        image_files(file)
     assert "\n" not in str(error.value)
     paint(tmp_path / "far" / "val2014" / "2.jpg", 9)
     for root, name in ((tmp_path / "far", "val2014/2.jpg"), (tmp_path / "far" / "val2014", "2.jpg")):
-        data = open_data(file, root=root, size=4, cache=tmp_path / "cache", progress=False)
+        data = open_images(file, root=root, size=4, cache=tmp_path / "cache", progress=False)
         assert data.names == [name] and int(data.fetch(torch.tensor([0])).max()) == 9
         assert len(data.skipped) == 4
 
@@ -110,7 +109,7 @@ def test_images_with_a_folder_of_their_own_or_given(tmp_path: Path) -> None:
 def test_refuses_in_one_line(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "a.json").write_text(text)
     with pytest.raises(ValueError, match=facts(message)) as error:
-        open_source(tmp_path / "a.json")
+        image_files(tmp_path / "a.json")
     assert "\n" not in str(error.value)
 
 
@@ -119,5 +118,5 @@ def test_names_stay_below_the_folder(tmp_path: Path) -> None:
     paint(tmp_path / "data" / "a.png")
     entries = [{"filename": "a.png", "sentences": ["a"]}, {"filename": "../secret.png", "sentences": ["b"]}]
     (tmp_path / "data" / "d.json").write_text(json.dumps({"images": entries}))
-    source = open_source(tmp_path / "data" / "d.json")
+    source = image_files(tmp_path / "data" / "d.json")
     assert source.paths == [tmp_path / "data" / "a.png", tmp_path / "data" / "secret.png"]

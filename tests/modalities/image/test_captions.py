@@ -11,8 +11,7 @@ from pyarrow import parquet
 
 from nearfar.data.cells import LONGEST, printable
 from nearfar.data.fingerprint import fingerprint
-from nearfar.data.sources import open_source
-from nearfar.modalities.image.data.opening import find_source, open_data
+from nearfar.modalities.image.data.opening import find_images, image_files, open_images
 from tests.support.facts import facts, lists
 
 
@@ -47,14 +46,14 @@ def test_rows_of_one_image_are_one_sample(tmp_path: Path, suffix: str, stream: b
     for i, name in enumerate(("a.png", "b.png")):
         paint(tmp_path / name, 10 * i)
     table = write(tmp_path / f"t{suffix}", ROWS)
-    data = open_data(table, size=4, stream=stream, cache=tmp_path / "cache", progress=False)
+    data = open_images(table, size=4, stream=stream, cache=tmp_path / "cache", progress=False)
     assert data.names == ["a.png", "b.png"] and data.skipped == []
     assert data.captions == [("a cat", "ein Kätzchen"), ("a dog, running",)]
     assert data.groups is not None and data.groups.tolist() == [0, 1]
     assert data.fetch(torch.arange(2))[:, 0, 0, 0].tolist() == [0, 10]
     assert data.subset(torch.tensor([1])).captions == [("a dog, running",)]
-    assert open_source(table, split="test").captions == [("a dog, running",)]
-    without = open_source(table, captions=False)
+    assert image_files(table, split="test").captions == [("a dog, running",)]
+    without = image_files(table, captions=False)
     assert without.captions is None and without.names == data.names
 
 
@@ -65,7 +64,7 @@ def test_a_list_in_a_cell(tmp_path: Path, suffix: str) -> None:
         {"path": "b.png", "sentences": []},
         {"path": "c.png", "sentences": ["three"]},
     ]
-    source = open_source(write(tmp_path / f"t{suffix}", rows))
+    source = image_files(write(tmp_path / f"t{suffix}", rows))
     assert source.captions == [("one", "two"), ("three",)] and source.names == ["a.png", "c.png"]
     assert lists(source.skipped, [("a.png", "row 1 caption empty"), ("b.png", "row 2 caption empty")])
 
@@ -76,7 +75,7 @@ def test_what_is_wrong_is_listed_and_the_rest_read(tmp_path: Path) -> None:
     lines = [b"path,label,caption", b"a.png,cat,a cat", b"b.png,dog,", b"gone.png,dog,a dog", b",dog,a dog"]
     lines += [b"b.png,dog," + b"x" * (LONGEST + 1), b"b.png,dog,un caf\xe9", b"caf\xe9.png,dog,black", b"a.png,dog,no"]
     (tmp_path / "t.csv").write_bytes(b"\n".join(lines))
-    data = open_data(tmp_path / "t.csv", size=4, cache=tmp_path / "cache", progress=False)
+    data = open_images(tmp_path / "t.csv", size=4, cache=tmp_path / "cache", progress=False)
     assert data.names == ["a.png"] and data.captions == [("a cat",)] and data.classes == ["cat", "dog"]
     assert lists(
         data.skipped,
@@ -91,47 +90,47 @@ def test_what_is_wrong_is_listed_and_the_rest_read(tmp_path: Path) -> None:
         ],
     )
     with pytest.raises(ValueError, match=facts("b.png row 2 caption empty")):
-        open_data(tmp_path / "t.csv", size=4, strict=True)
+        open_images(tmp_path / "t.csv", size=4, strict=True)
 
 
 def test_other_encodings(tmp_path: Path) -> None:
     text = "Path,Caption\na.png,ein Kätzchen\nb.png,a dog\n"
     for encoding in ("utf-8-sig", "utf-16"):
         (tmp_path / "t.csv").write_text(text, encoding=encoding)
-        assert open_source(tmp_path / "t.csv").captions == [("ein Kätzchen",), ("a dog",)]
+        assert image_files(tmp_path / "t.csv").captions == [("ein Kätzchen",), ("a dog",)]
     (tmp_path / "t.csv").write_text(text, encoding="latin-1")
-    source = open_source(tmp_path / "t.csv")
+    source = image_files(tmp_path / "t.csv")
     assert source.captions == [("a dog",)] and "UTF-8" in source.skipped[0].reason
     (tmp_path / "t.jsonl").write_bytes(
         b'{"path": "a.png", "text": "caf\xe9"}\n{"path": "b.png", "text": "x \\ud800"}\n'
     )
     with pytest.raises(ValueError, match=facts("2 a.png UTF-8")):
-        open_source(tmp_path / "t.jsonl")
+        image_files(tmp_path / "t.jsonl")
     broken = pyarrow.Array.from_buffers(
         pyarrow.string(), 2, [None, pyarrow.py_buffer(b"\0\0\0\0\4\0\0\0\5\0\0\0"), pyarrow.py_buffer(b"caf\xe9x")]
     )
     parquet.write_table(pyarrow.table({"path": ["a.png", "b.png"], "text": broken}), tmp_path / "t.parquet")
-    assert open_source(tmp_path / "t.parquet").captions == [("x",)]
+    assert image_files(tmp_path / "t.parquet").captions == [("x",)]
 
 
 def test_split_by_any_column(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("path,vendor\na.png,noto\nb.png,fluent\nc.png,twemoji\n")
-    assert open_source(tmp_path / "t.csv", split="vendor=fluent").names == ["b.png"]
-    assert open_source(tmp_path / "t.csv", split="vendor!=fluent").names == ["a.png", "c.png"]
-    assert open_source(f"{tmp_path / 't.csv'}:vendor=fluent", split="test").names == ["b.png"]
-    assert find_source(f"{tmp_path / 't.csv'}:vendor!=fluent").names == ["a.png", "c.png"]
+    assert image_files(tmp_path / "t.csv", split="vendor=fluent").names == ["b.png"]
+    assert image_files(tmp_path / "t.csv", split="vendor!=fluent").names == ["a.png", "c.png"]
+    assert image_files(f"{tmp_path / 't.csv'}:vendor=fluent", split="test").names == ["b.png"]
+    assert find_images(f"{tmp_path / 't.csv'}:vendor!=fluent").names == ["a.png", "c.png"]
     with pytest.raises(ValueError, match=facts("column 'vender' 'vendor'")):
-        open_source(tmp_path / "t.csv", split="vender=fluent")
+        image_files(tmp_path / "t.csv", split="vender=fluent")
     with pytest.raises(ValueError, match=facts("vendor 'apple' 'noto' 'fluent' 'twemoji'")):
-        open_source(tmp_path / "t.csv", split="vendor=apple")
+        image_files(tmp_path / "t.csv", split="vendor=apple")
 
 
 def test_unquoted_tabs(tmp_path: Path) -> None:
     """GLUE's files have quotes that open and never close; Excel's have quotes around fields."""
     (tmp_path / "t.tsv").write_text('path\tcaption\na.png\t"so\nb.png\tsaid "he"\n')
-    assert open_source(tmp_path / "t.tsv").captions == [('"so',), ('said "he"',)]
+    assert image_files(tmp_path / "t.tsv").captions == [('"so',), ('said "he"',)]
     (tmp_path / "t.tsv").write_text('path\tcaption\na.png\t"so ""he"" said"\n')
-    assert open_source(tmp_path / "t.tsv").captions == [('so "he" said',)]
+    assert image_files(tmp_path / "t.tsv").captions == [('so "he" said',)]
 
 
 @pytest.mark.parametrize(
@@ -147,17 +146,17 @@ def test_unquoted_tabs(tmp_path: Path) -> None:
 def test_refuses_in_one_line(tmp_path: Path, content: bytes, arguments: dict[str, str | bool], message: str) -> None:
     (tmp_path / "t.csv").write_bytes(content)
     with pytest.raises(ValueError, match=facts(message)) as error:
-        open_source(tmp_path / "t.csv", **arguments)  # type: ignore[arg-type]
+        image_files(tmp_path / "t.csv", **arguments)  # type: ignore[arg-type]
     assert "\n" not in str(error.value)
 
 
 def test_images_elsewhere(tmp_path: Path) -> None:
     paint(tmp_path / "far" / "a.png", 7)
     (tmp_path / "t.csv").write_text("path,title\na.png,a cat\n")
-    data = open_data(tmp_path / "t.csv", root=tmp_path / "far", size=4, cache=tmp_path / "cache", progress=False)
+    data = open_images(tmp_path / "t.csv", root=tmp_path / "far", size=4, cache=tmp_path / "cache", progress=False)
     assert data.fetch(torch.tensor([0]))[0, 0, 0, 0] == 7
     with pytest.raises(ValueError, match=facts("folder caption table")):
-        open_data(tmp_path / "far", captions=True)
+        open_images(tmp_path / "far", captions=True)
 
 
 def test_captions_are_part_of_the_fingerprint(tmp_path: Path) -> None:
@@ -165,7 +164,7 @@ def test_captions_are_part_of_the_fingerprint(tmp_path: Path) -> None:
     seen = set()
     for caption in ("a cat", "a dog", "a cat"):
         (tmp_path / "t.csv").write_text(f"path,caption\na.png,{caption}\n")
-        seen.add(fingerprint(open_data(tmp_path / "t.csv", size=4, stream=True)))
+        seen.add(fingerprint(open_images(tmp_path / "t.csv", size=4, stream=True)))
     assert len(seen) == 2
 
 

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from nearfar.data.dataset import ArrayDataset, Dataset
 from nearfar.modalities.image.data.glyphs import glyph_scenes, glyphs, held_out_pairs
 from nearfar.modalities.image.data.letters import COLOURS, LETTERS, TEST_FONTS, TRAIN_FONTS, masks
-from nearfar.modalities.image.data.opening import open_data
+from nearfar.modalities.image.data.opening import open_images
 from tests.support.facts import facts
 
 
@@ -95,8 +95,8 @@ def combinations(data: Dataset) -> set[tuple[str, str]]:
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_compositional_split_tests_combinations_never_trained_on(seed: int) -> None:
-    train = open_data("glyphs:compositional:6000", seed=seed)
-    test = open_data("glyphs:compositional:6000", seed=seed, split="test")
+    train = open_images("glyphs:compositional:6000", seed=seed)
+    test = open_images("glyphs:compositional:6000", seed=seed, split="test")
     assert (len(train), len(test)) == (6000, 1200)
     seen, held = combinations(train), combinations(test)
     assert not seen & held and len(seen | held) == 26 * len(COLOURS)
@@ -115,8 +115,8 @@ def test_compositional_split_depends_on_the_seed_alone() -> None:
 
 def test_open_data_by_name() -> None:
     with pytest.raises(ValueError, match=facts("'glyphs:composed'")):
-        open_data("glyphs:composed")
-    train, test = open_data("glyphs:100", seed=2), open_data("glyphs:100", seed=2, split="test")
+        open_images("glyphs:composed")
+    train, test = open_images("glyphs:100", seed=2), open_images("glyphs:100", seed=2, split="test")
     assert (len(train), len(test), train.size) == (100, 20, 32)
 
 

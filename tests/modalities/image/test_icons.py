@@ -13,7 +13,7 @@ from nearfar.data.dataset import Dataset
 from nearfar.data.fingerprint import fingerprint
 from nearfar.modalities.image.data.icons import icons_source
 from nearfar.modalities.image.data.letters import font_path
-from nearfar.modalities.image.data.opening import has_splits, open_data
+from nearfar.modalities.image.data.opening import has_own_splits, open_images
 from tests.support.facts import facts, lists
 
 LETTERS = {  # of each font: name and character
@@ -44,7 +44,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def opened(spec: str, cache: Path, split: str | None = None, size: int | None = None) -> Dataset:
-    return open_data(spec, split=split, size=size, cache=cache, progress=False)
+    return open_images(spec, split=split, size=size, cache=cache, progress=False)
 
 
 def test_train_on_some_families_and_test_on_another(package: Path, tmp_path: Path) -> None:
@@ -76,7 +76,7 @@ def test_any_family_can_be_held_out_and_all_be_asked_for(package: Path, tmp_path
         opened("icons:fosphor", tmp_path)
     with pytest.raises(ValueError, match=facts("split 'train' 'test' 'all' 'val'")):
         opened("icons", tmp_path, "val")
-    assert has_splits("icons:phosphor")
+    assert has_own_splits("icons:phosphor")
 
 
 def test_drawn_black_on_white_in_the_middle_at_any_size(package: Path, tmp_path: Path) -> None:
@@ -104,7 +104,7 @@ def test_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("nearfar.modalities.image.data.icons.distribution", absent)
     with pytest.raises(ModuleNotFoundError, match=facts("'nearfar[icons]'")) as error:
-        open_data("icons")
+        open_images("icons")
     assert "\n" not in str(error.value)
 
 

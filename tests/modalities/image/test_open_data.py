@@ -12,9 +12,8 @@ import torch
 from numpy.typing import NDArray
 
 from nearfar.data.dataset import ArrayDataset, Dataset
-from nearfar.data.sources import open_source
 from nearfar.modalities.image.data.glyphs import glyphs
-from nearfar.modalities.image.data.opening import open_data
+from nearfar.modalities.image.data.opening import image_files, open_images
 from nearfar.modalities.image.data.stream import StreamDataset
 from tests.support.facts import facts
 
@@ -30,7 +29,7 @@ from tests.support.facts import facts
 )
 def test_unknown_names_in_one_line(spec: str, message: str) -> None:
     with pytest.raises((ValueError, FileNotFoundError), match=facts(message)) as error:
-        open_data(spec)
+        open_images(spec)
     assert "\n" not in str(error.value)
 
 
@@ -49,18 +48,18 @@ def test_torchvision_set_that_is_there(tmp_path: Path) -> None:
     images = np.random.default_rng(0).integers(0, 256, (6, 28, 28), np.uint8)
     write_mnist(tmp_path, images, np.array([3, 1, 4, 1, 5, 9], np.uint8))
     for spec in ("mnist", "torchvision:MNIST"):
-        data = open_data(spec, root=tmp_path)
+        data = open_images(spec, root=tmp_path)
         assert data.size == 28 and data.labels is not None and data.labels.tolist() == [3, 1, 4, 1, 5, 9]
         assert data.classes is not None and data.classes[4].startswith("4")
         assert np.array_equal(data.fetch(torch.arange(6)).numpy(), np.stack([images] * 3, 1))
-    packed = open_data("mnist", root=tmp_path, size=14, cache=tmp_path / "cache", split="test", progress=False)
+    packed = open_images("mnist", root=tmp_path, size=14, cache=tmp_path / "cache", split="test", progress=False)
     assert packed.fetch(torch.tensor([0])).shape == (1, 3, 14, 14)
     with pytest.raises(ValueError, match=facts("split 'train' 'test' 'extra'")):
-        open_data("mnist", root=tmp_path, split="extra")
+        open_images("mnist", root=tmp_path, split="extra")
 
 
 def test_torchvision_set_of_pictures(tmp_path: Path) -> None:
-    source = open_data("torchvision:FakeData", size=16, stream=True)
+    source = open_images("torchvision:FakeData", size=16, stream=True)
     assert isinstance(source, StreamDataset)
     assert source.fetch(torch.tensor([0, 5])).shape == (2, 3, 16, 16)
 
@@ -71,7 +70,7 @@ def test_torchvision_without_network(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr("urllib.request.urlopen", offline)
     with pytest.raises(RuntimeError, match=facts("CIFAR10 download network")) as error:
-        open_data("cifar10", root=tmp_path)
+        open_images("cifar10", root=tmp_path)
     assert "\n" not in str(error.value)
 
 
@@ -79,7 +78,7 @@ def test_a_folder_wins_over_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.chdir(tmp_path)
     (tmp_path / "cifar10").mkdir()
     with pytest.raises(ValueError, match=facts("image")):
-        open_data("cifar10")
+        open_images("cifar10")
 
 
 def test_glyphs_are_kept_and_mended(tmp_path: Path) -> None:
@@ -88,19 +87,19 @@ def test_glyphs_are_kept_and_mended(tmp_path: Path) -> None:
         if damage:
             stored = next((tmp_path / "glyphs").glob("*.npy"))
             stored.write_bytes(stored.read_bytes()[:-1] + b"\0")
-        kept = open_data("glyphs:50", seed=1, cache=tmp_path)
+        kept = open_images("glyphs:50", seed=1, cache=tmp_path)
         assert isinstance(kept, ArrayDataset)
         assert np.array_equal(kept.images, drawn.images) and kept.captions == drawn.captions
     with pytest.raises(ValueError, match=facts("glyphs 32")):
-        open_data("glyphs", size=64, cache=tmp_path)
+        open_images("glyphs", size=64, cache=tmp_path)
 
 
 def test_all_are_datasets(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.zeros((3, 4, 4), np.uint8))
     kinds: list[Dataset] = [
         glyphs(2, seed=0),
-        open_data(tmp_path / "a.npy"),
-        StreamDataset(open_source(tmp_path / "a.npy"), 4),
+        open_images(tmp_path / "a.npy"),
+        StreamDataset(image_files(tmp_path / "a.npy"), 4),
     ]
     for data in kinds:
         assert isinstance(data, Dataset)

@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from nearfar.data.cache import cache_folder
-from nearfar.data.pack import pack
-from nearfar.data.sources import Source, open_source
 from nearfar.modalities.image.data.decode import decode
+from nearfar.modalities.image.data.opening import image_files
+from nearfar.modalities.image.data.pack import pack_images
+from nearfar.modalities.image.data.source import ImageSource
 from nearfar.modalities.image.data.stream import StreamDataset
 from tests.support.facts import facts, tells
 
@@ -37,7 +38,7 @@ def cache(tmp_path: Path) -> Path:
     return tmp_path / "cache"
 
 
-class Counting(Source):
+class Counting(ImageSource):
     """A source that counts how often it decodes."""
 
     reads = 0
@@ -49,12 +50,12 @@ class Counting(Source):
 
 def counted(folder: Path) -> Counting:
     Counting.reads = 0
-    source = open_source(folder, labels=True)
+    source = image_files(folder, labels=True)
     return Counting(source.description, source.names, source.paths, labels=source.labels, classes=source.classes)
 
 
 def values(folder: Path, cache: Path) -> dict[str, int]:
-    data = pack(open_source(folder), size=8, cache=cache, progress=False).dataset
+    data = pack_images(image_files(folder), size=8, cache=cache, progress=False).dataset
     return dict(zip(data.names, data.fetch(torch.arange(len(data)))[:, 0, 4, 4].tolist(), strict=True))
 
 
@@ -63,31 +64,31 @@ def expected(folder: Path) -> dict[str, int]:
 
 
 def test_packs_once(photos: Path, cache: Path) -> None:
-    first = pack(counted(photos), size=8, cache=cache, progress=False)
+    first = pack_images(counted(photos), size=8, cache=cache, progress=False)
     assert Counting.reads == 12 and first.skipped == []
-    again = pack(counted(photos), size=8, cache=cache, progress=False)
+    again = pack_images(counted(photos), size=8, cache=cache, progress=False)
     assert Counting.reads == 0 and again.folder == first.folder
     assert isinstance(again.dataset.images, np.memmap)
     assert values(photos, cache) == expected(photos)
     assert again.dataset.labels is not None and again.dataset.labels.tolist() == [0] * 4 + [1] * 4 + [2] * 4
-    pack(counted(photos), size=4, cache=cache, progress=False)
+    pack_images(counted(photos), size=4, cache=cache, progress=False)
     assert Counting.reads == 12  # another size is another pack
 
 
 def test_only_what_changed_is_decoded_again(photos: Path, cache: Path) -> None:
-    pack(counted(photos), size=8, cache=cache, progress=False)
+    pack_images(counted(photos), size=8, cache=cache, progress=False)
     Image.new("L", (20, 10), 200).save(photos / "a" / "20.png")  # new
     Image.new("L", (30, 15), 10).save(photos / "b" / "01.png")  # other length, other time
     (photos / "c" / "02.png").unlink()
-    pack(counted(photos), size=8, cache=cache, progress=False)
+    pack_images(counted(photos), size=8, cache=cache, progress=False)
     assert Counting.reads == 2
     assert values(photos, cache) == expected(photos)
 
 
 def test_touched_file_is_decoded_again(photos: Path, cache: Path) -> None:
-    pack(counted(photos), size=8, cache=cache, progress=False)
+    pack_images(counted(photos), size=8, cache=cache, progress=False)
     os.utime(photos / "a" / "00.png", ns=(1, 1))
-    pack(counted(photos), size=8, cache=cache, progress=False)
+    pack_images(counted(photos), size=8, cache=cache, progress=False)
     assert Counting.reads == 1
 
 
@@ -100,7 +101,7 @@ def spoil(photos: Path) -> None:
 def test_broken_files_are_skipped_and_listed(photos: Path, cache: Path) -> None:
     spoil(photos)
     for reads in (14, 0):
-        packed = pack(counted(photos), size=8, cache=cache, progress=False)
+        packed = pack_images(counted(photos), size=8, cache=cache, progress=False)
         assert Counting.reads == reads  # known to be broken: not tried again
         assert [skip.path for skip in packed.skipped] == ["a/text.jpg", "b/cut.png"]
         assert tells(packed.skipped[0].reason, "image")
@@ -111,9 +112,9 @@ def test_broken_files_are_skipped_and_listed(photos: Path, cache: Path) -> None:
 
 
 def test_a_reason_the_journal_does_not_know_is_dropped(photos: Path, cache: Path) -> None:
-    folder = pack(open_source(photos), size=8, cache=cache, progress=False).folder
+    folder = pack_images(image_files(photos), size=8, cache=cache, progress=False).folder
     (folder / "broken.json").write_text('{"3": "was broken"}')
-    assert pack(open_source(photos), size=8, cache=cache, progress=False).skipped == []
+    assert pack_images(image_files(photos), size=8, cache=cache, progress=False).skipped == []
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only there may a name be any bytes")
@@ -122,18 +123,18 @@ def test_names_that_are_no_text(tmp_path: Path, cache: Path) -> None:
     folder.mkdir()
     Image.new("L", (8, 8), 70).save(folder / os.fsdecode(b"\xe4.png"))
     (folder / os.fsdecode(b"\xe5.png")).write_text("no image")
-    packed = pack(open_source(folder), size=8, cache=cache, progress=False)
+    packed = pack_images(image_files(folder), size=8, cache=cache, progress=False)
     assert len(packed.dataset) == len(packed.skipped) == 1
 
 
 def test_strict_names_the_file(photos: Path, cache: Path) -> None:
-    pack(open_source(photos), size=8, cache=cache, strict=True, progress=False)
+    pack_images(image_files(photos), size=8, cache=cache, strict=True, progress=False)
     spoil(photos)
     for _ in range(2):  # also when the cache knows
         with pytest.raises(ValueError, match=r"text\.jpg|cut\.png") as error:
-            pack(open_source(photos), size=8, cache=cache, strict=True, progress=False)
+            pack_images(image_files(photos), size=8, cache=cache, strict=True, progress=False)
         assert "\n" not in str(error.value)
-        pack(open_source(photos), size=8, cache=cache, progress=False)
+        pack_images(image_files(photos), size=8, cache=cache, progress=False)
 
 
 def test_nothing_readable_is_an_error(tmp_path: Path, cache: Path) -> None:
@@ -141,7 +142,7 @@ def test_nothing_readable_is_an_error(tmp_path: Path, cache: Path) -> None:
     for i in range(3):
         (tmp_path / "photos" / f"{i}.jpg").write_text("no image")
     with pytest.raises(ValueError, match=facts("3 0.jpg image")) as error:
-        pack(open_source(tmp_path / "photos"), size=8, cache=cache, progress=False)
+        pack_images(image_files(tmp_path / "photos"), size=8, cache=cache, progress=False)
     assert "\n" not in str(error.value)
 
 
@@ -154,8 +155,8 @@ def test_a_file_that_could_not_be_opened_is_tried_again(
         return decode(path, size)
 
     with monkeypatch.context() as patch:
-        patch.setattr("nearfar.data.sources.decode", refused)
-        packed = pack(open_source(photos), size=8, cache=cache, progress=False)
+        patch.setattr("nearfar.modalities.image.data.source.decode", refused)
+        packed = pack_images(image_files(photos), size=8, cache=cache, progress=False)
     assert [(skip.path, skip.reason) for skip in packed.skipped] == [("a/00.png", "Permission denied")]
     assert values(photos, cache) == expected(photos)
 
@@ -164,17 +165,17 @@ STUCK = """
 import sys, time
 from itertools import count
 from pathlib import Path
-from nearfar.data.pack import pack
-from nearfar.data import sources
-from nearfar.data.sources import open_source
+from nearfar.modalities.image.data.pack import pack_images
+from nearfar.modalities.image.data import source
+from nearfar.modalities.image.data.opening import image_files
 module = sys.modules["nearfar.data.pack"]
 module.JOURNAL_SECONDS, module.CHUNK = -1.0, 1
-plain, calls = sources.decode, count()
+plain, calls = source.decode, count()
 def stuck(*arguments):
     time.sleep(600 if next(calls) == 5 else 0)
     return plain(*arguments)
-sources.decode = stuck
-pack(open_source(sys.argv[1], labels=True), size=8, cache=Path(sys.argv[2]), workers=1, progress=False)
+source.decode = stuck
+pack_images(image_files(sys.argv[1], labels=True), size=8, cache=Path(sys.argv[2]), workers=1, progress=False)
 """
 
 
@@ -187,14 +188,14 @@ def test_killed_pack_goes_on(photos: Path, cache: Path) -> None:
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert finished == 5
-    pack(counted(photos), size=8, cache=cache, progress=False)
+    pack_images(counted(photos), size=8, cache=cache, progress=False)
     assert Counting.reads == 7
     assert values(photos, cache) == expected(photos)
 
 
 @pytest.mark.parametrize("damage", ["pixels", "header", "cut", "journal", "journal cut", "reasons", "gone"])
 def test_damaged_cache_is_found_and_mended(photos: Path, cache: Path, damage: str) -> None:
-    folder = pack(open_source(photos), size=8, cache=cache, progress=False).folder
+    folder = pack_images(image_files(photos), size=8, cache=cache, progress=False).folder
     images, rows = folder / "images.npy", folder / "rows.npy"
     data = bytearray(images.read_bytes())
     if damage == "pixels":
@@ -212,7 +213,7 @@ def test_damaged_cache_is_found_and_mended(photos: Path, cache: Path, damage: st
         (folder / "broken.json").write_text("{")
     else:
         images.unlink()
-    pack(counted_unlabelled(photos), size=8, cache=cache, progress=False)
+    pack_images(counted_unlabelled(photos), size=8, cache=cache, progress=False)
     assert Counting.reads == (1 if damage in ("pixels", "cut") else 12)
     assert values(photos, cache) == expected(photos)
 
@@ -225,7 +226,7 @@ def counted_unlabelled(folder: Path) -> Counting:
 def test_two_packers_at_once_share_the_work(photos: Path, cache: Path) -> None:
     source = counted(photos)
     threads = [
-        threading.Thread(target=pack, args=(source,), kwargs={"size": 8, "cache": cache, "progress": False})
+        threading.Thread(target=pack_images, args=(source,), kwargs={"size": 8, "cache": cache, "progress": False})
         for _ in range(3)
     ]
     for thread in threads:
@@ -238,7 +239,7 @@ def test_two_packers_at_once_share_the_work(photos: Path, cache: Path) -> None:
 def test_no_room_is_said_before_the_work(photos: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shutil.disk_usage", lambda _: type("Usage", (), {"free": 100})())
     with pytest.raises(OSError, match=facts("GB free")):
-        pack(open_source(photos), size=8, cache=cache, progress=False)
+        pack_images(image_files(photos), size=8, cache=cache, progress=False)
 
 
 def test_cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -251,8 +252,8 @@ def test_cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_stream_is_what_pack_is(photos: Path, cache: Path) -> None:
-    packed = pack(open_source(photos, labels=True), size=8, cache=cache, progress=False).dataset
-    stream = StreamDataset(open_source(photos, labels=True), 8, workers=2)
+    packed = pack_images(image_files(photos, labels=True), size=8, cache=cache, progress=False).dataset
+    stream = StreamDataset(image_files(photos, labels=True), 8, workers=2)
     indices = torch.tensor([7, 0, 7, 11])
     assert torch.equal(stream.fetch(indices), packed.fetch(indices))
     assert stream.names == packed.names and stream.classes == packed.classes and len(stream) == len(packed)
@@ -260,7 +261,7 @@ def test_stream_is_what_pack_is(photos: Path, cache: Path) -> None:
 
 
 def test_subset_of_a_stream(photos: Path) -> None:
-    stream = StreamDataset(open_source(photos, labels=True), 8, workers=2)
+    stream = StreamDataset(image_files(photos, labels=True), 8, workers=2)
     part = stream.subset(torch.tensor([9, 2, 5])).subset(torch.tensor([2, 0]))
     assert torch.equal(part.fetch(torch.arange(2)), stream.fetch(torch.tensor([5, 9])))
     assert part.names == [stream.names[5], stream.names[9]]
@@ -269,11 +270,11 @@ def test_subset_of_a_stream(photos: Path) -> None:
 
 def test_stream_gives_gray_for_the_broken(photos: Path) -> None:
     spoil(photos)
-    stream = StreamDataset(open_source(photos), 8, workers=2)
+    stream = StreamDataset(image_files(photos), 8, workers=2)
     broken = list(stream.names).index("a/text.jpg")
     assert stream.skipped == []
     x = stream.fetch(torch.arange(len(stream)))
     assert bool((x[broken] == 128).all())
     assert [skip.path for skip in stream.skipped] == ["a/text.jpg", "b/cut.png"]
     with pytest.raises(ValueError, match=facts("a/text.jpg image")):
-        StreamDataset(open_source(photos), 8, strict=True).fetch(torch.tensor([broken]))
+        StreamDataset(image_files(photos), 8, strict=True).fetch(torch.tensor([broken]))

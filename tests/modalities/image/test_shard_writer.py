@@ -20,12 +20,12 @@ from nearfar.data import retry
 from nearfar.data import tar_reader as members
 from nearfar.data.dataset import how_many
 from nearfar.data.loader import Loader, by_parts
-from nearfar.data.sources import Source, open_source
 from nearfar.data.tar_reader import Members
 from nearfar.modalities.image.data import shard_writer
-from nearfar.modalities.image.data.opening import find_source, open_data
+from nearfar.modalities.image.data.opening import find_images, image_files, open_images
 from nearfar.modalities.image.data.shard_writer import write_shards
 from nearfar.modalities.image.data.shards import shard_files
+from nearfar.modalities.image.data.source import ImageSource as Source
 from nearfar.modalities.image.data.stream import StreamDataset
 from tests.support.facts import facts, tells
 
@@ -46,18 +46,18 @@ def table(folder: Path, n: int = 10) -> Path:
 
 
 def test_what_was_written_is_read_again(tmp_path: Path) -> None:
-    source = open_source(table(tmp_path / "photos"))
+    source = image_files(table(tmp_path / "photos"))
     done = write_shards(source, tmp_path / "shards", samples=3, progress=False)
     listed = json.loads((tmp_path / "shards" / "index.json").read_text())
     assert [shard["samples"] for shard in listed["shards"]] == [3, 3, 2] and listed["samples"] == 8 == done.samples
     assert sorted(path for path, _ in listed["skipped"]) == ["3.png", "4.jpg"] and listed["complete"]
-    read = open_source(tmp_path / "shards")
+    read = image_files(tmp_path / "shards")
     assert read.skipped == [] and read.classes == source.classes == ["cat", "dog"]
     with tarfile.open(tmp_path / "shards" / "shard-000000.tar") as tar:
         assert tar.getnames()[0].endswith((".jpg", ".png"))
     where = {}
     for place in range(8):
-        image = np.asarray(Image.open(io.BytesIO(read.images[place])))  # type: ignore[arg-type]
+        image = np.asarray(Image.open(io.BytesIO(read.items[place])))  # type: ignore[arg-type]
         where[round(int(image.mean()) / 10)] = place
     assert sorted(where) == [0, 1, 2, 5, 6, 7, 8, 9] and [*where] != sorted(where)  # shuffled
     assert source.captions and read.captions and source.labels is not None and read.labels is not None
@@ -69,15 +69,15 @@ def test_what_was_written_is_read_again(tmp_path: Path) -> None:
 
 def test_webdataset_reads_them_and_bytes_are_as_they_were(tmp_path: Path) -> None:
     folder = table(tmp_path / "photos").parent
-    write_shards(open_source(folder / "table.jsonl"), tmp_path / "shards", seed=None, progress=False)
+    write_shards(image_files(folder / "table.jsonl"), tmp_path / "shards", seed=None, progress=False)
     files = [str(file) for file in shard_files(tmp_path / "shards")]
     found = list(webdataset.WebDataset(files, shardshuffle=False))
     assert len(found) == 8 and json.loads(found[1]["json"])["source"] == "1.png"
     assert found[1]["png"] == (folder / "1.png").read_bytes() and found[0]["jpg"] == (folder / "0.jpg").read_bytes()
     assert (found[1]["cls"], json.loads(found[0]["json"])["captions"]) == (b"0", ["number 0", "even"])
-    write_shards(find_source("glyphs:5"), tmp_path / "glyphs", seed=None, progress=False)
+    write_shards(find_images("glyphs:5"), tmp_path / "glyphs", seed=None, progress=False)
     found = list(webdataset.WebDataset(str(tmp_path / "glyphs" / "shard-000000.tar"), shardshuffle=False))
-    assert [each["txt"].decode() for each in found] == [c[0] for c in find_source("glyphs:5").captions or ()]
+    assert [each["txt"].decode() for each in found] == [c[0] for c in find_images("glyphs:5").captions or ()]
 
 
 def test_arrays_glyphs_and_shards_become_shards(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -85,8 +85,8 @@ def test_arrays_glyphs_and_shards_become_shards(tmp_path: Path, capsys: pytest.C
     said = capsys.readouterr().out
     assert f"nearfar train --data {tmp_path / 'a'} --sources.stream true" in said
     assert main(["shard", str(tmp_path / "a"), "-o", str(tmp_path / "b"), "--split", "shard", "--in-order"]) == 0
-    made = open_data("glyphs:30", progress=False)
-    first, second = (open_data(tmp_path / name, size=32, stream=True) for name in "ab")
+    made = open_images("glyphs:30", progress=False)
+    first, second = (open_images(tmp_path / name, size=32, stream=True) for name in "ab")
     assert len(first) == len(second) == 30 and len(shard_files(tmp_path / "a")) > 1
     pictures = [sorted(map(bytes, d.fetch(torch.arange(30)).numpy())) for d in (made, first, second)]
     assert pictures[0] == pictures[1] == pictures[2] and first.classes == second.classes == made.classes
@@ -100,7 +100,7 @@ def test_pictures_that_are_cut_short_are_left_out(tmp_path: Path, kind: str) -> 
     Image.fromarray(np.random.default_rng(0).integers(0, 256, (64, 48, 3), np.uint8)).save(whole)
     content = whole.read_bytes()
     (whole.parent / f"cut.{kind}").write_bytes(content[: len(content) * 2 // 3])
-    source = open_source(whole.parent)
+    source = image_files(whole.parent)
     done = write_shards(source, tmp_path / "shards", progress=False)
     assert done.samples == 1 and [name for name, _ in done.skipped] == [f"cut.{kind}"]
     kept = write_shards(source, tmp_path / "headers", verify=False, progress=False)
@@ -108,7 +108,7 @@ def test_pictures_that_are_cut_short_are_left_out(tmp_path: Path, kind: str) -> 
 
 
 def test_killed_it_goes_on_and_other_data_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    source, whole = open_source(table(tmp_path / "photos")), tmp_path / "whole"
+    source, whole = image_files(table(tmp_path / "photos")), tmp_path / "whole"
     write_shards(source, whole, samples=3, progress=False)
     count = itertools.count()
     add = shard_writer._add
@@ -127,7 +127,7 @@ def test_killed_it_goes_on_and_other_data_are_refused(tmp_path: Path, monkeypatc
             write_shards(source, tmp_path / "killed", samples=3, progress=False)
     assert [file.name for file in shard_files(tmp_path / "killed")] == ["shard-000000.tar"]
     (tmp_path / "killed" / ".shard-000001.tar.x.tar").write_bytes(b"half")  # what kill -9 would leave
-    assert len(open_source(tmp_path / "killed")) == 3
+    assert len(image_files(tmp_path / "killed")) == 3
     write_shards(source, tmp_path / "killed", samples=3, progress=False)
     for file in shard_files(whole):
         assert (tmp_path / "killed" / file.name).read_bytes() == file.read_bytes()
@@ -151,7 +151,7 @@ def test_killed_it_goes_on_and_other_data_are_refused(tmp_path: Path, monkeypatc
     ],
 )
 def test_shards_that_are_lost_are_told_with_their_samples(tmp_path: Path, damage: str, lost: int, said: str) -> None:
-    source, folder = open_source(table(tmp_path / "photos")), tmp_path / "shards"
+    source, folder = image_files(table(tmp_path / "photos")), tmp_path / "shards"
     write_shards(source, folder, samples=3, progress=False)
     file = folder / "shard-000001.tar"
     with tarfile.open(file) as tar:
@@ -162,13 +162,13 @@ def test_shards_that_are_lost_are_told_with_their_samples(tmp_path: Path, damage
     file.write_bytes(content[: place.offset_data + 10] if damage == "cut" else content)
     if damage == "gone":
         file.unlink()
-    read = open_source(folder)
+    read = image_files(folder)
     assert len(read) == 8 - lost and how_many(read.skipped) == str(lost)
     assert [Path(s.path).name for s in read.skipped] == ["shard-000001.tar"]
     assert tells(read.skipped[0].reason, said)
-    assert open_source(folder / "shard-000000.tar").skipped == []
+    assert image_files(folder / "shard-000000.tar").skipped == []
     (folder / "index.json").unlink()
-    assert how_many(open_source(folder).skipped) == ("0" if damage == "gone" else "at least 1")
+    assert how_many(image_files(folder).skipped) == ("0" if damage == "gone" else "at least 1")
 
 
 # Order, ranks and workers
@@ -258,7 +258,7 @@ def streamed(tmp_path: Path, n: int = 12) -> StreamDataset:
     images = np.arange(1, n + 1, dtype=np.uint8)[:, None, None].repeat(4, 1).repeat(4, 2) * 10
     source = Source("made", [str(i) for i in range(n)], load=lambda: images)  # type: ignore[arg-type,return-value]
     write_shards(source, tmp_path / "shards", samples=4, seed=None, progress=False)
-    data = open_data(tmp_path / "shards", size=4, stream=True, workers=1, cache=tmp_path / "cache")
+    data = open_images(tmp_path / "shards", size=4, stream=True, workers=1, cache=tmp_path / "cache")
     assert isinstance(data, StreamDataset)
     return data
 
@@ -331,8 +331,8 @@ def test_a_header_that_cannot_be_read_for_a_moment_is_not_remembered_as_the_end(
     with monkeypatch.context() as patch:
         patch.setattr(tarfile.TarFile, "next", failing)
         with pytest.raises(ValueError, match=facts("3 Input/output")):
-            open_data(tmp_path / "shards", stream=True, cache=tmp_path / "other")
-    assert len(open_data(tmp_path / "shards", stream=True, cache=tmp_path / "other")) == 12
+            open_images(tmp_path / "shards", stream=True, cache=tmp_path / "other")
+    assert len(open_images(tmp_path / "shards", stream=True, cache=tmp_path / "other")) == 12
 
 
 def test_more_shards_than_stay_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -340,5 +340,5 @@ def test_more_shards_than_stay_open(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     data = streamed(tmp_path)
     for order in (torch.arange(12), torch.arange(12).flip(0), torch.tensor([0, 4, 8, 1, 5, 9])):
         assert data.fetch(order)[:, 0, 0, 0].tolist() == ((order + 1) * 10).tolist()
-    pictures = data.source.images
+    pictures = data.source.items
     assert isinstance(pictures, Members) and len(pictures._open) == 2

@@ -11,9 +11,8 @@ import webdataset
 from PIL import Image
 
 from nearfar.data.dataset import Dataset
-from nearfar.data.sources import open_source
 from nearfar.doctor import examine
-from nearfar.modalities.image.data.opening import open_data
+from nearfar.modalities.image.data.opening import image_files, open_images
 from nearfar.modalities.image.data.shards import expanded, shard_files
 from tests.support.facts import all_tell, facts, lists
 
@@ -43,7 +42,7 @@ def add(file: Path, members: dict[str, bytes]) -> Path:
 
 
 def opened(spec: str | Path, tmp_path: Path, **arguments: object) -> Dataset:
-    return open_data(spec, size=4, cache=tmp_path / "cache", progress=False, **arguments)  # type: ignore[arg-type]
+    return open_images(spec, size=4, cache=tmp_path / "cache", progress=False, **arguments)  # type: ignore[arg-type]
 
 
 def test_webdatasets_own_shards(tmp_path: Path) -> None:
@@ -61,14 +60,14 @@ def test_webdatasets_own_shards(tmp_path: Path) -> None:
 
 def test_splits_are_folders_or_words_of_the_names(tmp_path: Path) -> None:
     folder = write_shards(write_shards(tmp_path / "shards"), 2, "val")
-    assert len(open_source(folder)) == 9 and len(open_source(folder, split="val")) == 2
+    assert len(image_files(folder)) == 9 and len(image_files(folder, split="val")) == 2
     with pytest.raises(ValueError, match=facts("4 'vla' 'val'")):
-        open_source(folder, split="vla")
+        image_files(folder, split="vla")
     for split in ("train", "test"):
         (tmp_path / "parts").mkdir(exist_ok=True)
         write_shards(tmp_path / "parts" / split, 2, "0")
-    assert open_source(tmp_path / "parts", split="test").names == ["0-000.tar/00000.png", "0-000.tar/00001.png"]
-    both = open_source(tmp_path / "parts")
+    assert image_files(tmp_path / "parts", split="test").names == ["0-000.tar/00000.png", "0-000.tar/00001.png"]
+    both = image_files(tmp_path / "parts")
     assert both.names[1:3] == ["test/0-000.tar/00001.png", "train/0-000.tar/00000.png"]
 
 
@@ -77,7 +76,7 @@ def test_a_second_start_reads_no_picture(tmp_path: Path, monkeypatch: pytest.Mon
     opened(folder, tmp_path)
     add(folder / "train-003.tar", {"a.png": picture(99), "a.txt": b"one more"})
     read = []
-    monkeypatch.setattr("nearfar.data.sources.decode", lambda file, size: read.append(file) or 1 / 0)
+    monkeypatch.setattr("nearfar.modalities.image.data.source.decode", lambda file, size: read.append(file) or 1 / 0)
     data = opened(folder, tmp_path)
     assert len(read) == 1 and len(data) == 7  # the new one alone was looked at, and failed here
     monkeypatch.setattr("tarfile.open", lambda *_: 1 / 0)
@@ -96,7 +95,7 @@ def test_json_with_captions_label_and_group(tmp_path: Path) -> None:
     assert data.captions == [("one", "two"), ("three",)] and data.classes == ["cat", "dog"]
     assert data.groups is not None and data.groups.tolist() == [0, 0]
     assert data.names == ["a.tar/d/0.seg.jpg", "a.tar/d/1.seg.jpg"]
-    named = open_source(tmp_path / "a.tar", caption_column="label")
+    named = image_files(tmp_path / "a.tar", caption_column="label")
     assert named.captions == [("cat",), ("dog",)]
 
 
@@ -154,7 +153,7 @@ def test_what_is_no_shard(tmp_path: Path) -> None:
         (str(tmp_path / "gone.tar"), "1 not found"),
     ]:
         with pytest.raises((ValueError, FileNotFoundError), match=facts(message)) as error:
-            open_data(spec)
+            open_images(spec)
         assert "\n" not in str(error.value)
 
 
@@ -169,7 +168,7 @@ def test_links_and_paths_lead_nowhere(tmp_path: Path) -> None:
         info.size = len(picture(5))
         tar.addfile(info, io.BytesIO(picture(5)))
     before = sorted(tmp_path.rglob("*"))
-    data = open_data(tmp_path / "a.tar", size=4, stream=True)
+    data = open_images(tmp_path / "a.tar", size=4, stream=True)
     assert len(data) == 1 and int(data.fetch(torch.tensor([0])).max()) == 5
     assert sorted(tmp_path.rglob("*")) == before
 
@@ -182,5 +181,5 @@ def test_patterns(tmp_path: Path) -> None:
 
 def test_the_doctor_looks_into_shards(tmp_path: Path) -> None:
     file = add(tmp_path / "a.tar", {"0.png": picture(3), "1.png": b"broken", "2.png": picture(3)})
-    findings = examine(open_source(file), progress=False)
+    findings = examine(image_files(file), progress=False)
     assert findings.names == ["a.tar/0.png", "a.tar/2.png"] and findings.exact_groups == 1

@@ -8,7 +8,6 @@ import torch
 
 from nearfar.data.dataset import Dataset
 from nearfar.data.fingerprint import fingerprint
-from nearfar.modalities.image.data.opening import has_splits
 from nearfar.modalities.series.data import SeriesDataset, has_series_splits, open_series
 from nearfar.modalities.series.files import filled
 from nearfar.modalities.series.waves import SHAPES, shape, waves
@@ -137,7 +136,7 @@ def test_official_splits_lie_side_by_side(tmp_path: Path) -> None:
     train = write(tmp_path / "Toy_TRAIN.tsv", "1\t0\t1\n2\t1\t0\n")
     assert not has_series_splits(train)
     write(tmp_path / "Toy_TEST.tsv", "1\t0\t1\t2\n")
-    assert has_series_splits(train) and has_series_splits(tmp_path) and has_splits("waves:9")
+    assert has_series_splits(train) and has_series_splits(tmp_path) and has_series_splits("waves:9")
     assert not has_series_splits(tmp_path / "Toy_TEST.tsv")
     assert (
         len(open_series(train)) == len(open_series(tmp_path, split="train")) == len(open_series(train, split="train"))

@@ -9,12 +9,13 @@ from sklearn.linear_model import LogisticRegression
 from nearfar.evaluation.knn import knn_predict, knn_votes
 from nearfar.evaluation.linear import linear_probe
 from nearfar.evaluation.logistic import fit_logistic
-from nearfar.evaluation.runner import evaluate
-from nearfar.evaluation.similarity import pair_cosines, sentence_similarity
+from nearfar.evaluation.protocols.similarity import correlation, pair_cosines
+from nearfar.modalities.text.baseline import TfIdfBaseline
 from nearfar.modalities.text.data import TextDataset
-from nearfar.modalities.text.modality import Tokens, Words, as_they_are
+from nearfar.modalities.text.sentences import SentenceDataset
 from nearfar.modalities.text.tfidf import Kind, TfIdf, sparse_nearest
 from nearfar.modalities.text.tokenizer import Tokenizer
+from tests.evaluation.bars import evaluate
 from tests.support.facts import facts
 
 TEXTS = [
@@ -63,7 +64,7 @@ def test_cosines_of_pairs_are_those_of_the_dense_rows() -> None:
     found = encoder.cosines(first, second)
     torch.testing.assert_close(found, pair_cosines(encoder(first), encoder(second)), atol=2e-6, rtol=0)
     assert encoder.cosines(["a man"], ["man a"]).tolist() == [1.0]
-    assert sentence_similarity(encoder(first), encoder(second), torch.arange(7.0)).metrics["Spearman"].n == 7
+    assert correlation(pair_cosines(encoder(first), encoder(second)), torch.arange(7.0)).metrics["Spearman"].n == 7
     with pytest.raises(ValueError, match=facts("1 2 text")):
         encoder.cosines(["a"], ["a", "b"])
 
@@ -140,8 +141,8 @@ def test_words_are_measured_as_scikit_learn_would_use_them() -> None:
         for said, of in ((texts, labels), (others, truth))
     ]
     tokenizer = Tokenizer.train(texts, vocabulary=300, length=16)
-    words = Words(*parts, tokenizer)
-    train, test = (Tokens(part, tokenizer.encode(part.texts)) for part in parts)
+    train, test = (SentenceDataset(part, tokenizer.encode) for part in parts)
+    words = TfIdfBaseline(train, test, tokenizer)
     theirs = TfidfVectorizer(token_pattern=r"(?u)\b\w+\b").fit([*texts, *others])
     assert list(words.tfidf.terms) == theirs.get_feature_names_out().tolist() and "newword" in words.tfidf.terms
     rows = torch.tensor([3, 7, 199])
@@ -149,7 +150,10 @@ def test_words_are_measured_as_scikit_learn_would_use_them() -> None:
     assert found.is_sparse
     np.testing.assert_allclose(found.to_dense(), theirs.transform(texts)[rows.numpy()].toarray(), atol=1e-6)
     results = evaluate(
-        {"untrained": words, "raw": words}, train, test, prepare=as_they_are, protocols=("knn", "linear"), seed=0
+        {"untrained": words, "raw": words},
+        train,
+        test,
+        prepare=lambda tokens: tokens,
     )
     x, q = (torch.from_numpy(theirs.transform(said).toarray()).float() for said in (texts, others))
     knn = (knn_predict(x, labels, q, k=20, classes=4).argmax(1) == truth).float().mean()
@@ -161,7 +165,8 @@ def test_pairs_are_compared_by_the_idf_of_the_compared() -> None:
     first, second = TEXTS[:4], OTHERS
     unlike = TextDataset(["a a a", "flute flute"] * 20, [str(n) for n in range(40)])
     pairs = TextDataset(first, list("1234"), partners=second, scores=torch.arange(4.0))
-    words = Words(unlike, pairs, Tokenizer.train(first, vocabulary=260))
+    tokenizer = Tokenizer.train(first, vocabulary=260)
+    words = TfIdfBaseline(*(SentenceDataset(x, tokenizer.encode) for x in (unlike, pairs)), tokenizer)
     theirs = TfidfVectorizer(token_pattern=r"(?u)\b\w+\b").fit([*first, *second])
     expected = np.asarray(theirs.transform(first).multiply(theirs.transform(second)).sum(1)).ravel()
     np.testing.assert_allclose(words.cosines(first, second), expected, atol=1e-6)

@@ -93,7 +93,7 @@ def test_half_a_surrogate_pair_becomes_a_question_mark(own: Tokenizer) -> None:
 
 def test_the_same_texts_give_the_same_tokenizer() -> None:
     program = (
-        "import sys; from nearfar.modalities.text.tokenizer import Tokenizer\n"
+        "import sys; from nearfar.modalities.text.tokenizer import Tokenizer; from pathlib import Path\n"
         f"print(Tokenizer.train({TEXTS!r} * 3, vocabulary=290)._backend.to_str())"
     )
     made = [subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stdout for _ in range(2)]
@@ -195,5 +195,8 @@ def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_the_package_is_imported_when_it_is_needed() -> None:
-    program = "import sys, nearfar.data; print({'tokenizers', 'transformers', 'huggingface_hub'} & sys.modules.keys())"
+    program = (
+        "import sys, nearfar.modalities.text.modality\n"
+        "print({'tokenizers', 'transformers', 'huggingface_hub'} & sys.modules.keys())"
+    )
     assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stdout.strip() == "set()"

@@ -65,7 +65,7 @@ def average_precision(found: Sequence[Found], truth: Sequence[Target], *, classe
     if len(found) != len(truth) or not truth:
         raise ValueError(f"{len(found)} images with detections and {len(truth)} with boxes, expected as many of both")
     coco, evaluation = pycocotools()
-    # pycocotools tells each of its steps.
+    # pycocotools prints each of its steps.
     with contextlib.redirect_stdout(io.StringIO()):
         true = _dataset(coco, [(t.boxes, t.kinds, None, t.ignored) for t in truth], classes)
         seen = _dataset(coco, [(f.boxes, f.kinds, f.scores, None) for f in found], classes)

@@ -1,4 +1,4 @@
-"""torchvision's FCOS or RetinaNet on an encoder: how it is put together, trained and asked."""
+"""torchvision's FCOS or RetinaNet on an encoder: built, trained and run."""
 
 import copy
 from collections.abc import Callable
@@ -9,12 +9,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nearfar.config import DetectionConfig
 from nearfar.data.loader import Loader
 from nearfar.evaluation.detection.average_precision import MOST, Found
 from nearfar.evaluation.detection.pyramid import GROUPS, Pyramid
 from nearfar.evaluation.embedding import Encoder, Prepare
 from nearfar.evaluation.finetune import rate
+from nearfar.evaluation.protocols.detection import DetectionSettings
 from nearfar.modalities.image.data.boxes import BoxedImages
 from nearfar.nn.seeding import seeded_generator
 
@@ -31,7 +31,7 @@ _LEAST_SCORE, _CANDIDATES = 0.05, 500  # of a detection, and how many of a level
 
 
 def make_detector(
-    encoder: Encoder, settings: DetectionConfig, *, classes: int, largest: int, seed: int
+    encoder: Encoder, settings: DetectionSettings, *, classes: int, largest: int, seed: int
 ) -> tuple[nn.Module, Pyramid]:
     """A detector on a copy of an encoder, and the pyramid in it; pyramid and head are drawn from the seed.
 
@@ -71,7 +71,7 @@ def make_detector(
 
 
 class _Padding(GeneralizedRCNNTransform):  # type: ignore[misc]
-    """Pictures come prepared and in their size: what is left of torchvision's own preparation is to make a batch."""
+    """Images come prepared and at their size: of torchvision's transform only the batching is left."""
 
     def __init__(self, stride: int) -> None:
         super().__init__(1, 1, [0.0] * 3, [1.0] * 3, size_divisible=stride)
@@ -86,7 +86,7 @@ class _Padding(GeneralizedRCNNTransform):  # type: ignore[misc]
 def train_detector(
     model: nn.Module,
     images: BoxedImages,
-    settings: DetectionConfig,
+    settings: DetectionSettings,
     *,
     prepare: Prepare,
     seed: int,

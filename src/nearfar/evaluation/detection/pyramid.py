@@ -15,7 +15,7 @@ from torchvision.ops import feature_pyramid_network as fpn  # isort: skip
 
 STRIDES = (4, 8, 16, 32)  # of an encoder's maps that a pyramid may stand on
 GROUPS = 32  # of the group norms
-_PROBE = (128, 192)  # height and width: not a square, so that a map is told from one with its channels last
+_PROBE = (128, 192)  # height and width: not a square, to recognize maps with their channels last
 
 
 class Stage(NamedTuple):
@@ -27,7 +27,7 @@ class Stage(NamedTuple):
 
 
 def stages(network: nn.Module) -> list[Stage]:
-    """The last map (B, C, H / stride, W / stride) at each stride from 4 to 32, finest first, found by a look at a run.
+    """The last map (B, C, H / stride, W / stride) at each stride from 4 to 32, finest first, found by running it once.
 
     Of the modules that make one, those that timm says are stages, where it says so, else the outermost: a block that
     halves the size at its second convolution still makes a map of the old size at its first.

@@ -1,4 +1,4 @@
-// The page: what was asked goes to the API, what comes back into the map and the lists.
+// The page: sends requests to the API and shows the answers on the map and in the lists.
 
 import { listed, make, thumbnail } from "./lists.js";
 import { Live } from "./live.js";
@@ -7,9 +7,9 @@ import { colourOf, PointMap } from "./map.js";
 const at = (id) => document.getElementById(id);
 const page = { runs: [], limits: {}, run: 0, labels: [], selection: [], label: "", over: -1 };
 const LISTED = 60; // of a selection
-let turn = 0; // of the newest question: answers to older ones are dropped
+let turn = 0; // of the newest request: answers to older ones are dropped
 
-function say(text, wrong = false) { at("status").textContent = text; at("status").classList.toggle("wrong", wrong); }
+function setStatus(text, wrong = false) { at("status").textContent = text; at("status").classList.toggle("wrong", wrong); }
 
 async function ask(path, options) {
   const answer = await fetch(path, options);
@@ -19,8 +19,8 @@ async function ask(path, options) {
 }
 const json = async (path, options) => (await ask(path, options)).json();
 
-async function guarded(work) {
-  try { await work(); } catch (error) { say(error.message, true); }
+async function showErrors(work) {
+  try { await work(); } catch (error) { setStatus(error.message, true); }
 }
 
 const info = () => page.runs[page.run];
@@ -36,8 +36,8 @@ const asked = (run) => {
 
 async function show(words, picture, question, able = () => true) {
   const mine = ++turn;
-  say("searching");
-  await guarded(async () => {
+  setStatus("searching");
+  await showErrors(async () => {
     const answers = await Promise.allSettled(shownRuns(able).map(async (run) => [run, (await question(run)).results]));
     if (mine !== turn) return;
     const found = answers.filter((each) => each.status === "fulfilled").map((each) => each.value);
@@ -51,7 +51,7 @@ async function show(words, picture, question, able = () => true) {
       make("ol", { className: "hits" }, listed(hits, { run, kind: page.runs[run].kind, both, pick: neighbours }))])), ...failed);
     const own = found.find(([run]) => run === page.run);
     map.mark(own ? own[1].map((hit) => hit.row) : [], page.own);
-    say(both ? `${both.size} of ${found[0][1].length} are in both` : `${found[0][1].length} found`);
+    setStatus(both ? `${both.size} of ${found[0][1].length} are in both` : `${found[0][1].length} found`);
   });
 }
 
@@ -76,7 +76,7 @@ function byText(text) {
 
 let preview = null;
 function byFile(file) {
-  if (file.size > page.limits.upload) return say(`${file.name} has more than ${Math.floor(page.limits.upload / 2 ** 20)} MB`, true);
+  if (file.size > page.limits.upload) return setStatus(`${file.name} has more than ${Math.floor(page.limits.upload / 2 ** 20)} MB`, true);
   if (preview) URL.revokeObjectURL(preview);
   preview = info().uploads === "image" ? URL.createObjectURL(file) : null;
   page.own = -1;
@@ -89,25 +89,25 @@ function byFile(file) {
 function select(rows) {
   page.selection = rows;
   map.select(rows);
-  at("selected").textContent = rows.length ? `${rows.length.toLocaleString("en")} of ${info().rows.toLocaleString("en")} samples${rows.length > LISTED ? `, the first ${LISTED} below` : ""}` : "nothing is selected";
-  if (document.body.dataset.run !== undefined) say(rows.length ? `${rows.length.toLocaleString("en")} selected` : "nothing is selected");
+  at("selected").textContent = rows.length ? `${rows.length.toLocaleString("en")} of ${info().rows.toLocaleString("en")} samples${rows.length > LISTED ? `, the first ${LISTED} below` : ""}` : "nothing selected";
+  if (document.body.dataset.run !== undefined) setStatus(rows.length ? `${rows.length.toLocaleString("en")} selected` : "nothing selected");
   at("export").disabled = at("clear").disabled = !rows.length;
   at("selected-list").replaceChildren();
   if (!rows.length) return;
   const run = page.run, few = rows.slice(0, LISTED);
-  guarded(async () => {
+  showErrors(async () => {
     const { samples } = await json(`/api/samples?run=${run}&${few.map((row) => `row=${row}`).join("&")}`);
     if (page.selection === rows) at("selected-list").replaceChildren(...listed(samples, { run, kind: info().kind, pick: neighbours }));
   });
 }
 
 function save() {
-  return guarded(async () => {
+  return showErrors(async () => {
     const options = { method: "POST", body: JSON.stringify({ rows: page.selection }), headers: { "Content-Type": "application/json" } };
     const url = URL.createObjectURL(await (await ask(`/api/export?run=${page.run}`, options)).blob());
     make("a", { href: url, download: `${info().name}-selection.csv` }).click();
     setTimeout(() => URL.revokeObjectURL(url), 10000);
-    say(`${page.selection.length.toLocaleString("en")} rows exported`);
+    setStatus(`${page.selection.length.toLocaleString("en")} rows exported`);
   });
 }
 
@@ -119,7 +119,7 @@ function filter(name) {
   for (const button of at("legend").children) button.setAttribute("aria-pressed", String(button.dataset.name === name));
   const number = page.labels.findIndex((label) => label.name === name);
   map.filter(name ? number : -2);
-  say(name ? `${page.labels[number].rows.toLocaleString("en")} samples of ${name}` : "");
+  setStatus(name ? `${page.labels[number].rows.toLocaleString("en")} samples of ${name}` : "");
 }
 
 function paintLegend() {
@@ -135,19 +135,19 @@ function paintLegend() {
 
 // Duplicates
 
-async function hunt() {
+async function findDuplicates() {
   const run = page.run;
-  await guarded(async () => {
+  await showErrors(async () => {
     at("duplicates").disabled = true;
-    let told = await json(`/api/duplicates?run=${run}`, { method: "POST", body: "{}", headers: { "Content-Type": "application/json" } });
-    while (told.state === "running") {
-      at("duplicates-progress").hidden = false; at("duplicates-progress").max = told.total; at("duplicates-progress").value = told.done;
+    let job = await json(`/api/duplicates?run=${run}`, { method: "POST", body: "{}", headers: { "Content-Type": "application/json" } });
+    while (job.state === "running") {
+      at("duplicates-progress").hidden = false; at("duplicates-progress").max = job.total; at("duplicates-progress").value = job.done;
       await new Promise((resolve) => setTimeout(resolve, 400));
-      told = await json(`/api/duplicates?run=${run}`);
+      job = await json(`/api/duplicates?run=${run}`);
     }
-    if (told.state === "failed") throw new Error(told.detail);
-    at("duplicates-said").textContent = `${told.count.toLocaleString("en")} groups of near-duplicates, from a cosine of ${told.threshold.toFixed(4)} on`;
-    at("duplicates-found").replaceChildren(...told.groups.slice(0, 30).map((group) => make("div", { className: "group" }, [
+    if (job.state === "failed") throw new Error(job.detail);
+    at("duplicates-said").textContent = `${job.count.toLocaleString("en")} groups of near-duplicates, cosine at least ${job.threshold.toFixed(4)}`;
+    at("duplicates-found").replaceChildren(...job.groups.slice(0, 30).map((group) => make("div", { className: "group" }, [
       make("p", { className: "quiet", textContent: `${group.rows} samples` }),
       make("ol", { className: "hits" }, listed(group.samples, { run, kind: page.runs[run].kind, pick: neighbours }))])));
   });
@@ -157,20 +157,20 @@ async function hunt() {
 // Runs
 
 async function open(number) {
-  delete document.body.dataset.run; // said again when all is there
+  delete document.body.dataset.run; // set again when everything is loaded
   turn++;
   page.run = number; page.own = -1; page.label = "";
-  at("query").replaceChildren(); at("found").replaceChildren(make("p", { className: "quiet", textContent: "Search, or choose a point of the map." }));
+  at("query").replaceChildren(); at("found").replaceChildren(make("p", { className: "quiet", textContent: "Search, or click a point of the map." }));
   const run = info();
   at("by-text").hidden = !run.texts; at("by-file").hidden = !run.uploads;
-  at("file-label").textContent = run.uploads === "sound" ? "By sound" : "By picture";
+  at("file-label").textContent = run.uploads === "sound" ? "By sound" : "By image";
   at("file").accept = run.uploads === "sound" ? "audio/*" : "image/*";
   for (const id of ["map-section", "search", "results", "selection", "duplicates-section"]) at(id).hidden = run.training;
   at("about").textContent = run.training ? `${run.name}: ${run.state === "stopped" ? "stopped before its end" : "in training"}` : `${run.name}: ${run.rows.toLocaleString("en")} samples of ${run.data ?? "unknown data"}, vectors of ${run.dim}`;
   live.show(run.live ? number : null, run.training);
   if (run.training) { document.body.dataset.run = number; return; }
   const [table, { labels }] = await Promise.all([ask(`/api/map?run=${number}`).then((answer) => answer.arrayBuffer()), json(`/api/labels?run=${number}`)]);
-  if (page.run !== number) return; // another was chosen meanwhile
+  if (page.run !== number) return; // another run was chosen meanwhile
   page.labels = labels;
   at("label-choice").hidden = !labels.length;
   at("label").replaceChildren(make("option", { value: "", textContent: "all labels" }), ...labels.map((label) => make("option", { value: label.name, textContent: `${label.name} (${label.rows})` })));
@@ -196,13 +196,13 @@ const map = new PointMap(at("points"), at("marks"), {
   },
 });
 
-// A run that was in training gets its map when it is done: the server embeds its data first.
+// A run in training gets its map when it is finished and the server has embedded its data.
 let waiting = false;
 async function finish(number) {
   if (waiting || !page.runs[number].training) return;
   waiting = true;
-  say(`${page.runs[number].name} is trained; its samples are being embedded`);
-  await guarded(async () => {
+  setStatus(`${page.runs[number].name} is trained; embedding its samples`);
+  await showErrors(async () => {
     for (;;) {
       const { runs } = await json("/api/runs");
       if (runs[number].problem) throw new Error(runs[number].problem);
@@ -210,14 +210,14 @@ async function finish(number) {
       await new Promise((resolve) => setTimeout(resolve, 1000));
     }
     if (page.run === number) await open(number);
-    say(`${page.runs[number].name} is there`);
+    setStatus(`${page.runs[number].name} is ready`);
   });
   waiting = false;
 }
 const live = new Live(at("live"), { state: at("live-state"), charts: at("live-charts"), verdicts: at("live-verdicts"), finish });
 at("no-map").hidden = Boolean(map.gl);
 map.dark.addEventListener("change", paintLegend);
-window.nearfarMap = map; // for measuring frames
+window.nearfarMap = map; // for measuring frame rates
 
 at("lasso").addEventListener("click", () => {
   const on = at("lasso").getAttribute("aria-pressed") !== "true";
@@ -230,8 +230,8 @@ at("whole").addEventListener("click", () => map.whole());
 at("export").addEventListener("click", save);
 at("clear").addEventListener("click", () => select([]));
 at("label").addEventListener("change", () => filter(at("label").value));
-at("duplicates").addEventListener("click", hunt);
-at("run").addEventListener("change", () => guarded(() => open(Number(at("run").value))));
+at("duplicates").addEventListener("click", findDuplicates);
+at("run").addEventListener("change", () => showErrors(() => open(Number(at("run").value))));
 at("search").addEventListener("submit", (event) => { event.preventDefault(); const text = at("text").value.trim(); if (text) byText(text); });
 at("file").addEventListener("change", () => { if (at("file").files.length) byFile(at("file").files[0]); });
 document.addEventListener("dragover", (event) => { event.preventDefault(); document.body.classList.add("dropping"); });
@@ -242,9 +242,9 @@ document.addEventListener("drop", (event) => {
   if (file && info().uploads) byFile(file);
 });
 
-guarded(async () => {
-  const told = await json("/api/runs");
-  page.runs = told.runs; page.limits = told.limits;
+showErrors(async () => {
+  const answer = await json("/api/runs");
+  page.runs = answer.runs; page.limits = answer.limits;
   at("run-choice").hidden = page.runs.length < 2;
   at("run").replaceChildren(...page.runs.map((run) => make("option", { value: run.run, textContent: run.name })));
   await open(0);

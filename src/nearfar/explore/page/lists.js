@@ -1,4 +1,4 @@
-// Samples as lists: a picture (a text has none), how similar, label and name, each a button that asks for its neighbours.
+// Lists of samples: picture (not for texts), similarity, label and name; each is a button that shows its neighbours.
 
 export function make(kind, properties = {}, children = []) {
   const element = document.createElement(kind);

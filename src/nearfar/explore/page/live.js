@@ -1,10 +1,10 @@
-// A run as it trains: a small chart for each number of its log, and what its health watch says.
+// A run in training: a small chart for each metric of its log, and its health verdicts.
 
 import { make } from "./lists.js";
 
 const SHOWN = { loss: "loss", knn: "k-NN accuracy", validation_loss: "validation loss", effective_rank: "effective rank",
-  positive_similarity: "similarity of positives", accuracy: "twins found", lr: "learning rate", temperature: "temperature", samples_per_second: "samples a second" };
-const STATES = { training: ", in training", stopped: ", stopped before its end", finished: ", finished", lost: ", no connection to the server: it is tried again" };
+  positive_similarity: "similarity of positives", accuracy: "contrastive accuracy", lr: "learning rate", temperature: "temperature", samples_per_second: "samples per second" };
+const STATES = { training: ", in training", stopped: ", stopped before its end", finished: ", finished", lost: ", no connection to the server, trying again" };
 const MOST = 400; // points of a curve
 
 export class Live {
@@ -21,10 +21,10 @@ export class Live {
     this.begin();
     this.source = new EventSource(`/api/live?run=${this.run}`);
     const on = (name, act) => this.source.addEventListener(name, (event) => act(JSON.parse(event.data)));
-    this.source.addEventListener("open", () => this.begin()); // after a break all is told again
+    this.source.addEventListener("open", () => this.begin()); // after a reconnect everything is sent again
     on("reset", () => this.begin());
     on("metrics", (line) => { this.lines.push(line); this.later(); });
-    on("verdicts", (list) => this.tell(list));
+    on("verdicts", (list) => this.showVerdicts(list));
     on("state", ({ state }) => { this.now = state; this.later(); if (state === "finished") this.finish(this.run); });
     this.source.addEventListener("error", () => { this.now = "lost"; this.later(); });
   }
@@ -34,7 +34,7 @@ export class Live {
 
   paint() {
     const last = this.lines[this.lines.length - 1];
-    this.state.textContent = `${last ? `step ${last.step}` : "nothing is logged yet"}${STATES[this.now] ?? ""}`;
+    this.state.textContent = `${last ? `step ${last.step}` : "nothing logged yet"}${STATES[this.now] ?? ""}`;
     const charts = [];
     for (const [key, words] of Object.entries(SHOWN)) {
       const all = this.lines.filter((line) => key in line);
@@ -48,13 +48,13 @@ export class Live {
       svg.setAttribute("viewBox", "0 0 100 40"); svg.setAttribute("preserveAspectRatio", "none"); svg.setAttribute("role", "img");
       svg.setAttribute("aria-label", `${words}, from ${short(ys[0])} to ${short(ys[ys.length - 1])}`);
       const points = xs.map((x, i) => at(x, ys[i]));
-      line.setAttribute("points", (points.length > 1 ? points : ["0,20", "100,20"]).join(" ")); // of one number: its height
+      line.setAttribute("points", (points.length > 1 ? points : ["0,20", "100,20"]).join(" ")); // one value: a flat line
       svg.append(line);
       charts.push(make("figure", {}, [svg, make("figcaption", { textContent: `${words}: ${short(ys[ys.length - 1])}` }, ys.length > 1 ? [make("span", { className: "quiet", textContent: ` (${short(low)} to ${short(high)}, steps ${left} to ${right})` })] : [])]));
     }
     this.charts.replaceChildren(...charts);
   }
-  tell(list) {
+  showVerdicts(list) {
     this.verdicts.replaceChildren(...list.map((v) => make("li", {}, [
       make("span", { className: `level ${["good", "warning", "error"].includes(v.level) ? v.level : ""}`, textContent: v.level }), ` step ${v.step}: ${v.text}`])));
   }

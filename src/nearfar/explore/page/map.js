@@ -1,12 +1,12 @@
-// The map: every sample a point, drawn by WebGL in one call. Marks, the lasso and all that is asked of it lie on a
-// second canvas above. Positions come as x, y, number of the label, in [-1, 1].
+// The map: every sample is a point, drawn by WebGL in one call. Marks and the lasso are on a second canvas above,
+// which also takes the input. The table holds x, y in [-1, 1] and the label number of each point.
 
 const GOLDEN = 0.61803398875;
-const CELLS = 256; // of the grid to each side, for finding the point under the pointer
-const REACH = 14; // pixels from a point at which it still counts as meant
-const FRAME = 30; // milliseconds that a frame may take while the map moves: where it takes longer, fewer points are drawn
-const FEWEST = 5000; // points that are drawn even so
-const REST = 160; // milliseconds after which a map that moved is at rest, and drawn whole
+const CELLS = 256; // of the grid on each side, to find the point under the pointer
+const REACH = 14; // pixels around a point in which it is picked
+const FRAME = 30; // milliseconds for a frame while the map moves; fewer points are drawn if it takes longer
+const FEWEST = 5000; // points that are always drawn
+const REST = 160; // milliseconds without movement before all points are drawn
 
 const VERTEX = `
 attribute vec2 place; attribute float label; attribute float flag;
@@ -33,8 +33,8 @@ export function colourOf(label, dark) {
 }
 
 export class PointMap {
-  constructor(canvas, above, told) {
-    this.canvas = canvas; this.above = above; this.told = told; // told: {pick, hover, select}
+  constructor(canvas, above, handlers) {
+    this.canvas = canvas; this.above = above; this.handlers = handlers; // {pick, hover, select}
     this.count = 0; this.table = new Float32Array(0); this.flags = new Uint8Array(0);
     this.only = -2; this.chosen = 0; this.marks = []; this.own = -1; this.lassoing = false; this.path = null;
     this.x = 0; this.y = 0; this.zoom = 1; this.asked = false; this.before = 0; this.budget = 0; this.drawn = 0; this.moving = 0;
@@ -83,7 +83,7 @@ export class PointMap {
     this.whole();
   }
 
-  // Points by cell of a grid: a counting sort, so that the one under the pointer is found without asking all.
+  // Counting sort of the points into grid cells, so that finding the point under the pointer is fast.
   sort() {
     const first = new Uint32Array(CELLS * CELLS + 1), cells = new Uint32Array(this.count);
     for (let i = 0; i < this.count; i++) { cells[i] = this.cell(this.table[3 * i]) + CELLS * this.cell(this.table[3 * i + 1]); first[cells[i] + 1]++; }
@@ -92,7 +92,7 @@ export class PointMap {
     for (let i = 0; i < this.count; i++) order[next[cells[i]]++] = i;
     this.first = first; this.order = order;
   }
-  // Points are drawn in a mixed order, always the same, so that the first of them are a fair sample of all.
+  // Points are drawn in a fixed random order, so that the first ones are a fair sample.
   shuffle() {
     const mixed = Uint32Array.from({ length: this.count }, (_, i) => i);
     for (let i = this.count - 1, seed = 1; i > 0; i--) {
@@ -113,7 +113,7 @@ export class PointMap {
     this.draw();
   }
 
-  get unit() { return Math.max(1, Math.min(this.width, this.height)) / 2 * 0.94 * this.zoom; } // pixels to 1
+  get unit() { return Math.max(1, Math.min(this.width, this.height)) / 2 * 0.94 * this.zoom; } // pixels for a distance of 1
   toScreen(x, y) { return [this.width / 2 + (x - this.x) * this.unit, this.height / 2 - (y - this.y) * this.unit]; }
   toData(px, py) { return [this.x + (px - this.width / 2) / this.unit, this.y - (py - this.height / 2) / this.unit]; }
 
@@ -123,7 +123,7 @@ export class PointMap {
     requestAnimationFrame((now) => { this.asked = false; this.pace(now); this.paint(); });
   }
 
-  // How many points a frame may have while the map moves: as many as keep it smooth, on whatever draws them.
+  // How many points a frame may have while the map moves: as many as keep it smooth.
   pace(now) {
     const took = now - this.before;
     this.before = now;
@@ -153,7 +153,7 @@ export class PointMap {
   paintAbove() {
     const focused = document.activeElement === this.above && this.above.matches(":focus-visible");
     const busy = this.marks.length > 0 || this.own >= 0 || this.path !== null || focused;
-    if (!busy && !this.busy) return; // nothing is there, and nothing was
+    if (!busy && !this.busy) return; // nothing to draw or to clear
     this.busy = busy;
     const pen = this.above.getContext("2d"), style = getComputedStyle(document.documentElement);
     pen.setTransform(this.ratio, 0, 0, this.ratio, 0, 0); pen.clearRect(0, 0, this.width, this.height);
@@ -185,7 +185,7 @@ export class PointMap {
     this.moved();
   }
 
-  // The row nearest to a place on the screen, or -1.
+  // The row nearest to a position on the screen, or -1.
   nearest(px, py, reach = REACH) {
     const [x, y] = this.toData(px, py), r = reach / this.unit;
     let best = -1, least = r * r;
@@ -223,7 +223,7 @@ export class PointMap {
   }
   selectView() {
     const corners = [[0, 0], [this.width, 0], [this.width, this.height], [0, this.height]];
-    this.told.select(this.inside(corners.map(([x, y]) => this.toData(x, y))));
+    this.handlers.select(this.inside(corners.map(([x, y]) => this.toData(x, y))));
   }
 
   select(rows) {
@@ -247,11 +247,11 @@ export class PointMap {
     above.addEventListener("pointerdown", (event) => {
       above.setPointerCapture(event.pointerId); held.set(event.pointerId, place(event)); moved = 0;
       if (this.lassoing && held.size === 1) this.path = [place(event)];
-      this.told.hover(-1);
+      this.handlers.hover(-1);
     });
     above.addEventListener("pointermove", (event) => {
       const now = place(event), before = held.get(event.pointerId);
-      if (!before) { clearTimeout(resting); this.told.hover(-1); resting = setTimeout(() => this.told.hover(this.count ? this.nearest(...now) : -1, ...now), 90); return; }
+      if (!before) { clearTimeout(resting); this.handlers.hover(-1); resting = setTimeout(() => this.handlers.hover(this.count ? this.nearest(...now) : -1, ...now), 90); return; }
       moved += Math.hypot(now[0] - before[0], now[1] - before[1]);
       if (held.size === 2) {
         const other = [...held].find(([id]) => id !== event.pointerId)[1], gap = (p) => Math.hypot(p[0] - other[0], p[1] - other[1]);
@@ -264,12 +264,12 @@ export class PointMap {
       if (!held.delete(event.pointerId)) return;
       const path = this.path;
       this.path = null;
-      if (path && path.length > 2 && moved > 8 && event.type === "pointerup") this.told.select(this.inside(path.map((p) => this.toData(...p))));
-      else if (moved < 5 && event.type === "pointerup" && this.count) { const row = this.nearest(...place(event)); if (row >= 0) this.told.pick(row); }
+      if (path && path.length > 2 && moved > 8 && event.type === "pointerup") this.handlers.select(this.inside(path.map((p) => this.toData(...p))));
+      else if (moved < 5 && event.type === "pointerup" && this.count) { const row = this.nearest(...place(event)); if (row >= 0) this.handlers.pick(row); }
       this.draw();
     };
     above.addEventListener("pointerup", released); above.addEventListener("pointercancel", released);
-    above.addEventListener("pointerleave", () => { clearTimeout(resting); this.told.hover(-1); });
+    above.addEventListener("pointerleave", () => { clearTimeout(resting); this.handlers.hover(-1); });
     above.addEventListener("wheel", (event) => {
       event.preventDefault();
       this.zoomBy(Math.exp(-event.deltaY * (event.deltaMode === 1 ? 0.05 : 0.0016)), ...place(event));
@@ -281,10 +281,10 @@ export class PointMap {
       const act = {
         ArrowLeft: () => this.pan(step, 0), ArrowRight: () => this.pan(-step, 0), ArrowUp: () => this.pan(0, step), ArrowDown: () => this.pan(0, -step),
         "+": () => this.zoomBy(1.4), "=": () => this.zoomBy(1.4), "-": () => this.zoomBy(1 / 1.4), 0: () => this.whole(),
-        s: () => this.selectView(), Escape: () => this.told.select([]),
-        Enter: () => { const row = this.count ? this.nearest(this.width / 2, this.height / 2, Math.max(this.width, this.height)) : -1; if (row >= 0) this.told.pick(row); },
+        s: () => this.selectView(), Escape: () => this.handlers.select([]),
+        Enter: () => { const row = this.count ? this.nearest(this.width / 2, this.height / 2, Math.max(this.width, this.height)) : -1; if (row >= 0) this.handlers.pick(row); },
       }[key];
-      if (act) { event.preventDefault(); clearTimeout(resting); this.told.hover(-1); act(); }
+      if (act) { event.preventDefault(); clearTimeout(resting); this.handlers.hover(-1); act(); }
     });
   }
 }

@@ -1,6 +1,6 @@
-"""One file for each experiment: it measures, and says what theory gave for the same number.
+"""One file for each experiment: it compares measurements with theory.
 
-Each is a function of a seed. `quick` takes fewer samples and steps, for a first look.
+Each is a function of a seed. `quick` uses fewer samples and steps.
 """
 
 from collections.abc import Callable

@@ -10,17 +10,29 @@ from nearfar.lab.estimators import (
     BOUNDS,
     Critic,
     Estimator,
-    best_critic,
+    bound_on_batches,
     correlated_gaussians,
-    correlation_for,
+    correlation_from_information,
     expected_gap,
     info_nce_bound,
-    log_mean_exp_of_others,
-    measure,
+    log_mean_exp_negatives,
+    optimal_critic,
     pair_scores,
     train_critic,
 )
-from nearfar.lab.findings import Cell, Claim, Findings, Line, Panel, Table, Tell, mean_and_error, quiet
+from nearfar.lab.findings import (
+    Cell,
+    Claim,
+    Findings,
+    Line,
+    Panel,
+    Part,
+    Progress,
+    Table,
+    combine,
+    mean_and_error,
+    no_progress,
+)
 from nearfar.lab.proof import contrastive_task
 
 WEATHER = ((0.2, 0.5), (0.3, 0.0))  # sun and rain, with and without an umbrella
@@ -29,20 +41,16 @@ _ERRORS = 5.0  # standard errors that chance may take
 _FIRST_ORDER = 0.1  # of the gap, which the terms after the first may take
 _NAMES: dict[Estimator, str] = {"info_nce": "InfoNCE", "nwj": "NWJ", "dv": "DV (MINE)"}
 
-Part = tuple[list[Claim], Table, list[Panel]]
 
-
-def bound(seed: int = 0, *, quick: bool = False, tell: Tell = quiet) -> Findings:
+def bound(seed: int = 0, *, quick: bool = False, progress: Progress = no_progress) -> Findings:
     """`log N - L` on tables (by counting), on correlated Gaussians with the best critic, and with trained ones."""
     generator = torch.Generator().manual_seed(seed)
-    parts = [_counted(), _best(generator, quick, tell), _tightness(generator, quick, tell)]
-    parts.append(_estimators(generator, quick, tell))
-    return Findings(
+    parts = [_counted(), _best(generator, quick, progress), _tightness(generator, quick, progress)]
+    parts.append(_estimators(generator, quick, progress))
+    return combine(
         "bound",
         "log N - L is at most I(x; c) and at most log N: the best L is H(v|X,c) = log N - I(x;c) + I(X;c).",
-        claims=[claim for claims, _, _ in parts for claim in claims],
-        tables=[table for _, table, _ in parts],
-        panels=[panel for _, _, panels in parts for panel in panels],
+        parts,
     )
 
 
@@ -66,15 +74,15 @@ def _counted() -> Part:
     return claims, Table("weather and umbrella, by counting, in nats", columns, rows), []
 
 
-def _best(generator: torch.Generator, quick: bool, tell: Tell) -> Part:
+def _best(generator: torch.Generator, quick: bool, progress: Progress) -> Part:
     """Correlated Gaussians, the best critic: below I and log N for all, and known where N is large against e^{2I}."""
     truths, sizes = (0.5, 1.0, 2.0, 4.0, 8.0), (2, 8, 32, 128) if quick else (2, 8, 32, 128, 512)
     found: dict[tuple[float, int], tuple[float, float]] = {}
     above_ceiling = -math.inf
     for truth in truths:
-        rho = correlation_for(truth, _DIMENSION)
+        rho = correlation_from_information(truth, _DIMENSION)
         for n in sizes:
-            tell(f"best critic: I = {truth:g}, N = {n}")
+            progress(f"best critic: I = {truth:g}, N = {n}")
             pairs = 16384 if _is_tight(truth, n) else 512 if quick else 4096
             batches = max(8, pairs // n)
             values = torch.stack([_of_best(n, rho, generator) for _ in range(batches)])
@@ -114,14 +122,14 @@ def _is_tight(information: float, n: int) -> bool:
     return n >= 128 and expected_gap(information, n) < 0.06
 
 
-def _tightness(generator: torch.Generator, quick: bool, tell: Tell) -> Part:
+def _tightness(generator: torch.Generator, quick: bool, progress: Progress) -> Part:
     """How far below the truth. Where I is small, e^{2I} without its -1 would be off by a factor."""
     sizes, pairs = ((128, 256), 2**16) if quick else ((128, 256, 512), 2**17)
     rows, claims = [], []
     for truth in (0.25, 0.5):
-        rho = correlation_for(truth, _DIMENSION)
+        rho = correlation_from_information(truth, _DIMENSION)
         for n in sizes:
-            tell(f"how tight: I = {truth:g}, N = {n}")
+            progress(f"how tight: I = {truth:g}, N = {n}")
             values = torch.stack([_gap_of_best(n, rho, generator) for _ in range(pairs // n)])
             measured, error = mean_and_error(values)
             predicted = expected_gap(truth, n)
@@ -131,7 +139,7 @@ def _tightness(generator: torch.Generator, quick: bool, tell: Tell) -> Part:
     return claims, Table("how far below I", ("I", "N", "(e^2I - 1) / 2N", "measured", "ratio"), rows), []
 
 
-def _estimators(generator: torch.Generator, quick: bool, tell: Tell) -> Part:
+def _estimators(generator: torch.Generator, quick: bool, progress: Progress) -> Part:
     """InfoNCE, NWJ and DV with critics trained on fresh batches of 128, beside the best critic."""
     n, dimension, batches = 128, 4, 30 if quick else 200
     truths = (2.0,) if quick else (1.0, 2.0, 3.0)
@@ -139,18 +147,20 @@ def _estimators(generator: torch.Generator, quick: bool, tell: Tell) -> Part:
     lines: dict[Estimator, list[float]] = {name: [] for name in BOUNDS}
     order = -math.inf  # of NWJ above DV, with the same critic and batch
     for truth in truths:
-        rho = correlation_for(truth, dimension)
+        rho = correlation_from_information(truth, dimension)
 
         def draw(rho: float = rho) -> tuple[Tensor, Tensor]:
             return correlated_gaussians(n, dimension, rho, generator)
 
         for name, value in BOUNDS.items():
-            tell(f"training a critic by {_NAMES[name]}, I = {truth:g}")
+            progress(f"training a critic by {_NAMES[name]}, I = {truth:g}")
             critic = Critic(dimension, generator)
             train_critic(name, critic, draw, steps=150 if quick else 500)
-            found = measure(value, critic, draw, batches)
+            found = bound_on_batches(value, critic, draw, batches)
             mean, error = mean_and_error(found)
-            best, best_error = mean_and_error(measure(value, lambda x, y, r=rho: best_critic(x, y, r), draw, batches))
+            best, best_error = mean_and_error(
+                bound_on_batches(value, lambda x, y, r=rho: optimal_critic(x, y, r), draw, batches)
+            )
             rows.append((truth, _NAMES[name], mean, float(found.std()), best))
             lines[name].append(mean)
             of = f"{_NAMES[name]}, trained, I = {truth:g}"
@@ -165,18 +175,9 @@ def _estimators(generator: torch.Generator, quick: bool, tell: Tell) -> Part:
     claims.append(Claim("NWJ above DV with the same critic and batch, largest", "≤", 0.0, order, 1e-5, "identity"))
     spread, spread_claim = _spread(n, generator, batches)
     claims.append(spread_claim)
-    panels = [
-        Panel(
-            f"trained on batches of {n}",
-            "true I",
-            "estimate",
-            [
-                *(Line(_NAMES[name], truths, lines[name]) for name in BOUNDS),
-                Line("truth", [0, truths[-1]], [0, truths[-1]], "limit"),
-            ],
-        ),
-        spread,
-    ]
+    estimates = [Line(_NAMES[name], truths, lines[name]) for name in BOUNDS]
+    estimates.append(Line("truth", [0, truths[-1]], [0, truths[-1]], "limit"))
+    panels = [Panel(f"trained on batches of {n}", "true I", "estimate", estimates), spread]
     columns = ("I", "estimator", "trained critic", "deviation of a batch", "best critic")
     return claims, Table(f"estimators with small critics, batches of {n}, nats", columns, rows), panels
 
@@ -189,13 +190,13 @@ def _spread(n: int, generator: torch.Generator, batches: int) -> tuple[Panel, Cl
     truths, dimension = (1.0, 2.0, 4.0, 6.0), 8
     deviations: dict[Estimator, list[float]] = {name: [] for name in BOUNDS}
     for truth in truths:
-        rho = correlation_for(truth, dimension)
+        rho = correlation_from_information(truth, dimension)
 
         def draw(rho: float = rho) -> tuple[Tensor, Tensor]:
             return correlated_gaussians(n, dimension, rho, generator, torch.float64)
 
         for name, value in BOUNDS.items():
-            found = measure(value, lambda x, y, r=rho: best_critic(x, y, r), draw, batches)
+            found = bound_on_batches(value, lambda x, y, r=rho: optimal_critic(x, y, r), draw, batches)
             deviations[name].append(float(found.std()))
     lines = [Line(_NAMES[name], truths, deviations[name]) for name in BOUNDS]
     ratio = deviations["nwj"][-1] / deviations["info_nce"][-1]
@@ -206,7 +207,7 @@ def _spread(n: int, generator: torch.Generator, batches: int) -> tuple[Panel, Cl
 def _of_best(n: int, rho: float, generator: torch.Generator) -> Tensor:
     """The bound of one batch with the best critic."""
     x, y = correlated_gaussians(n, _DIMENSION, rho, generator, torch.float64)
-    return info_nce_bound(*best_critic(x, y, rho))
+    return info_nce_bound(*optimal_critic(x, y, rho))
 
 
 def _gap_of_best(n: int, rho: float, generator: torch.Generator) -> Tensor:
@@ -216,6 +217,6 @@ def _gap_of_best(n: int, rho: float, generator: torch.Generator) -> Tensor:
     average, and most of the chance.
     """
     x, y = correlated_gaussians(n, _DIMENSION, rho, generator, torch.float64)
-    u, w = best_critic(x, y, rho)
-    beyond = (n - 1) / n * log_mean_exp_of_others(u, w).expm1()
+    u, w = optimal_critic(x, y, rho)
+    beyond = (n - 1) / n * log_mean_exp_negatives(u, w).expm1()
     return pair_scores(u, w).mean() - info_nce_bound(u, w) - beyond

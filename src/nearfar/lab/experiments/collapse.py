@@ -8,41 +8,48 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from nearfar.evaluation.geometry import alignment, deviation, effective_rank, uniformity
-from nearfar.lab.findings import Claim, Findings, Line, Panel, Table, Tell, mean_and_error, quiet
+from nearfar.lab.findings import (
+    Claim,
+    Findings,
+    Line,
+    Panel,
+    Part,
+    Progress,
+    Table,
+    combine,
+    mean_and_error,
+    no_progress,
+)
 from nearfar.lab.information import entropy
 from nearfar.lab.networks import mlp
 from nearfar.lab.sphere import (
     collapsed_loss,
-    drawn_alignment,
-    drawn_around,
-    even_loss,
     relative_variance,
+    rotated,
+    rotation_alignment,
+    sample_von_mises_fisher,
     sphere_points,
-    turn_alignment,
-    turned,
+    uniform_loss,
     uniform_uniformity,
+    von_mises_fisher_alignment,
 )
 from nearfar.losses import nt_xent, vicreg
 
 _TAU = 0.5
 _DIMENSION = 32
 
-Part = tuple[list[Claim], Table, list[Panel]]
 
-
-def collapse(seed: int = 0, *, quick: bool = False, tell: Tell = quiet) -> Findings:
+def collapse(seed: int = 0, *, quick: bool = False, progress: Progress = no_progress) -> Findings:
     """Clouds of which loss, uniformity, rank and deviation are known; then three losses on one small encoder."""
     generator = torch.Generator().manual_seed(seed)
-    tell("clouds of known shape")
+    progress("clouds of known shape")
     n = 1024 if quick else 4096
-    parts = [_clouds(n, generator), _two_views(generator), _trained(generator, quick, tell)]
-    return Findings(
+    parts = [_clouds(n, generator), _two_views(generator), _trained(generator, quick, progress)]
+    return combine(
         "collapse",
         "Where all is one point NT-Xent is log(2N - 1), uniformity 0 and RankMe 1. A cloud in r of D dimensions has "
         "RankMe r, and the deviation of a dimension does not show it. Alignment alone collapses.",
-        claims=[claim for claims, _, _ in parts for claim in claims],
-        tables=[table for _, table, _ in parts],
-        panels=[panel for _, _, panels in parts for panel in panels],
+        parts,
     )
 
 
@@ -57,7 +64,7 @@ def _clouds(n: int, generator: torch.Generator) -> Part:
         loss, rank = float(nt_xent(z, z, temperature=_TAU)), float(effective_rank(z))
         each, spread = float(deviation(z).square().mean().sqrt()), float(uniformity(z))
         # negatives come in pairs of twins: half as many draws, twice the variance
-        expected = even_loss(2 * n - 2, _TAU, r, 1.0) - _twins(n, r)
+        expected = uniform_loss(2 * n - 2, _TAU, r, 1.0) - _twins(n, r)
         rows.append((name, r, rank, uniform_uniformity(r), spread, expected, loss, _DIMENSION**-0.5, each))
         ranks.append(rank)
         spreads.append(spread)
@@ -81,30 +88,20 @@ def _clouds(n: int, generator: torch.Generator) -> Part:
         Claim("one point: deviation of a dimension, largest", "=", 0.0, each, 1e-12, "identity"),
         Claim("deviations 1, 1/2, 1/3, …: RankMe is e^{entropy of their shares}", "=", expected, rank_falling, 0.4),
     ]
-    panel = Panel(
-        "RankMe sees the dimensions",
-        "dimensions of the cloud",
-        "RankMe",
-        [Line("RankMe", [*kept, 1], [*ranks, rank]), Line("RankMe", [1, _DIMENSION], [1, _DIMENSION], "predicted")],
-        log="xy",
-    )
+    lines = [Line("RankMe", [*kept, 1], [*ranks, rank]), Line("RankMe", [1, _DIMENSION], [1, _DIMENSION], "predicted")]
+    panel = Panel("RankMe sees the dimensions", "dimensions of the cloud", "RankMe", lines, log="xy")
     shapes = list(range(2, _DIMENSION + 1))
-    spread_panel = Panel(
-        "uniformity of even clouds",
-        "dimensions of the cloud",
-        "uniformity",
-        [
-            Line("uniformity", [*kept, 1], [*spreads, spread]),
-            Line("uniformity", shapes, [uniform_uniformity(d) for d in shapes], "predicted"),
-        ],
-        log="x",
-    )
+    lines = [
+        Line("uniformity", [*kept, 1], [*spreads, spread]),
+        Line("uniformity", shapes, [uniform_uniformity(d) for d in shapes], "predicted"),
+    ]
+    spread_panel = Panel("uniformity of even clouds", "dimensions of the cloud", "uniformity", lines, log="x")
     columns = ("cloud", "RankMe, theory", "", "uniformity, theory", "", "NT-Xent, theory", "", "deviation, theory", "")
     return claims, Table(f"{n:,} points in {_DIMENSION} dimensions, τ = {_TAU:g}", columns, rows), [panel, spread_panel]
 
 
 def _twins(n: int, dimension: int) -> float:
-    """What `even_loss` leaves out where each negative occurs twice: once more half the relative variance over M."""
+    """What `uniform_loss` leaves out where each negative occurs twice: once more half the relative variance over M."""
     return relative_variance(1 / _TAU, dimension) / (2 * (2 * n - 2))
 
 
@@ -121,9 +118,12 @@ def _two_views(generator: torch.Generator) -> Part:
     n, rows, claims = 50_000, [], []
     for place, dimension in (("circle", 2), ("sphere", 3)):
         z = sphere_points(n, dimension, generator)
-        views = [(f"turned by {s:g}", turned(z, s, generator), turn_alignment(s)) for s in (0.1, 0.5, 2.0)]
+        views = [(f"turned by {s:g}", rotated(z, s, generator), rotation_alignment(s)) for s in (0.1, 0.5, 2.0)]
         if dimension == 3:
-            views += [(f"drawn, κ = {k:g}", drawn_around(z, k, generator), drawn_alignment(k)) for k in (1.0, 10.0)]
+            views += [
+                (f"drawn, κ = {k:g}", sample_von_mises_fisher(z, k, generator), von_mises_fisher_alignment(k))
+                for k in (1.0, 10.0)
+            ]
         views.append(("drawn anywhere", sphere_points(n, dimension, generator), 2.0))
         for how, other, predicted in views:
             _, error = mean_and_error((z - other).square().sum(1))
@@ -134,7 +134,7 @@ def _two_views(generator: torch.Generator) -> Part:
     return claims, Table(f"two views of {n:,} points on the circle and the sphere", columns, rows), []
 
 
-def _trained(generator: torch.Generator, quick: bool, tell: Tell) -> Part:
+def _trained(generator: torch.Generator, quick: bool, progress: Progress) -> Part:
     """The same encoder, data and views under three losses."""
     n, inputs, outputs, steps = 128 if quick else 256, 16, 8, 150 if quick else 400
     x = torch.randn(n, inputs, generator=generator)
@@ -147,10 +147,10 @@ def _trained(generator: torch.Generator, quick: bool, tell: Tell) -> Part:
     rows, lines, claims = [], [], []
     full = outputs**-0.5
     for name, loss in losses.items():
-        tell(f"training by {name}")
+        progress(f"training by {name}")
         own = torch.Generator().manual_seed(start)
         encoder = mlp([inputs, 64, outputs], own)
-        optimiser = torch.optim.Adam(encoder.parameters(), lr=1e-2)
+        optimizer = torch.optim.Adam(encoder.parameters(), lr=1e-2)
         at, seen = [], []
         for step in range(steps + 1):
             first, second = 0.3 * torch.randn(2, n, inputs, generator=own)
@@ -158,9 +158,9 @@ def _trained(generator: torch.Generator, quick: bool, tell: Tell) -> Part:
             if step % (steps // 25) == 0:
                 at.append(step)
                 seen.append(float(deviation(z1.detach()).square().mean().sqrt()) / full)
-            optimiser.zero_grad()
+            optimizer.zero_grad()
             loss(z1, z2).backward()
-            optimiser.step()
+            optimizer.step()
         rank, spread = float(effective_rank(F.normalize(z1, dim=1))), float(uniformity(z1.detach()))
         rows.append((name, seen[0], seen[-1], rank, spread, float(alignment(z1.detach(), z2.detach()))))
         lines.append(Line(name, at, seen))

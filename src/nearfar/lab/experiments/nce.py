@@ -6,17 +6,29 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from nearfar.lab.findings import Claim, Findings, Line, Panel, Table, Tell, quiet
+from nearfar.lab.findings import (
+    Claim,
+    Findings,
+    Line,
+    Panel,
+    Part,
+    Progress,
+    Table,
+    combine,
+    limit,
+    no_progress,
+    with_theory,
+)
 from nearfar.lab.nce import (
     TWO_WELLS,
     Fit,
-    bank_normaliser_deviation,
+    bank_normalizer_deviation,
     density,
     draw_data,
-    fit_bank_normaliser,
+    fit_bank_normalizer,
     fit_each,
     least_covariance,
-    log_normaliser,
+    log_normalizer,
     nce_covariance,
 )
 from nearfar.lab.sphere import sphere_points
@@ -27,34 +39,31 @@ _FITS = 1000
 _AT_ONCE = 100  # fits
 _ERRORS = 5.0
 
-Part = tuple[list[Claim], Table, list[Panel]]
 
-
-def nce(seed: int = 0, *, quick: bool = False, tell: Tell = quiet) -> Findings:
+def nce(seed: int = 0, *, quick: bool = False, progress: Progress = no_progress) -> Findings:
     """Two wells with Gaussian noise of several widths and amounts; then InstDisc's normaliser of a memory bank."""
     generator = torch.Generator().manual_seed(seed)
-    parts = [_two_wells(generator, quick, tell), _bank(generator, quick, tell)]
-    return Findings(
+    parts = [_two_wells(generator, quick, progress), _bank(generator, quick, progress)]
+    return combine(
         "nce",
         "The normaliser is one more parameter; errors have the covariance I⁻¹ - (1 + 1/ν) e eᵀ, over T, which falls "
         "to that of maximum likelihood as the noise grows.",
-        claims=[claim for claims, _, _ in parts for claim in claims],
-        tables=[table for _, table, _ in parts],
-        panels=[panel for _, _, panels in parts for panel in panels],
+        parts,
     )
 
 
-def _two_wells(generator: torch.Generator, quick: bool, tell: Tell) -> Part:
-    """Many fits of few samples: enough to tell the theorem's covariance from one without its (1 + 1/ν)."""
+def _two_wells(generator: torch.Generator, quick: bool, progress: Progress) -> Part:
+    """Many fits of few samples: enough to progress the theorem's covariance from one without its (1 + 1/ν)."""
     theta = torch.tensor(TWO_WELLS, dtype=torch.float64)
-    log_z = log_normaliser(theta)
+    log_z = log_normalizer(theta)
     truth = torch.cat([theta, theta.new_tensor([log_z])])  # (4,)
     widths, ratios = ((1.0, 2.0), (1, 2)) if quick else ((1.0, 2.0, 5.0), (1, 2, 6))
-    rows, claims, lines = [], [], []
+    rows, claims = [], []
+    lines: list[Line] = []
     for width in widths:
         measured, predicted = [], []
         for ratio in ratios:
-            tell(f"noise of deviation {width:g}, {ratio} for each sample")
+            progress(f"noise of deviation {width:g}, {ratio} for each sample")
             found = torch.cat([_fits(theta, width, ratio, generator) for _ in range(_FITS // _AT_ONCE)])
             errors = found - truth  # (R, 4)
             covariance = nce_covariance(theta, width, ratio) / _SAMPLES
@@ -73,12 +82,9 @@ def _two_wells(generator: torch.Generator, quick: bool, tell: Tell) -> Part:
             rows.append((width, ratio, log_z + mean, rms, deviation, without, size))
             measured.append(rms)
             predicted.append(deviation)
-        lines += [
-            Line(f"noise of deviation {width:g}", ratios, measured),
-            Line(f"noise of deviation {width:g}", ratios, predicted, "predicted"),
-        ]
+        lines += with_theory(f"noise of deviation {width:g}", ratios, measured, predicted)
     least = math.sqrt(float(least_covariance(theta)[-1, -1]) / _SAMPLES)
-    lines.append(Line("maximum likelihood", [ratios[0], ratios[-1]], [least, least], "limit"))
+    lines.append(limit("maximum likelihood", ratios, least))
     columns = ("noise", "ν", "log Z, mean", "its deviation", "theory", "without (1 + 1/ν)", "squared error / theory")
     panels = [
         _picture(theta, Fit(found[0, :3], float(found[0, 3]))),
@@ -112,17 +118,17 @@ def _picture(theta: Tensor, found: Fit) -> Panel:
     return Panel("two wells", "x", "density", lines)
 
 
-def _bank(generator: torch.Generator, quick: bool, tell: Tell) -> Part:
+def _bank(generator: torch.Generator, quick: bool, progress: Progress) -> Part:
     """log Z of a memory bank by `losses.nce`, beside the paper's Monte Carlo estimate from the noise alone."""
     n, dimension, samples, ratio = 512, 16, 1000 if quick else 3000, 8
     bank = F.normalize(sphere_points(n, dimension, generator), dim=1)
     query = bank[0]
     rows, claims = [], []
     for tau in (0.5, 0.2, 0.1):
-        tell(f"normaliser of a bank, τ = {tau:g}")
+        progress(f"normaliser of a bank, τ = {tau:g}")
         truth = float((bank @ query / tau).logsumexp(0))
-        learned = fit_bank_normaliser(query, bank, tau, samples=samples, ratio=ratio, generator=generator)
-        deviation = bank_normaliser_deviation(query, bank, tau, samples=samples, ratio=ratio)
+        learned = fit_bank_normalizer(query, bank, tau, samples=samples, ratio=ratio, generator=generator)
+        deviation = bank_normalizer_deviation(query, bank, tau, samples=samples, ratio=ratio)
         noise = bank[torch.randint(n, (samples,), generator=generator)]
         drawn = float(estimate_log_normalizer(query[None], noise, temperature=tau, bank_size=n))
         rows.append((tau, truth, learned, deviation, drawn))

@@ -6,15 +6,28 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from nearfar.lab.findings import Claim, Findings, Line, Panel, Table, Tell, mean_and_error, quiet
+from nearfar.lab.findings import (
+    Claim,
+    Findings,
+    Line,
+    Panel,
+    Part,
+    Progress,
+    Table,
+    combine,
+    limit,
+    mean_and_error,
+    no_progress,
+    with_theory,
+)
 from nearfar.lab.sphere import (
     classes_on_sphere,
-    even_loss,
     gradient_noise,
     log_mean_exp,
-    mass_of_negatives,
-    mass_of_true_negatives,
+    mean_negative_weight,
+    mean_true_negative_weight,
     sphere_points,
+    uniform_loss,
 )
 from nearfar.losses import debiased, info_nce, nt_xent
 
@@ -22,37 +35,32 @@ _TAU = 0.5
 _QUERIES = 64
 _PAIRS, _DIMENSION, _SPREAD = 128, 16, 0.15  # of the classes on the sphere
 
-Part = tuple[list[Claim], Table, list[Panel]]
 
-
-def negatives(seed: int = 0, *, quick: bool = False, tell: Tell = quiet) -> Findings:
+def negatives(seed: int = 0, *, quick: bool = False, progress: Progress = no_progress) -> Findings:
     """Loss and gradient noise of M evenly spread negatives, and the sum of negatives of which some are false."""
     generator = torch.Generator().manual_seed(seed)
-    parts = [_number(generator, dimension, quick, tell) for dimension in ((2, 16) if quick else (2, 3, 16))]
-    parts += [_false(generator, quick, tell), _floor(generator, quick, tell)]
-    return Findings(
+    parts = [_number(generator, dimension, quick, progress) for dimension in ((2, 16) if quick else (2, 3, 16))]
+    parts += [_false(generator, quick, progress), _floor(generator, quick, progress)]
+    return combine(
         "negatives",
         "L - log M tends to log E[e^{s/τ}] - s⁺/τ, the chance in the gradient falls as M^{-1/2}. The debiased sum is "
         "free of false negatives on average where it stays above its floor, and too large, though less than the plain "
         "one, where it does not.",
-        claims=[claim for claims, _, _ in parts for claim in claims],
-        tables=[table for _, table, _ in parts],
-        panels=[panel for _, _, panels in parts for panel in panels],
+        parts,
     )
 
 
-def _number(generator: torch.Generator, dimension: int, quick: bool, tell: Tell) -> Part:
+def _number(generator: torch.Generator, dimension: int, quick: bool, progress: Progress) -> Part:
     """The positive is the query itself, so the gradient along the sphere is that of the negatives alone."""
     sizes = (16, 64, 256) if quick else (16, 64, 256, 1024, 4096)
-    limit = log_mean_exp(1 / _TAU, dimension) - 1 / _TAU
     rows, claims = [], []
     lines: dict[str, list[float]] = {"loss": [], "loss of theory": [], "noise": [], "noise of theory": []}
     for m in sizes:
-        tell(f"D = {dimension}, M = {m}")
+        progress(f"D = {dimension}, M = {m}")
         draws = [_loss_and_noise(m, dimension, generator) for _ in range(250 if quick else 300)]
         loss, error = mean_and_error(torch.stack([each for each, _ in draws]))
         squared, squared_error = mean_and_error(torch.stack([each for _, each in draws]))
-        predicted, noise = even_loss(m, _TAU, dimension, 1.0), gradient_noise(m, _TAU, dimension, 1.0)
+        predicted, noise = uniform_loss(m, _TAU, dimension, 1.0), gradient_noise(m, _TAU, dimension, 1.0)
         rows.append((m, predicted, loss, noise, math.sqrt(squared)))
         for name, value in zip(
             lines, (loss - math.log(m), predicted - math.log(m), math.sqrt(squared), noise), strict=True
@@ -64,19 +72,12 @@ def _number(generator: torch.Generator, dimension: int, quick: bool, tell: Tell)
             slack = 4 * squared_error / (2 * math.sqrt(squared)) + 8 * noise / m
             claims.append(Claim(f"{of}: gradient, root mean square", "=", noise, math.sqrt(squared), slack))
     title = {2: "circle", 3: "sphere"}.get(dimension, f"sphere in {dimension} dimensions")
-    panel = Panel(
-        title,
-        "negatives M",
-        "nats; gradient",
-        [
-            Line("loss - log M", sizes, lines["loss"]),
-            Line("loss - log M", sizes, lines["loss of theory"], "predicted"),
-            Line("gradient, rms", sizes, lines["noise"]),
-            Line("gradient, rms", sizes, lines["noise of theory"], "predicted"),
-            Line("limit of loss - log M", [sizes[0], sizes[-1]], [limit, limit], "limit"),
-        ],
-        log="x",
-    )
+    drawn = [
+        *with_theory("loss - log M", sizes, lines["loss"], lines["loss of theory"]),
+        *with_theory("gradient, rms", sizes, lines["noise"], lines["noise of theory"]),
+        limit("limit of loss - log M", sizes, log_mean_exp(1 / _TAU, dimension) - 1 / _TAU),
+    ]
+    panel = Panel(title, "negatives M", "nats; gradient", drawn, log="x")
     columns = ("M", "loss, theory", "measured", "gradient rms, theory", "measured")
     return claims, Table(f"{title}: evenly spread embeddings, τ = {_TAU:g}", columns, rows), [panel]
 
@@ -106,25 +107,27 @@ def _masses(batches: int, classes: int, tau: float, generator: torch.Generator) 
     found = []
     for _ in range(batches):
         labels, z1, z2 = classes_on_sphere(_PAIRS, classes, _DIMENSION, _SPREAD, generator)
-        true = mass_of_true_negatives(z1, z2, labels, tau)
+        true = mean_true_negative_weight(z1, z2, labels, tau)
         plain = nt_xent(z1, z2, temperature=tau, reduction="none")
         mended = debiased(z1, z2, temperature=tau, positive_prior=1 / classes, reduction="none")
-        mass = mass_of_negatives(mended, z1, z2, tau)
+        mass = mean_negative_weight(mended, z1, z2, tau)
         floor = mass <= math.exp(-1 / tau) * (1 + 1e-6)  # what opposite vectors would weigh; and rounding
         found.append(
-            torch.stack([true.mean(), mass_of_negatives(plain, z1, z2, tau).mean(), mass.mean(), floor.double().mean()])
+            torch.stack(
+                [true.mean(), mean_negative_weight(plain, z1, z2, tau).mean(), mass.mean(), floor.double().mean()]
+            )
         )
     return _Masses(*torch.stack(found, 1))
 
 
-def _false(generator: torch.Generator, quick: bool, tell: Tell) -> Part:
+def _false(generator: torch.Generator, quick: bool, progress: Progress) -> Part:
     """Classes on the sphere: what the losses take a negative to weigh, beside who knows the labels."""
     tau, counts = 1.0, (2, 4, 8, 16)
     rows, claims = [], []
     biases: list[float] = []
     debiases: list[float] = []
     for classes in counts:
-        tell(f"false negatives: {classes} classes")
+        progress(f"false negatives: {classes} classes")
         (bias, bias_error), (rest, rest_error) = _masses(30 if quick else 200, classes, tau, generator).biases()
         expected = _expected_bias(classes, tau, generator)
         rows.append(
@@ -136,21 +139,13 @@ def _false(generator: torch.Generator, quick: bool, tell: Tell) -> Part:
             Claim(f"{classes} classes: bias of NT-Xent's sum", "=", expected, bias, 5 * bias_error + 0.02 * expected),
             Claim(f"{classes} classes: bias of the debiased sum", "=", 0.0, rest, 5 * rest_error),
         ]
-    panel = Panel(
-        "what a negative weighs, above the truth",
-        "classes",
-        "bias of the mean of exp(s/τ)",
-        [
-            Line("NT-Xent", counts, biases),
-            Line("debiased", counts, debiases),
-            Line("no bias", [2, 16], [0, 0], "limit"),
-        ],
-    )
+    lines = [Line("NT-Xent", counts, biases), Line("debiased", counts, debiases), limit("no bias", counts, 0)]
+    panel = Panel("mean weight of a negative, minus the truth", "classes", "bias of the mean of exp(s/τ)", lines)
     columns = ("classes", "false negatives", "bias of NT-Xent, theory", "measured", "bias of debiased (theory: 0)")
     return claims, Table(f"false negatives, {_PAIRS} pairs, τ = {tau:g}", columns, rows), [panel]
 
 
-def _floor(generator: torch.Generator, quick: bool, tell: Tell) -> Part:
+def _floor(generator: torch.Generator, quick: bool, progress: Progress) -> Part:
     """The debiased sum at small temperatures, where its floor N e^{-1/τ} takes the place of many a row.
 
     Without the floor the sum is right on average, whatever the temperature. A floor can only raise it.
@@ -159,7 +154,7 @@ def _floor(generator: torch.Generator, quick: bool, tell: Tell) -> Part:
     rows, claims = [], []
     over: dict[str, list[float]] = {"NT-Xent": [], "debiased": []}
     for tau in temperatures:
-        tell(f"the floor of the debiased sum: τ = {tau:g}")
+        progress(f"the floor of the debiased sum: τ = {tau:g}")
         found = _masses(60 if quick else 200, classes, tau, generator)
         (bias, error), (rest, rest_error) = found.biases()
         true, share = float(found.true.mean()), float(found.on_floor.mean())
@@ -172,16 +167,9 @@ def _floor(generator: torch.Generator, quick: bool, tell: Tell) -> Part:
         else:
             plain = bias - 3 * math.hypot(error, rest_error)
             claims += [Claim(of, "≥", 3 * rest_error, rest), Claim(f"{of}, below the plain one's", "≤", plain, rest)]
-    panel = Panel(
-        f"what a negative weighs, {classes} classes",
-        "temperature",
-        "mean of exp(s/τ), over the truth",
-        [
-            *(Line(name, temperatures, values) for name, values in over.items()),
-            Line("no bias", [temperatures[0], temperatures[-1]], [1, 1], "limit"),
-        ],
-        log="xy",
-    )
+    lines = [*(Line(name, temperatures, values) for name, values in over.items()), limit("no bias", temperatures, 1)]
+    title = f"mean weight of a negative, {classes} classes"
+    panel = Panel(title, "temperature", "mean of exp(s/τ), over the truth", lines, log="xy")
     columns = ("τ", "true negatives", "NT-Xent", "debiased", "rows on the floor")
     return claims, Table(f"what a negative weighs, {classes} classes, {_PAIRS} pairs", columns, rows), [panel]
 

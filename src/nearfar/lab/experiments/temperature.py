@@ -6,18 +6,29 @@ from itertools import pairwise
 import torch
 
 from nearfar.evaluation.geometry import alignment, uniformity
-from nearfar.lab.findings import Claim, Findings, Line, Panel, Table, Tell, mean_and_error, quiet
+from nearfar.lab.findings import (
+    Claim,
+    Findings,
+    Line,
+    Panel,
+    Part,
+    Progress,
+    Table,
+    mean_and_error,
+    no_progress,
+    with_theory,
+)
 from nearfar.lab.gradient import (
     autograd_in_similarities,
     effective_negatives,
-    even_effective_share,
-    even_share_of_hardest,
     gradient_in_query,
     gradient_in_similarities,
+    hardest_weight,
     negative_weights,
-    share_of_hardest,
+    uniform_effective_fraction,
+    uniform_hardest_weight,
 )
-from nearfar.lab.networks import minimise, mlp
+from nearfar.lab.networks import minimize, mlp
 from nearfar.lab.sphere import polygon_uniformity, sphere_points
 from nearfar.losses import info_nce, nt_xent
 
@@ -26,13 +37,13 @@ _TEMPERATURES = (0.02, 0.05, 0.07, 0.1, 0.2, 0.5, 1.0, 10.0)
 _RESOLVED = 100  # negatives that share the gradient, below which a sample of them is not yet the whole sphere
 
 
-def temperature(seed: int = 0, *, quick: bool = False, tell: Tell = quiet) -> Findings:
+def temperature(seed: int = 0, *, quick: bool = False, progress: Progress = no_progress) -> Findings:
     """Analytic gradient against autograd, weights of evenly spread negatives, and what is learned on the circle."""
     generator = torch.Generator().manual_seed(seed)
     claims = _exactness(generator) + _limits(generator)
-    tell("who gets the gradient")
+    progress("who gets the gradient")
     more, weights, panels = _weights(generator, 2000 if quick else 20_000)
-    learned, table, clouds = _learned(generator, quick, tell)
+    learned, table, clouds = _learned(generator, quick, progress)
     return Findings(
         "temperature",
         "∂L/∂s⁺ = (P⁺ - 1)/τ and ∂L/∂s⁻ = P/τ; τ → 0 looks at the hardest negative alone, τ → ∞ weighs all alike.",
@@ -79,7 +90,7 @@ def _limits(generator: torch.Generator) -> list[Claim]:
     ]
 
 
-def _weights(generator: torch.Generator, m: int) -> tuple[list[Claim], Table, list[Panel]]:
+def _weights(generator: torch.Generator, m: int) -> Part:
     """Evenly spread negatives: the share that counts is exp(-KL(von Mises-Fisher of 1/τ ‖ even))."""
     queries = sphere_points(64, _DIMENSION, generator)
     s = queries @ sphere_points(m, _DIMENSION, generator).T  # (64, M)
@@ -87,8 +98,8 @@ def _weights(generator: torch.Generator, m: int) -> tuple[list[Claim], Table, li
     shares, predicted, tops, top_predicted = [], [], [], []
     for tau in _TEMPERATURES:
         share, error = mean_and_error(effective_negatives(s, tau) / m)
-        top, top_error = mean_and_error(share_of_hardest(s, tau, 0.01))
-        even, even_top = even_effective_share(tau, _DIMENSION), even_share_of_hardest(tau, _DIMENSION, 0.01)
+        top, top_error = mean_and_error(hardest_weight(s, tau, 0.01))
+        even, even_top = uniform_effective_fraction(tau, _DIMENSION), uniform_hardest_weight(tau, _DIMENSION, 0.01)
         shares.append(share)
         predicted.append(even)
         tops.append(top)
@@ -102,27 +113,17 @@ def _weights(generator: torch.Generator, m: int) -> tuple[list[Claim], Table, li
             claims.append(Claim(f"τ = {tau:g}: weight of the hardest 1 %", "=", even_top, top, slack))
     gain = min(b - a for a, b in pairwise(shares))
     claims.append(Claim("share that counts: least gain from one τ to the next", "≥", 0.0, gain, kind="identity"))
-    panel = Panel(
-        f"{m:,} negatives spread evenly, D = {_DIMENSION}",
-        "temperature",
-        "share",
-        [
-            Line("negatives that count", _TEMPERATURES, shares),
-            Line("negatives that count", _TEMPERATURES, predicted, "predicted"),
-            Line("weight of the hardest 1 %", _TEMPERATURES, tops),
-            Line("weight of the hardest 1 %", _TEMPERATURES, top_predicted, "predicted"),
-        ],
-        log="xy",
-    )
+    lines = [
+        *with_theory("effective negatives", _TEMPERATURES, shares, predicted),
+        *with_theory("weight of the hardest 1 %", _TEMPERATURES, tops, top_predicted),
+    ]
+    panel = Panel(f"{m:,} uniform negatives, D = {_DIMENSION}", "temperature", "fraction", lines, log="xy")
     columns = ("τ", "negatives that count, theory", "measured", "weight of the hardest 1 %, theory", "measured")
-    return (
-        claims,
-        Table(f"who gets the gradient of {m:,} evenly spread negatives, D = {_DIMENSION}", columns, rows),
-        [panel],
-    )
+    title = f"which of {m:,} uniform negatives get the gradient, D = {_DIMENSION}"
+    return claims, Table(title, columns, rows), [panel]
 
 
-def _learned(generator: torch.Generator, quick: bool, tell: Tell) -> tuple[list[Claim], Table, list[Panel]]:
+def _learned(generator: torch.Generator, quick: bool, progress: Progress) -> Part:
     """Four clusters mapped to the circle by NT-Xent: a small τ spreads each of them, a large one only their means.
 
     As τ → ∞ the loss is the mean similarity of all less that of the positives, which four heaps around 0 make least.
@@ -133,7 +134,7 @@ def _learned(generator: torch.Generator, quick: bool, tell: Tell) -> tuple[list[
     seeds = torch.randint(2**31, (starts,), generator=generator).tolist()
     rows, clouds, spread = [], [], []
     for tau in (0.05, 0.3, 3.0):
-        tell(f"learning on the circle with τ = {tau:g}")
+        progress(f"learning on the circle with τ = {tau:g}")
         views = [_on_the_circle(x, tau, seed, steps) for seed in seeds]  # the same weights and views for all τ
         each = [float(uniformity(z1)) for z1, _ in views]
         spread.append(sum(each) / starts)
@@ -161,7 +162,7 @@ def _on_the_circle(x: torch.Tensor, tau: float, seed: int, steps: int) -> tuple[
         first, second = 0.2 * torch.randn(2, *x.shape, generator=own)
         return encoder(x + first), encoder(x + second)
 
-    minimise(lambda: nt_xent(*views(), temperature=tau), list(encoder.parameters()), steps=steps, lr=1e-2)
+    minimize(lambda: nt_xent(*views(), temperature=tau), list(encoder.parameters()), steps=steps, lr=1e-2)
     with torch.no_grad():
         z1, z2 = (torch.nn.functional.normalize(z, dim=1) for z in views())
     return z1, z2

@@ -9,16 +9,30 @@ from torch import Tensor
 
 from nearfar.evaluation.geometry import alignment
 from nearfar.lab.estimators import (
-    best_critic,
+    bound_on_batches,
     correlated_gaussians,
     expected_gap,
     gaussian_information,
     info_nce_bound,
-    measure,
+    optimal_critic,
 )
-from nearfar.lab.findings import Cell, Claim, Findings, Line, Panel, Table, Tell, mean_and_error, quiet
+from nearfar.lab.findings import (
+    Cell,
+    Claim,
+    Findings,
+    Line,
+    Panel,
+    Part,
+    Progress,
+    Table,
+    combine,
+    limit,
+    mean_and_error,
+    no_progress,
+    with_theory,
+)
 from nearfar.lab.information import mutual_information
-from nearfar.lab.networks import minimise, mlp
+from nearfar.lab.networks import minimize, mlp
 from nearfar.lab.samples import sampled_mutual_information
 from nearfar.losses import info_nce
 
@@ -35,20 +49,16 @@ _POLICIES = {  # name: which of (shape, colour) the second view keeps
     "both changed": (False, False),
 }
 
-Part = tuple[list[Claim], Table, list[Panel]]
 
-
-def views(seed: int = 0, *, quick: bool = False, tell: Tell = quiet) -> Findings:
+def views(seed: int = 0, *, quick: bool = False, progress: Progress = no_progress) -> Findings:
     """Things with a shape and a colour, of which views keep one, both or none; then views with more and more noise."""
     generator = torch.Generator().manual_seed(seed)
-    parts = [_factors(generator, quick, tell), _noise(generator, quick, tell)]
-    return Findings(
+    parts = [_factors(generator, quick, progress), _noise(generator, quick, progress)]
+    return combine(
         "views",
         "The bound cannot exceed I(v1; v2), what the views share. An encoder that reaches it tells log 8 nats of what "
         "they keep, and nothing of what they change.",
-        claims=[claim for claims, _, _ in parts for claim in claims],
-        tables=[table for _, table, _ in parts],
-        panels=[panel for _, _, panels in parts for panel in panels],
+        parts,
     )
 
 
@@ -73,7 +83,7 @@ def best_bound(values: int, n: int) -> float:
     return max(0.0, math.log(n) - float((chance * (1 + count).log()).sum()))
 
 
-def _factors(generator: torch.Generator, quick: bool, tell: Tell) -> Part:
+def _factors(generator: torch.Generator, quick: bool, progress: Progress) -> Part:
     codes = torch.randn(2, _VALUES, _CODE, generator=generator)  # of shapes and of colours
     mixed, _ = torch.linalg.qr(torch.randn(2 * _CODE, 2 * _CODE, generator=generator))
 
@@ -93,14 +103,14 @@ def _factors(generator: torch.Generator, quick: bool, tell: Tell) -> Part:
     shares: dict[str, tuple[float, float]] = {}
     told: dict[str, tuple[float, float]] = {}
     for name, keeps in _POLICIES.items():
-        tell(f"training, {name}")
+        progress(f"training, {name}")
         encoder = mlp([2 * _CODE, 64, 16], generator)
 
         def loss(keeps: tuple[bool, bool] = keeps, encoder: torch.nn.Module = encoder) -> Tensor:
             v1, v2, _ = two_views(_BATCH, keeps)
             return info_nce(encoder(v1), encoder(v2), temperature=_TAU)
 
-        minimise(loss, list(encoder.parameters()), steps=400 if quick else 500, lr=1e-2)
+        minimize(loss, list(encoder.parameters()), steps=400 if quick else 500, lr=1e-2)
         with torch.no_grad():
             losses = torch.stack([loss() for _ in range(50)]).double()
             v1, v2, factors = two_views(_ROWS, keeps)
@@ -125,16 +135,9 @@ def _factors(generator: torch.Generator, quick: bool, tell: Tell) -> Part:
                 whole = math.log(_VALUES) if kept else 0.0
                 claims.append(Claim(f"{name}: nats of the {factor} read out", "=", whole, nats, _READ + _chance(_ROWS)))
     names = [name.replace(" ", "\n") for name in told]
-    panel = Panel(
-        "read out of the embeddings",
-        "views",
-        "nats",
-        [
-            Line("shape", names, [shape for shape, _ in told.values()]),
-            Line("colour", names, [colour for _, colour in told.values()]),
-            Line("log 8", names, [math.log(_VALUES)] * len(names), "limit"),
-        ],
-    )
+    lines = [Line(factor, names, [nats[i] for nats in told.values()]) for i, factor in enumerate(("shape", "color"))]
+    lines.append(Line("log 8", names, [math.log(_VALUES)] * len(names), "limit"))
+    panel = Panel("read out of the embeddings", "views", "nats", lines)
     columns = (
         *("views", "I(v1; v2)", "best bound", "bound learned", "explained by shape", "by colour"),
         *("half the alignment", "shape read out, nats", "colour read out"),
@@ -142,19 +145,19 @@ def _factors(generator: torch.Generator, quick: bool, tell: Tell) -> Part:
     return claims, Table(f"shape and colour, {_VALUES} values each, N = {_BATCH}", columns, rows), [panel]
 
 
-def _noise(generator: torch.Generator, quick: bool, tell: Tell) -> Part:
+def _noise(generator: torch.Generator, quick: bool, progress: Progress) -> Part:
     """Views x + σε of unit Gaussians x: correlation 1 / (1 + σ²), so I(v1; v2) is known."""
     n, dimension, strengths = 256, 4, (0.25, 0.5, 1.0, 2.0, 4.0)
     rows, found, truths, claims = [], [], [], []
     for sigma in strengths:
-        tell(f"noise of {sigma:g}")
+        progress(f"noise of {sigma:g}")
         rho = 1 / (1 + sigma**2)
         truth = gaussian_information(rho, dimension)
 
         def draw(rho: float = rho) -> tuple[Tensor, Tensor]:
             return correlated_gaussians(n, dimension, rho, generator, torch.float64)
 
-        values = measure(info_nce_bound, lambda x, y, r=rho: best_critic(x, y, r), draw, 60)
+        values = bound_on_batches(info_nce_bound, lambda x, y, r=rho: optimal_critic(x, y, r), draw, 60)
         found.append(mean_and_error(values))
         truths.append(truth)
         value, error = found[-1]
@@ -169,17 +172,9 @@ def _noise(generator: torch.Generator, quick: bool, tell: Tell) -> Part:
         Claim("noise: bound above I(v1; v2), in standard errors, largest", "≤", 0.0, above, 5.0),
         Claim("noise: rise of the bound from one strength to the next, in standard errors", "≤", 0.0, rise, 5.0),
     ]
-    panel = Panel(
-        "what views with noise share",
-        "noise",
-        "nats",
-        [
-            Line("bound, best critic", strengths, [v for v, _ in found]),
-            Line("bound, best critic", strengths, truths, "predicted"),
-            Line("ceiling log N", [strengths[0], strengths[-1]], [math.log(n)] * 2, "limit"),
-        ],
-        log="x",
-    )
+    lines = [*with_theory("bound, best critic", strengths, [v for v, _ in found], truths)]
+    lines.append(limit("ceiling log N", strengths, math.log(n)))
+    panel = Panel("information that views with noise share", "noise", "nats", lines, log="x")
     columns = ("σ", "correlation", "I(v1; v2)", "less (e^2I - 1) / 2N", "bound")
     return claims, Table(f"views with noise, N = {n}", columns, rows), [panel]
 

@@ -1,6 +1,6 @@
-"""By which way the sums under the losses are made: in tiles here, or, within `sums_by`, by another one.
+"""Backends of the sums under the losses: tiles by default, another one within `use_backend`.
 
-The losses stay functions of tensors: a way knows where the other keys are, and they do not.
+The losses stay functions of tensors: a backend knows where the other keys are, a loss does not.
 """
 
 from collections.abc import Iterator
@@ -10,97 +10,74 @@ from typing import Protocol
 
 from torch import Tensor
 
+Ids = Tensor | None  # integers of rows; None: no pair is excluded
 
-class Way(Protocol):
-    """Makes the sums of queries over keys. Tensors come in the type that sums are kept in."""
 
-    elsewhere: bool  # whether there are more rows than those that the losses are given
+class Backend(Protocol):
+    """Computes the sums of queries over keys. Half-precision tensors arrive as float32."""
 
-    def log_sums(
-        self,
-        query: Tensor,
-        keys: Tensor,
-        scale: Tensor,
-        query_ids: Tensor | None,
-        key_ids: Tensor | None,
-        two_way: bool,
+    distributed: bool  # whether other processes have rows, too
+
+    def logsumexp(
+        self, query: Tensor, keys: Tensor, scale: Tensor, query_ids: Ids, key_ids: Ids, two_way: bool
     ) -> tuple[Tensor, Tensor | None]:
-        """`similarity_logsumexp`, and, if asked, that of the keys over the queries."""
+        """`similarity_logsumexp`, and with `two_way` that of the keys over the queries."""
         ...
 
-    def softplus_sums(
-        self,
-        query: Tensor,
-        keys: Tensor,
-        scale: Tensor,
-        bias: Tensor,
-        query_ids: Tensor | None,
-        key_ids: Tensor | None,
+    def softplus_sum(
+        self, query: Tensor, keys: Tensor, scale: Tensor, bias: Tensor, query_ids: Ids, key_ids: Ids
     ) -> Tensor:
         """`similarity_softplus_sum`."""
         ...
 
 
-_WAY: ContextVar[Way | None] = ContextVar("nearfar_way", default=None)
+_BACKEND: ContextVar[Backend | None] = ContextVar("nearfar_backend", default=None)
 
 
-def current_way() -> Way | None:
-    return _WAY.get()
+def current_backend() -> Backend | None:
+    return _BACKEND.get()
 
 
 @contextmanager
-def sums_by(way: Way) -> Iterator[None]:
-    """Within this context every loss makes its sums by that way."""
-    token = _WAY.set(way)
+def use_backend(backend: Backend) -> Iterator[None]:
+    """Within this context every loss computes its sums with this backend."""
+    token = _BACKEND.set(backend)
     try:
         yield
     finally:
-        _WAY.reset(token)
+        _BACKEND.reset(token)
 
 
-def refuse_elsewhere(what: str) -> None:
-    """What cannot be done where some rows are on other processes."""
-    way = _WAY.get()
-    if way is not None and way.elsewhere:
-        raise ValueError(f"{what} needs all rows in one place, and a ring leaves them on their processes; set gather")
+def require_all_rows(what: str) -> None:
+    """Raise where some rows are on other processes."""
+    backend = _BACKEND.get()
+    if backend is not None and backend.distributed:
+        raise ValueError(f"{what} needs all rows on one process, but a ring leaves them on theirs; set gather")
 
 
-class Dense:
-    """The plain matrix, held whole: what a sum is by definition. For tests and certificates."""
+class DenseBackend:
+    """Holds the whole matrix: the definition of each sum, for tests and the certificate."""
 
-    elsewhere = False
+    distributed = False
 
-    def log_sums(
-        self,
-        query: Tensor,
-        keys: Tensor,
-        scale: Tensor,
-        query_ids: Tensor | None,
-        key_ids: Tensor | None,
-        two_way: bool,
+    def logsumexp(
+        self, query: Tensor, keys: Tensor, scale: Tensor, query_ids: Ids, key_ids: Ids, two_way: bool
     ) -> tuple[Tensor, Tensor | None]:
-        s = _without(scale * query @ keys.T, query_ids, key_ids, float("-inf"))
-        return _log_sum_exp(s), _log_sum_exp(s.T) if two_way else None
+        s = _exclude(scale * query @ keys.T, query_ids, key_ids, float("-inf"))
+        return _row_logsumexp(s), _row_logsumexp(s.T) if two_way else None
 
-    def softplus_sums(
-        self,
-        query: Tensor,
-        keys: Tensor,
-        scale: Tensor,
-        bias: Tensor,
-        query_ids: Tensor | None,
-        key_ids: Tensor | None,
+    def softplus_sum(
+        self, query: Tensor, keys: Tensor, scale: Tensor, bias: Tensor, query_ids: Ids, key_ids: Ids
     ) -> Tensor:
         s = scale * query @ keys.T + bias
-        return _without(s.clamp(min=0) + (-s.abs()).exp().log1p(), query_ids, key_ids, 0.0).sum(1)
+        return _exclude(s.clamp(min=0) + (-s.abs()).exp().log1p(), query_ids, key_ids, 0.0).sum(1)
 
 
-def _without(s: Tensor, query_ids: Tensor | None, key_ids: Tensor | None, value: float) -> Tensor:
+def _exclude(s: Tensor, query_ids: Ids, key_ids: Ids, value: float) -> Tensor:
     return s if query_ids is None or key_ids is None else s.masked_fill(query_ids[:, None] == key_ids, value)
 
 
-def _log_sum_exp(s: Tensor) -> Tensor:
-    """Along the rows; where all is excluded -inf, with a gradient of 0."""
+def _row_logsumexp(s: Tensor) -> Tensor:
+    """Along the rows; -inf with a gradient of 0 where all keys are excluded."""
     empty = s.isneginf().all(1)
-    found = s.masked_fill(empty[:, None], 0.0).logsumexp(1)
-    return found.masked_fill(empty, float("-inf"))
+    return s.masked_fill(empty[:, None], 0.0).logsumexp(1).masked_fill(empty, float("-inf"))

@@ -1,8 +1,7 @@
-"""How a similarity matrix is walked tile by tile, so that it is never held.
+"""A similarity matrix computed tile by tile, so that it is never held whole.
 
-Rows and columns are put in the order of their ids. Equal ids then lie side by side, and only the few tiles
-where the ids of rows and columns overlap have anything to exclude: itself, its twin, its duplicates or its
-class cost next to nothing.
+Rows and columns are sorted by id. Equal ids are then adjacent, and only the few tiles where the ids of rows and columns
+overlap have entries to exclude. So excluding itself, other views, duplicates or a class costs almost nothing.
 """
 
 import os
@@ -24,13 +23,13 @@ _FLAT = 128, 1 << 16  # height and width of a flat tile on the CPU: 32 MiB of fl
 
 @contextmanager
 def tile_size(side: int) -> Iterator[None]:
-    """Within this context every loss works in tiles of at most `side` × `side`; the result is the same.
+    """Within this context every loss uses tiles of at most `side` × `side`; the result is the same.
 
     >>> with tile_size(512):
     ...     pass
     """
     if not isinstance(side, int) or isinstance(side, bool) or side < 1:
-        raise ValueError(f"tile_size: side is {side!r}, expected a whole number of at least 1")
+        raise ValueError(f"tile_size: side is {side!r}, expected an integer of at least 1")
     token = _TILE.set(side)
     try:
         yield
@@ -46,20 +45,20 @@ class Tile(NamedTuple):
 
     rows: slice
     columns: slice
-    excluded: Excluded | None  # where the ids are equal: an index into the tile; None where they nowhere are
-    mirrored: bool  # stands for its mirror image across the diagonal, too
+    excluded: Excluded | None  # index of the entries with equal ids; None if there are none
+    mirrored: bool  # also stands for its mirror image across the diagonal
 
 
 class Grid:
     """The tiles of a rows × columns matrix in which equal ids exclude each other.
 
     Args:
-        rows, columns: the shape of the matrix; `columns=None` is the symmetric matrix of the rows with
-            themselves, of which only the tiles on and above the diagonal are walked.
-        row_ids, column_ids: (rows,), (columns,) integers, or None where nothing is excluded; the same tensor
-            if the matrix is symmetric.
+        rows, columns: the shape of the matrix; `columns=None` is the symmetric matrix of the rows with themselves, of
+            which only the tiles on and above the diagonal are computed.
+        row_ids, column_ids: (rows,), (columns,) integers, or None if nothing is excluded; the same tensor if the
+            matrix is symmetric.
         like: a tensor of the type and device of the computation.
-        flat: few rows and many columns to a tile, for work whose cost falls with the width: a top-k reads a row once.
+        flat: few rows and many columns per tile, for a top-k, which is faster on long rows.
     """
 
     def __init__(
@@ -81,8 +80,8 @@ class Grid:
         self.single = len(self._rows) == len(self._columns) == 1
         self._layout: _Layout | None = None
         if row_ids is not None and column_ids is not None:
-            arrange = _arrange_once if row_ids is column_ids and is_own(row_ids) else _arrange
-            self._layout = arrange(row_ids, column_ids, height, width)
+            make = _cached_layout if row_ids is column_ids and is_default(row_ids) else _make_layout
+            self._layout = make(row_ids, column_ids, height, width)
 
     def sort_rows(self, x: Tensor) -> Tensor:
         """Rows of `x` from the caller's order into id order."""
@@ -104,7 +103,7 @@ class Grid:
         return index if order is None else order[index]
 
     def tiles(self) -> Iterator[Tile]:
-        """Every tile with something in it, row by row."""
+        """Every tile that has an entry that counts, row by row."""
         for i, rows in enumerate(self._rows):
             for j, columns in enumerate(self._columns):
                 if self.symmetric and j < i:
@@ -113,18 +112,18 @@ class Grid:
                 if self._layout is not None:
                     (low, high), (least, most) = self._layout.row_spans[i], self._layout.column_spans[j]
                     if low == high == least == most:
-                        continue  # one id throughout: nothing in it counts
+                        continue  # a single id: every entry is excluded
                     if low <= most and least <= high:
                         excluded = self._layout.excluded(i, rows, columns)
                 yield Tile(rows, columns, excluded, self.symmetric and j > i)
 
     def similarities(self, query: Tensor, keys: Tensor, scale: Tensor | float = 1.0) -> Iterator[tuple[Tile, Tensor]]:
-        """Each tile of scale · query @ keys.T, -inf where excluded. The tensor is reused: read it before the next."""
+        """Each tile of scale · query @ keys.T, -inf where excluded. The tensor is reused by the next tile."""
         tallest, widest = (max(b.stop - b.start for b in blocks) for blocks in (self._rows, self._columns))
-        room, factor = query.new_empty(tallest * widest), float(scale)
+        buffer, factor = query.new_empty(tallest * widest), float(scale)
         for tile in self.tiles():
             q, k = query[tile.rows], keys[tile.columns]
-            s = room[: len(q) * len(k)].view(len(q), len(k)).addmm_(q, k.T, beta=0, alpha=factor)
+            s = buffer[: len(q) * len(k)].view(len(q), len(k)).addmm_(q, k.T, beta=0, alpha=factor)
             if tile.excluded is not None:
                 s[tile.excluded] = -torch.inf
             yield tile, s
@@ -138,12 +137,12 @@ class Grid:
         for_keys: bool,
         diagonal: Tensor | None = None,
     ) -> tuple[Tensor, Tensor | None]:
-        """`W @ keys` and, if asked, `W.T @ query`, for a matrix W that is given tile by tile, to be written over.
+        """`W @ keys` and, if asked, `W.T @ query`, of a matrix W that is given tile by tile and may be overwritten.
 
-        On a symmetric grid a mirrored tile counts with its mirror image, in the first result.
+        On a symmetric grid a mirrored tile also counts as its mirror image, in the first result.
 
         Args:
-            diagonal: (rows,), added to W's diagonal; on a symmetric grid once more for its mirror image.
+            diagonal: (rows,), added to W's diagonal; twice on a symmetric grid.
         """
         for_keys = for_keys and not self.symmetric
         twice = 2 if self.symmetric else 1
@@ -166,7 +165,7 @@ class Grid:
 
 
 def strips(tile: Tensor) -> Iterator[tuple[slice, Tensor]]:
-    """The tile in strips of a few rows, so that what is computed beside it stays small and in cache."""
+    """The tile in strips of a few rows, so that temporaries stay small and in cache."""
     height = len(tile) if tile.device.type != "cpu" else max(1, _STRIP // tile.shape[1])
     for start in range(0, len(tile), height):
         strip = slice(start, start + height)
@@ -174,7 +173,7 @@ def strips(tile: Tensor) -> Iterator[tuple[slice, Tensor]]:
 
 
 def _cache_bytes() -> int:
-    """The second-level cache of one core, where a tile is still hot when it is read again."""
+    """Size of the level 2 cache of one core: a tile of this size is still cached when it is read again."""
     try:
         found = os.sysconf("SC_LEVEL2_CACHE_SIZE")
     except (AttributeError, OSError, ValueError):
@@ -183,18 +182,18 @@ def _cache_bytes() -> int:
 
 
 def _tile_shape(rows: int, columns: int, like: Tensor, flat: bool = False) -> tuple[int, int]:
-    """Height and width of a tile: square, unless the matrix is too flat to fill a square, or flat is asked for."""
+    """Height and width of a tile: square, unless the matrix is narrower than that, or `flat`."""
     if (side := _TILE.get()) is not None:
         return min(side, rows), min(side, columns)
     if flat and like.device.type == "cpu":
         return min(_FLAT[0], rows), min(_FLAT[1], columns)
-    side = automatic_side(like.device, like.element_size())
+    side = default_tile_side(like.device, like.element_size())
     height, width = min(rows, side), min(columns, side)
     return min(rows, max(height, side * side // width)), min(columns, max(width, side * side // height))
 
 
-def automatic_side(device: torch.device | str, element_size: int = 4) -> int:
-    """The side of a square tile where `tile_size` sets none."""
+def default_tile_side(device: torch.device | str, element_size: int = 4) -> int:
+    """The side of a square tile, unless `tile_size` sets it."""
     if torch.device(device).type == "cpu":
         entries = _cache_bytes() * torch.get_num_threads() // element_size
     else:
@@ -203,25 +202,25 @@ def automatic_side(device: torch.device | str, element_size: int = 4) -> int:
 
 
 def _blocks(length: int, most: int) -> tuple[slice, ...]:
-    """Cut `length` into equal blocks of at most `most`, so that no sliver is left at the end."""
+    """Equal blocks of at most `most`, without a short one at the end."""
     count = -(-length // most)
     edges = [length * i // count for i in range(count + 1)]
     return tuple(slice(a, b) for a, b in pairwise(edges))
 
 
 class _Layout(NamedTuple):
-    """The order of rows and columns by id, and where equal ids meet."""
+    """The order of rows and columns by id, and which entries have equal ids."""
 
-    row_order: Tensor | None  # (rows,), None: as they are
+    row_order: Tensor | None  # (rows,); None: already sorted
     column_order: Tensor | None
     row_spans: list[tuple[int, int]]  # lowest and highest id of each block
     column_spans: list[tuple[int, int]]
-    row_ids: Tensor  # (rows,), in order
+    row_ids: Tensor  # (rows,), sorted
     column_ids: Tensor
-    pairs: tuple[Tensor, Tensor, list[int]] | None  # row and column of equal ids, and where each row block's begin
+    pairs: tuple[Tensor, Tensor, list[int]] | None  # row and column of equal ids; first of each row block
 
     def excluded(self, i: int, rows: slice, columns: slice) -> Excluded:
-        """Where the ids are equal in the tile of the i-th row block and these columns."""
+        """Entries of equal ids in the tile of the i-th row block and these columns."""
         if self.pairs is None:
             return self.row_ids[rows, None] == self.column_ids[None, columns]
         row, column, edges = self.pairs
@@ -234,54 +233,49 @@ class _Layout(NamedTuple):
         return row, column
 
 
-def _arrange(
-    row_ids: Tensor,
-    column_ids: Tensor,
-    height: int,
-    width: int,
-) -> _Layout:
+def _make_layout(row_ids: Tensor, column_ids: Tensor, height: int, width: int) -> _Layout:
     rows, columns = _blocks(len(row_ids), height), _blocks(len(column_ids), width)
     ids, order = _sorted(row_ids.long())
     others, other_order = (ids, order) if column_ids is row_ids else _sorted(column_ids.long())
     pairs = _equal_pairs(ids, others, [block.stop for block in rows])
-    if pairs is not None and len(rows) == len(columns) == 1:  # a few known entries of a single tile need no order
+    if pairs is not None and len(rows) == len(columns) == 1:  # a few entries of a single tile need no sorting
         row, column, edges = pairs
-        everywhere = [(0, 1)]  # spans that overlap and are of more than one id: the pairs say the rest
+        everywhere = [(0, 1)]  # overlapping spans of more than one id, so that the pairs are used
         row = row if order is None else order[row]
         column = column if other_order is None else other_order[column]
         return _Layout(None, None, everywhere, everywhere, ids, others, (row, column, edges))
     return _Layout(order, other_order, _spans(ids, rows), _spans(others, columns), ids, others, pairs)
 
 
-_arrange_once = lru_cache(maxsize=4)(_arrange)  # for own ids: they are the same tensor at every step
+_cached_layout = lru_cache(maxsize=4)(_make_layout)  # for default ids, the same tensor at every step
 
 
-def own_ids(samples: int, views: int, like: Tensor) -> Tensor:
-    """(views · samples,), a number for each sample: what the losses use where no ids are given.
+def default_ids(samples: int, views: int, like: Tensor) -> Tensor:
+    """(views · samples,), a number for each sample: the ids of a loss that is called without any.
 
-    Remembered, and with them their order. Ids that a caller gives never are: their memory may change unseen.
+    Cached, together with their order. A caller's own ids are never cached: they may be changed in place.
     """
-    make = _own_ids if type(like) in (Tensor, torch.nn.Parameter) else _own_ids.__wrapped__
+    make = _default_ids if type(like) in (Tensor, torch.nn.Parameter) else _default_ids.__wrapped__
     return make(samples, views, like.device)
 
 
 @lru_cache(maxsize=8)
-def _own_ids(samples: int, views: int, device: torch.device) -> Tensor:
+def _default_ids(samples: int, views: int, device: torch.device) -> Tensor:
     with torch.inference_mode(False):
         ids = torch.arange(samples, device=device).repeat(views)
-    ids.nearfar_own = True  # type: ignore[attr-defined]
+    ids.nearfar_default = True  # type: ignore[attr-defined]
     return ids
 
 
-def is_own(ids: Tensor) -> bool:
-    """Whether these are the losses' own ids, which nobody changes."""
-    return getattr(ids, "nearfar_own", False) and type(ids) is Tensor
+def is_default(ids: Tensor) -> bool:
+    """Whether these are cached ids, which nobody changes."""
+    return getattr(ids, "nearfar_default", False) and type(ids) is Tensor
 
 
 def _equal_pairs(row_ids: Tensor, column_ids: Tensor, block_ends: list[int]) -> tuple[Tensor, Tensor, list[int]] | None:
-    """Row and column of every pair of equal sorted ids, and where each row block's begin; None if they are many.
+    """Row and column of every pair of equal sorted ids, and the first of each row block; None if there are many.
 
-    Writing to a few entries is quicker than masking the tile, and their list stays linear in memory.
+    Writing a few entries is faster than masking the tile, and their list is linear in memory.
     """
     first = torch.searchsorted(column_ids, row_ids)
     count = torch.searchsorted(column_ids, row_ids, right=True) - first
@@ -302,7 +296,7 @@ def _spans(ids: Tensor, blocks: tuple[slice, ...]) -> list[tuple[int, int]]:
 
 
 def _sorted(ids: Tensor) -> tuple[Tensor, Tensor | None]:
-    """Ids in order, and the order; None, and no copies of the rows later on, where they are in order already."""
+    """Sorted ids and their order; None if they are sorted already, which saves copies of the rows."""
     if bool((ids[1:] >= ids[:-1]).all()):
         return ids, None
     found = torch.sort(ids)

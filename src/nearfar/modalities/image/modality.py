@@ -1,28 +1,42 @@
-"""Images: recipes of views, backbones by name, and the preparation without chance."""
+"""Images: opened from anywhere, viewed by recipes, encoded by backbones of any library."""
 
-from collections.abc import Callable
+import io
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
+from PIL import Image
 from torch import Tensor, nn
 
 from nearfar.config import TrainConfig, nearest
 from nearfar.data.dataset import Dataset
+from nearfar.data.sources import folder_splits
 from nearfar.methods import check_views, known_method
+from nearfar.modalities.base import Modality
 from nearfar.modalities.image.backbones import backbone
-from nearfar.modalities.image.data.opening import has_splits, open_data
-from nearfar.modalities.image.views.grid import ROWS, view_grid
+from nearfar.modalities.image.card import check_preparation, preparation_of
+from nearfar.modalities.image.data.decode import SUFFIXES, decode, squared, why
+from nearfar.modalities.image.data.opening import decoding_size, find_images, has_own_splits, is_files, open_images
+from nearfar.modalities.image.data.source import ImageSource, as_picture
+from nearfar.modalities.image.views.grid import view_grid
 from nearfar.modalities.image.views.prepare import Preparation
-from nearfar.modalities.image.views.presets import PRESETS, draw_views, make_views
+from nearfar.modalities.image.views.presets import PRESETS, draw_views, make_views, simclr
 from nearfar.modalities.image.views.view import ImageView, apply_views
-from nearfar.nn.part import Part
-from nearfar.report.samples import image_pictures
+from nearfar.modalities.named_samples import checked
+from nearfar.modalities.picture_grid import ROWS
+from nearfar.modalities.splits import table_splits
+from nearfar.nn.shard import Shard
+
+UPLOADED = ("BMP", "GIF", "JPEG", "PNG", "TIFF", "WEBP")
+CROP_AND_FLIP = {"crop_scale": (0.25, 1.0), "jitter": 0.0, "grayscale": 0.0, "blur": 0.0}
 
 
-class Images:
+class ImageModality(Modality):
     """Pictures from which each view cuts its own.
 
     Attributes:
@@ -30,35 +44,51 @@ class Images:
         preparation: what an image goes through outside of training.
     """
 
-    protocols: tuple[str, ...] = ("knn", "linear")
-    captions = False  # of no use here, so that an image without one is as good as any
+    name = "image"
+    noun = "images"
+    queries: ClassVar[tuple[str, ...]] = ("image",)
+    baseline_name = "raw pixels"
+    has_pictures = True
+    walks_folders = True
+    suffixes = SUFFIXES
+    views_in_rows = True
+    captions: bool | None = False  # not read: an image without one is as good as any
 
     def __init__(self, config: TrainConfig) -> None:
-        self.config, self.preset = config, config.views or known_method(config.method).views_of(config.kind)
+        super().__init__(config)
+        self.preset = config.views or known_method(config.method).views_of(self.name)
         if self.preset not in PRESETS:
             raise ValueError(f"there are no views {self.preset!r}{nearest(self.preset, set(PRESETS))}")
         self.recipes: tuple[ImageView, ...] = PRESETS[self.preset](config.image_size)
-        check_views(config.method, self.preset, self.recipes, captions=self.captions)
+        check_views(config.method, self.preset, self.recipes, captions=self.captions is None)
         self.preparation = Preparation.of(self.recipes[0])
-        self._room: list[Tensor] = []
+        self._buffers: list[Tensor] = []
 
-    def open(self, spec: str, *, split: str | None = None, groups: str | None = None) -> Dataset:
-        sources = self.config.sources
-        return open_data(
-            spec,
-            size=sources.size,
-            image_size=self.config.image_size,
-            split=split if has_splits(spec) or "=" in (split or "") else None,
-            labels=sources.labels,
-            path_column=sources.path_column,
-            label_column=sources.label_column,
-            group_column=sources.group_column,
-            caption_column=sources.caption_column,
-            captions=self.captions,
-            groups=groups,
-            stream=sources.stream,
-            strict=sources.strict,
-        )
+    @classmethod
+    def defaults(cls, data: str) -> dict[str, Any]:
+        if data.partition(":")[0] != "glyphs":
+            return {}
+        return {
+            "views": "shapes",
+            "backbone": "strokes",
+            "epochs": 7,
+            "batch_size": 64,
+            "optimizer": {"name": "adamw", "lr": 8e-3},
+            "options": {"temperature": 0.2, "layers": 1, "dim": 256},
+        }
+
+    def open(self, spec: str, split: str | None = None) -> Dataset:
+        read = replace(self.config.sources, groups=None)
+        return open_images(spec, read, split=split, image_size=self.config.image_size, captions=self.captions)
+
+    def open_to_embed(self, spec: str, split: str | None = None) -> Dataset:
+        """Files are decoded when they are needed, and stored nowhere."""
+        return self.reading(replace(self.config.sources, stream=is_files(spec))).open(spec, split)
+
+    def own_splits(self, spec: str) -> tuple[str, str] | None:
+        if Path(spec).expanduser().is_dir():
+            return folder_splits(spec)
+        return ("train", "test") if has_own_splits(spec) else table_splits(spec)
 
     def encoder(self, *, untrained: bool = False) -> nn.Module:
         return backbone(
@@ -69,57 +99,153 @@ class Images:
             published_stem=self.config.pretrained,
         )
 
-    def options(self) -> dict[str, Any]:
-        return {}
+    def prepare(self, samples: Tensor) -> Tensor:
+        return self.preparation(samples)
 
     def views(
-        self, samples: Tensor, source: Dataset, index: Tensor, *, seed: int, step: int, part: Part | None = None
+        self, samples: Tensor, source: Dataset, index: Tensor, *, seed: int, step: int, shard: Shard | None = None
     ) -> list[Tensor]:
-        return make_views(samples, self.recipes, seed=seed, step=step, out=self._room_for(samples), part=part)
+        return make_views(samples, self.recipes, seed=seed, step=step, out=self._buffers_for(samples), shard=shard)
 
-    def views_in_parts(
-        self, samples: Tensor, source: Dataset, index: Tensor, *, seed: int, step: int, part: Part | None = None
+    def views_of_rows(
+        self, samples: Tensor, source: Dataset, index: Tensor, *, seed: int, step: int, shard: Shard | None = None
     ) -> Callable[[slice], list[Tensor]]:
-        """Rows of the batch to what `views` has in these rows, until the next are asked for, which overwrite them."""
-        drawn = draw_views(samples, self.recipes, seed=seed, step=step, part=part)
+        drawn = draw_views(samples, self.recipes, seed=seed, step=step, shard=shard)
 
         def some(rows: slice) -> list[Tensor]:
             images = samples[rows]
-            made = self._room_for(images)
+            made = self._buffers_for(images)
             apply_views(images, self.recipes, [each.rows(rows.start, rows.stop) for each in drawn], made)
             return made
 
         return some
 
-    def two_views(self, samples: Tensor, source: Dataset, index: Tensor, *, seed: int, step: int) -> list[Tensor]:
+    def pair_of_views(self, samples: Tensor, source: Dataset, index: Tensor, *, seed: int, step: int) -> list[Tensor]:
         recipes = self.recipes[:2] if len(self.recipes) > 1 else self.recipes * 2
         return make_views(samples, recipes, seed=seed, step=step)
 
-    def _room_for(self, images: Tensor) -> list[Tensor]:
-        """Where to write the views of these images: over those of the step before, which nothing needs any more."""
-        if not self._room or len(self._room[0]) < len(images) or self._room[0].device != images.device:
+    def vary(self, samples: Tensor, generator: torch.Generator, *, strong: bool = False) -> Tensor:
+        """(B, 3, S, S) uint8 to uint8: crops and flips, or SimCLR's views if strong."""
+        size = samples.shape[-1]
+        view = simclr(size)[0] if strong else ImageView(size=size, **CROP_AND_FLIP)  # type: ignore[arg-type]
+        values = replace(view, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))(samples, generator)  # in [0, 1]
+        return values.mul_(255).round_().clamp_(0, 255).to(torch.uint8)
+
+    def _buffers_for(self, images: Tensor) -> list[Tensor]:
+        """Where to write the views of these images: over those of the step before."""
+        if not self._buffers or len(self._buffers[0]) < len(images) or self._buffers[0].device != images.device:
             layout = torch.channels_last if self.config.channels_last else torch.contiguous_format
             shapes = [(len(images), 3, view.size, view.size) for view in self.recipes]
-            self._room = [torch.empty(s, device=images.device, memory_format=layout) for s in shapes]
-        return [room[: len(images)] for room in self._room]
+            self._buffers = [torch.empty(s, device=images.device, memory_format=layout) for s in shapes]
+        return [buffer[: len(images)] for buffer in self._buffers]
+
+    def forget_buffers(self) -> None:
+        self._buffers = []
 
     @property
-    def raw(self) -> Preparation | None:
-        return None if self.preparation.plain else Preparation(self.config.image_size)
+    def raw_prepare(self) -> Preparation | None:
+        return None if self.preparation.plain else Preparation(self.preparation.size)
 
-    def ids(self, source: Dataset) -> Tensor:
-        return source.groups if source.groups is not None else torch.arange(len(source))
+    def prepare_unresized(self, samples: Tensor) -> Tensor:
+        return self.preparation.whole(samples)
 
-    def baseline(self, train: Dataset, test: Dataset) -> Callable[[Tensor], Tensor] | None:
-        return None
+    # Single items
+
+    @property
+    def decode_side(self) -> int:
+        """Pixels at which single images are decoded, the same as in training."""
+        return self.config.sources.size or decoding_size(self.preparation.size)
+
+    def read(self, item: Any, kind: str | None = None) -> Tensor:
+        """(3, S, S) uint8."""
+        side = self.decode_side
+        if isinstance(item, Image.Image):
+            pixels = squared(item, side)
+        elif isinstance(item, np.ndarray | Tensor):
+            return self._from_array(item, side)
+        elif isinstance(item, str | Path | bytes) or hasattr(item, "read"):
+            file = io.BytesIO(item) if isinstance(item, bytes) else item
+            try:
+                pixels = decode(Path(file).expanduser() if isinstance(file, str) else file, side)
+            except Exception as error:  # Pillow raises errors of every kind on broken files
+                what = item if isinstance(item, str | Path) else "the image"
+                raise ValueError(f"{what} cannot be read as a picture: {why(error)}") from None
+        else:
+            raise TypeError(f"an item is a {type(item).__name__}, expected a path, a PIL image, an array or a tensor")
+        return torch.from_numpy(pixels.copy()).permute(2, 0, 1)
+
+    def read_upload(self, content: bytes, *, pixels: int, seconds: float) -> Tensor:
+        try:
+            found = decode(io.BytesIO(content), self.decode_side, pixel_limit=pixels, formats=UPLOADED)
+        except Exception as error:  # Pillow raises errors of every kind on broken files
+            raise ValueError(f"it cannot be read as a picture: {why(error)}") from None
+        return torch.from_numpy(found.copy()).permute(2, 0, 1)
+
+    def _from_array(self, item: NDArray[Any] | Tensor, side: int) -> Tensor:
+        x = torch.as_tensor(item.copy() if isinstance(item, np.ndarray) else item)
+        if x.ndim == 3 and x.shape[0] in (1, 3) and x.shape[-1] not in (1, 3, 4):
+            x = x.permute(1, 2, 0)
+        if x.ndim not in (2, 3) or (x.ndim == 3 and x.shape[-1] not in (1, 3, 4)):
+            raise ValueError(f"an image has shape {tuple(x.shape)}, expected (H, W), (H, W, 3) or (3, H, W)")
+        if x.is_floating_point():
+            x = x.mul(255).round().clamp(0, 255)
+        return torch.from_numpy(squared(as_picture(x.to(torch.uint8).cpu().numpy()), side).copy()).permute(2, 0, 1)
+
+    def batch(self, items: Sequence[Any] | NDArray[Any], kind: str | None = None) -> Tensor:
+        if isinstance(items, np.ndarray) and items.ndim != 4:
+            raise ValueError(f"images have shape {items.shape}, expected (B, H, W, 3)")
+        return super().batch(list(items), kind)
+
+    def check_batch(self, samples: Tensor, kind: str) -> Tensor:
+        if kind == "image" and (samples.ndim != 4 or samples.shape[1] != 3):
+            raise ValueError(f"images have shape {tuple(samples.shape)}, expected (B, 3, H, W)")
+        return samples
+
+    def run_encoder(self, network: nn.Module, x: Tensor, kind: str) -> Tensor:
+        if kind == "image" and not x.is_floating_point():  # images as they are
+            raise TypeError(f"the encoder was given {x.dtype}, expected prepared images; encode(images) prepares them")
+        return super().run_encoder(network, x, kind)
+
+    def source(self, spec: str, split: str | None = None) -> "ImageSamples":
+        return ImageSamples(find_images(spec, replace(self.config.sources, groups=None), split=split), self)
+
+    def thumbnails(self, samples: Tensor, side: int) -> NDArray[np.uint8]:
+        x = samples
+        if x.shape[-1] > side:
+            x = F.interpolate(x.float(), size=(side, side), mode="area").round().to(torch.uint8)
+        pixels: NDArray[np.uint8] = x.permute(0, 2, 3, 1).contiguous().cpu().numpy()
+        return pixels
+
+    # Files
 
     def card(self) -> dict[str, Any]:
-        return self.preparation.card()
+        return {**self.preparation.card(), "modality": self.name}
 
-    def pictures(self, samples: Tensor, side: int) -> NDArray[np.uint8]:
-        return image_pictures(samples, side)
+    @classmethod
+    def load(cls, config: TrainConfig, card: Mapping[str, Any], folder: Path) -> Self:
+        made = cls(config)
+        made.preparation = preparation_of(card)
+        return made
+
+    @classmethod
+    def check_card(cls, card: Mapping[str, Any], path: Path) -> None:
+        check_preparation(card, path)
 
     def show(self, source: Dataset, folder: Path) -> str:
         sample = source.fetch(torch.arange(min(ROWS, len(source))))
         shown = view_grid(sample, self.recipes, folder / "views.png", seed=self.config.seed)
-        return f"views: {self.preset}, shown in {shown}; --views chooses others"
+        return f"views: {self.preset}, shown in {shown}; choose others with --views"
+
+
+class ImageSamples:
+    """Single images of a source, decoded one by one."""
+
+    def __init__(self, source: ImageSource, modality: ImageModality) -> None:
+        self.source_, self.modality, self.names = source, modality, list(source.names)
+
+    def sample(self, row: int, root: Path | None) -> Tensor:
+        if self.source_.paths is not None:
+            assert root is not None
+            return self.modality.read(checked(root, self.source_.paths[row]))
+        pixels = self.source_.read(row, self.modality.decode_side)
+        return torch.from_numpy(pixels.copy()).permute(2, 0, 1)

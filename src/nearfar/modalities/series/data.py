@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,7 +12,8 @@ from torch import Tensor
 from nearfar.data.columns import group_column as numbered_groups
 from nearfar.data.columns import label_column as numbered_labels
 from nearfar.data.columns import nearest
-from nearfar.data.dataset import Skipped
+from nearfar.data.config import ReadConfig, read_config
+from nearfar.data.dataset import Dataset, Skipped
 from nearfar.data.tables import READERS
 from nearfar.modalities.series.files import MISSING, Values, number_in, read_series
 
@@ -19,7 +21,7 @@ SUFFIXES = (".ts", ".npz", *READERS)
 _PART = re.compile(r"(.*)_(train|test)$", re.IGNORECASE)
 
 
-class SeriesDataset:
+class SeriesDataset(Dataset):
     """N series of C channels, in one array as long as the longest.
 
     Args:
@@ -32,8 +34,6 @@ class SeriesDataset:
     >>> data.channels, data.fetch(torch.tensor([2])).shape, data.subset(torch.tensor([1])).labels.tolist()
     (2, torch.Size([1, 2, 9]), [1])
     """
-
-    captions = None
 
     def __init__(
         self,
@@ -76,13 +76,12 @@ class SeriesDataset:
 
 def open_series(
     spec: str | Path,
+    read: ReadConfig | None = None,
     *,
     split: str | None = None,
-    label_column: str | None = None,
-    group_column: str | None = None,
     classes: Sequence[str] | None = None,
-    strict: bool = False,
     seed: int = 0,
+    **settings: Any,
 ) -> SeriesDataset:
     """The series of a file; rows that cannot be used are left out and listed.
 
@@ -94,24 +93,27 @@ def open_series(
             other columns being channels, in the order of a column "time" where there is one. Or a folder, or a file
             NAME_TRAIN beside NAME_TEST.
         split: "train" or "test", of a folder with NAME_TRAIN and NAME_TEST, of such a file, or of waves.
-        label_column, group_column: of a table; None looks for the usual names.
+        read: how to read, as in a run's configuration; `settings` are its fields as keywords: label_column="y".
         classes: names of the labels in the order to number them, such as those of the training data.
-        strict: a row that cannot be used is an error.
         seed: of waves.
     """
+    read = read_config(read, settings)
     if (made := waves_of(spec)) is not None:
         from nearfar.modalities.series.waves import waves
 
         if split not in (None, "train", "test"):
             raise ValueError(f"waves have the splits 'train' and 'test', not {split!r}")
-        return waves(max(made // 5, 1) if split == "test" else made, seed=seed, split=split or "train")  # type: ignore[arg-type]
+        drawn = waves(max(made // 5, 1) if split == "test" else made, seed=seed, split=split or "train")  # type: ignore[arg-type]
+        if read.labels is False:
+            drawn.labels, drawn.classes = None, None
+        return drawn
     path = series_file(Path(spec).expanduser(), split)
-    rows = read_series(path, label=label_column, group=group_column).alike()
-    if rows.skipped and (strict or not rows.values):
+    rows = read_series(path, label=read.label_column, group=read.group_column).alike()
+    if rows.skipped and (read.strict or not rows.values):
         raise ValueError(f"{rows.skipped[0].path} of {path} cannot be used: {rows.skipped[0].reason}")
     if not rows.values:
         raise ValueError(f"{path} has no series, expected one for each row")
-    labels, names = _numbered(rows.labels, classes)
+    labels, names = (None, None) if read.labels is False else _numbered(rows.labels, classes)
     grouped = any(group is not None for group in rows.groups)
     return SeriesDataset(
         _together(rows.values),
@@ -216,3 +218,15 @@ def _sibling(path: Path, part: str) -> Path | None:
     other = part.upper() if named[2].isupper() else part.capitalize() if named[2][0].isupper() else part
     file = path.with_name(f"{named[1]}_{other}{path.suffix}")
     return file if file.is_file() else None
+
+
+_LOOKS = re.compile(r"waves(:\d+)?|.*\.ts|.*_(train|test)\.(tsv|csv|npz)", re.IGNORECASE)
+
+
+def looks_like_series(spec: str) -> bool:
+    """Whether a name or path is of series: built in, .ts, or NAME_TRAIN and NAME_TEST as in the UCR archive.
+
+    >>> looks_like_series("waves"), looks_like_series("ECG200_TRAIN.tsv"), looks_like_series("photos/")
+    (True, True, False)
+    """
+    return _LOOKS.fullmatch(spec) is not None

@@ -1,6 +1,6 @@
-"""Series: views in time and in height, convolutions, and beside them the series themselves by Euclid and by DTW."""
+"""Series: views in time and in amplitude, convolutional encoders, the series themselves as the baseline."""
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,109 +10,142 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from nearfar.config import DataConfig, SeriesConfig, TrainConfig, nearest
+from nearfar.config import TrainConfig, nearest
 from nearfar.data.dataset import Dataset
 from nearfar.methods import check_views, known_method
-from nearfar.modalities.series.data import SeriesDataset, has_series_splits, open_series
+from nearfar.modalities.base import Modality
+from nearfar.modalities.baseline import Baseline
+from nearfar.modalities.series.config import SeriesConfig
+from nearfar.modalities.series.data import SeriesDataset, has_series_splits, looks_like_series, open_series
 from nearfar.modalities.series.plot import ROWS, plot_views, series_pictures
 from nearfar.modalities.series.views import SERIES_PRESETS, SeriesPreparation, jittered, make_series_views
-from nearfar.nn.part import Part
 from nearfar.nn.sequence import sequence_encoder
+from nearfar.nn.shard import Shard
 
 
-class Series:
+class SeriesModality(Modality):
     """Series of one or more channels, in one tensor (B, C, T) with NaN behind the end of a shorter one."""
 
-    raw = None
-    protocols: tuple[str, ...] = ("knn", "linear", "dtw")
-    raw_is = "the series themselves"
-    varied = staticmethod(jittered)
+    name = "series"
+    noun = "series"
+    queries = ("series",)
+    protocols = ("knn", "linear", "dtw")
+    baseline_name = "the series themselves"
+    has_pictures = True
 
     def __init__(self, config: TrainConfig) -> None:
-        self.config, self.preset = config, config.views or known_method(config.method).views_of("series")
+        super().__init__(config)
+        self.preset = config.views or known_method(config.method).views_of(self.name)
         if self.preset not in SERIES_PRESETS:
             raise ValueError(f"there are no views {self.preset!r} of series{nearest(self.preset, set(SERIES_PRESETS))}")
         self.recipes = SERIES_PRESETS[self.preset]()
         check_views(config.method, self.preset, self.recipes)
-        self.preparation = preparation_of(config.series)
 
-    def reading(self, sources: DataConfig) -> "Series":
-        """The same, but other data, or the same data by other rules."""
-        return Series(replace(self.config, sources=sources))
+    @classmethod
+    def owns_name(cls, data: str) -> bool:
+        return looks_like_series(data)
 
-    @staticmethod
-    def settled(config: TrainConfig) -> TrainConfig:
-        """The configuration with what the training data alone can say: their channels and, if asked for, statistics."""
-        data = Series(config).open(config.data)
-        assert isinstance(data, SeriesDataset)
-        series = config.series
-        series = replace(series, channels=data.channels)
-        if series.normalize == "data" and series.mean is None:
-            flat = data.values.double().transpose(0, 1).flatten(1)  # (C, N T)
-            centred = flat - flat.nanmean(1, keepdim=True)
-            deviation = centred.square().nanmean(1).sqrt()
-            deviation = torch.where(deviation > 0, deviation, 1.0)  # of a constant channel
-            series = replace(series, mean=flat.nanmean(1).tolist(), std=deviation.tolist())
-        return replace(config, series=series)
+    @classmethod
+    def defaults(cls, data: str) -> dict[str, Any]:
+        settings: dict[str, Any] = {
+            "backbone": "dilated-small",
+            "batch_size": 64,
+            "epochs": 50,
+            "optimizer": {"name": "adamw", "lr": 4e-3},
+        }
+        if data.partition(":")[0] == "waves":
+            settings |= {"epochs": 10, "options": {"temperature": 0.2}}
+        return settings
 
-    def open(
-        self, spec: str, *, split: str | None = None, groups: str | None = None, classes: list[str] | None = None
-    ) -> Dataset:
-        if groups is not None:
-            raise ValueError(
-                "sources.groups is for files of images; a table of series names groups in a column 'group'"
-            )
-        sources = self.config.sources
-        data = open_series(
-            spec,
-            split=split if has_series_splits(spec) else None,
-            classes=classes,
-            label_column=sources.label_column,
-            group_column=sources.group_column,
-            strict=sources.strict,
-        )
-        if sources.labels is False:
-            data.labels, data.classes = None, None
+    def open(self, spec: str, split: str | None = None) -> Dataset:
+        data = open_series(spec, self.config.sources, split=split)
         if self.config.series.channels not in (None, data.channels):
             raise ValueError(f"{spec} has {data.channels} channels, expected {self.config.series.channels}")
         return data
+
+    def own_splits(self, spec: str) -> tuple[str, str] | None:
+        return ("train", "test") if has_series_splits(spec) else None
+
+    def fit(self, data: Dataset) -> TrainConfig:
+        """Count the channels and, if asked for, measure mean and deviation of each."""
+        assert isinstance(data, SeriesDataset)
+        series = replace(self.config.series, channels=data.channels)
+        if series.normalize == "data" and series.mean is None:
+            flat = data.values.double().transpose(0, 1).flatten(1)  # (C, N T)
+            centered = flat - flat.nanmean(1, keepdim=True)
+            deviation = centered.square().nanmean(1).sqrt()
+            deviation = torch.where(deviation > 0, deviation, 1.0)  # of a constant channel
+            series = replace(series, mean=flat.nanmean(1).tolist(), std=deviation.tolist())
+        self.config = replace(self.config, series=series)
+        return self.config
+
+    @property
+    def preparation(self) -> SeriesPreparation:
+        """What series go through before the encoder."""
+        return preparation_of(self.config.series)
 
     def encoder(self, *, untrained: bool = False) -> nn.Module:
         if self.config.pretrained or self.config.weights is not None:
             raise ValueError("there are no pretrained weights of series; leave --pretrained and --weights out")
         return sequence_encoder(self.config.backbone, channels=self.config.series.channels or 1)
 
-    def options(self) -> dict[str, Any]:
-        return {}
+    def prepare(self, samples: Tensor) -> Tensor:
+        return self.preparation(samples)
 
     def views(
-        self, samples: Tensor, source: Dataset, index: Tensor, *, seed: int, step: int, part: Part | None = None
+        self, samples: Tensor, source: Dataset, index: Tensor, *, seed: int, step: int, shard: Shard | None = None
     ) -> list[Tensor]:
-        return make_series_views(self.preparation(samples), self.recipes, seed=seed, step=step, part=part)
+        return make_series_views(self.prepare(samples), self.recipes, seed=seed, step=step, shard=shard)
 
-    def two_views(self, samples: Tensor, source: Dataset, index: Tensor, *, seed: int, step: int) -> list[Tensor]:
+    def pair_of_views(self, samples: Tensor, source: Dataset, index: Tensor, *, seed: int, step: int) -> list[Tensor]:
         recipes = self.recipes[:2] if len(self.recipes) > 1 else SERIES_PRESETS["series"]()
-        return make_series_views(self.preparation(samples), recipes, seed=seed, step=step)
+        return make_series_views(self.prepare(samples), recipes, seed=seed, step=step)
 
-    def ids(self, source: Dataset) -> Tensor:
-        return source.groups if source.groups is not None else torch.arange(len(source))
+    def vary(self, samples: Tensor, generator: torch.Generator, *, strong: bool = False) -> Tensor:
+        return jittered(samples, generator)
 
-    def baseline(self, train: Dataset, test: Dataset) -> Callable[[Tensor], Tensor]:
-        return Values(train.size)
+    def baseline(self, train: Dataset, test: Dataset) -> Baseline:
+        return SeriesValues(train.size)
+
+    def seconds_per_frame(self, hop: int) -> float:
+        """In steps: a series does not say how long one takes."""
+        return float(hop)
+
+    def read(self, item: Any, kind: str | None = None) -> Tensor:
+        """(C, T) float32."""
+        if isinstance(item, str | Path) or hasattr(item, "read"):
+            raise TypeError("a series is given as an array or tensor (T,) or (C, T)")
+        x = torch.as_tensor(item.copy() if isinstance(item, np.ndarray) else item, dtype=torch.float32)
+        x = x[None] if x.ndim == 1 else x
+        channels = self.config.series.channels or 1
+        if x.ndim != 2 or len(x) != channels or not x.shape[1]:
+            raise ValueError(f"a series has shape {tuple(x.shape)}, expected ({channels}, T)")
+        return x
+
+    def collate(self, samples: Sequence[Tensor]) -> Tensor:
+        longest = max(x.shape[-1] for x in samples)
+        pad = (nn.functional.pad(x, (0, longest - x.shape[-1]), value=torch.nan) for x in samples)
+        return torch.stack(list(pad))
+
+    def check_batch(self, samples: Tensor, kind: str) -> Tensor:
+        channels = self.config.series.channels or 1
+        if samples.ndim != 3 or samples.shape[1] != channels or 0 in samples.shape:
+            raise ValueError(f"series have shape {tuple(samples.shape)}, expected (B, {channels}, T)")
+        return samples.float()
+
+    def thumbnails(self, samples: Tensor, side: int) -> NDArray[np.uint8]:
+        return series_pictures(self.prepare(samples), side)
 
     def card(self) -> dict[str, Any]:
-        return {"modality": "series", "preprocessing": self.preparation.words}
-
-    def pictures(self, samples: Tensor, side: int) -> NDArray[np.uint8]:
-        return series_pictures(self.preparation(samples), side)
+        return {"modality": self.name, "preprocessing": self.preparation.words}
 
     def show(self, source: Dataset, folder: Path) -> str:
-        sample = self.preparation(source.fetch(torch.arange(min(ROWS, len(source)))))
+        sample = self.prepare(source.fetch(torch.arange(min(ROWS, len(source)))))
         shown = plot_views(sample, self.recipes, folder / "views.png", seed=self.config.seed)
-        return f"views: {self.preset}, shown in {shown}; --views chooses others"
+        return f"views: {self.preset}, shown in {shown}; choose others with --views"
 
 
-class Values:
+class SeriesValues(Baseline):
     """Prepared series as they are, 0 behind their ends, cut or filled up to the steps of the training series."""
 
     def __init__(self, steps: int) -> None:

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from nearfar.nn.arguments import check_probability
-from nearfar.nn.part import Part, rows_of
 from nearfar.nn.seeding import seeded_generator
+from nearfar.nn.shard import Shard
 
 
 @dataclass(frozen=True)
@@ -29,10 +29,10 @@ class Drawn:
     noise: Tensor  # (B, C, T) added to them
     hidden: Tensor  # (B, 2) begin and end of the hidden stretch, as parts of the series
 
-    def of(self, part: Part) -> "Drawn":
+    def of(self, shard: Shard) -> "Drawn":
         """What was drawn for the rows of one process."""
-        kept = {field.name: part.own(getattr(self, field.name)) for field in fields(self) if field.name != "noise"}
-        return Drawn(**kept, noise=self.noise if self.noise.numel() == 1 else part.own(self.noise))
+        kept = {field.name: shard.select(getattr(self, field.name)) for field in fields(self) if field.name != "noise"}
+        return Drawn(**kept, noise=self.noise if self.noise.numel() == 1 else shard.select(self.noise))
 
 
 @dataclass(frozen=True)
@@ -227,17 +227,19 @@ SERIES_PRESETS: dict[str, Callable[[], tuple[SeriesView, ...]]] = {
 
 
 def make_series_views(
-    x: Tensor, views: Sequence[SeriesView], *, seed: int, step: int, part: Part | None = None
+    x: Tensor, views: Sequence[SeriesView], *, seed: int, step: int, shard: Shard | None = None
 ) -> list[Tensor]:
     """The views of one training step, each (B, C, T): the same seed and step always give the same, on every device.
 
     Args:
-        part: of a batch that several processes share: the views are those that one process would make of all.
+        shard: of a batch that several processes share: the views are those that one process would make of all.
     """
     made = []
     for index, view in enumerate(views):
-        drawn = view.draw(rows_of(part, len(x)), x.shape[1], x.shape[2], seeded_generator(seed, step, index))
-        made.append(view.apply(x, drawn if part is None else drawn.of(part)))
+        drawn = view.draw(
+            len(x) if shard is None else shard.total, x.shape[1], x.shape[2], seeded_generator(seed, step, index)
+        )
+        made.append(view.apply(x, drawn if shard is None else drawn.of(shard)))
     return made
 
 

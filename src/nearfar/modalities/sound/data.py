@@ -2,10 +2,10 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -15,20 +15,21 @@ from torch import Tensor
 from nearfar.data import tables
 from nearfar.data.cache import cache_folder
 from nearfar.data.columns import nearest
-from nearfar.data.dataset import Skipped
-from nearfar.data.pack import filled
+from nearfar.data.config import ReadConfig, read_config
+from nearfar.data.dataset import Dataset, Skipped
+from nearfar.data.pack import pack_samples
 from nearfar.data.rows import PATHS, Columns, Samples, Wanted, find_column, samples
-from nearfar.data.sources import Source, folder_source, from_samples, walk
-from nearfar.data.store import Wave, Waves
+from nearfar.data.sources import Source, folder_source, from_samples, is_folder, walk
 from nearfar.modalities.image.data.decode import SUFFIXES as PICTURES
 from nearfar.modalities.sound.files import SUFFIXES, VERSION, decode_sound, reader, why
+from nearfar.modalities.sound.store import SoundStore, Wave
 
 OVER = -32_768  # no value of a sound: it says that the sound is over
 BUILT_IN = {"melodies": 4000, "spoken": 2000}  # and how many, where it is not said
 LOOKED_AT = 1000  # files of a folder, to see what it is a folder of
 
 
-class SoundDataset:
+class SoundDataset(Dataset):
     """Sounds of any length, one after the other in one array, in memory or mapped from a file.
 
     Args:
@@ -45,7 +46,7 @@ class SoundDataset:
     [[0, 1, -32768], [2, 3, 4]]
     """
 
-    captions = None
+    rate: int
 
     def __init__(
         self,
@@ -63,16 +64,12 @@ class SoundDataset:
         clipped: Sequence[str] = (),
     ) -> None:
         self.values, self.starts, self.lengths = values, starts, lengths
-        self.rate, self.longest = rate, longest
+        self.rate = self.size = rate
+        self.longest = longest
         self.labels, self.groups = labels, groups
         self.classes = None if classes is None else list(classes)
         self.names: Sequence[str] = list(map(str, range(len(starts)))) if names is None else names
         self.skipped, self.clipped = list(skipped), list(clipped)
-
-    @property
-    def size(self) -> int:
-        """The rate: what else there is one of for all sounds."""
-        return self.rate
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -114,32 +111,24 @@ class SoundDataset:
 class SoundSource(Source):
     """Sound files, before any of them is decoded."""
 
-    def read(self, index: int, size: int) -> Wave:  # type: ignore[override]  # a rate, and a sound
+    def read(self, index: int, size: int) -> Wave:
+        """Sample `index`; `size` is the sample rate."""
         assert self.paths is not None
         return decode_sound(self.paths[index], size)
-
-    @classmethod
-    def of(cls, source: Source) -> "SoundSource":
-        return cls(**{field.name: getattr(source, field.name) for field in fields(source)})
 
 
 def open_sounds(
     spec: str | Path,
+    read: ReadConfig | None = None,
     *,
     rate: int = 16_000,
     longest: float | None = None,
     split: str | None = None,
-    labels: bool | None = None,
     classes: Sequence[str] | None = None,
-    pattern: str | None = None,
-    path_column: str | None = None,
-    label_column: str | None = None,
-    group_column: str | None = None,
     seed: int = 0,
     cache: Path | None = None,
-    strict: bool = False,
-    workers: int | None = None,
     progress: bool = True,
+    **settings: Any,
 ) -> SoundDataset:
     """The sounds that `spec` names: one channel, one rate, decoded once into the cache.
 
@@ -153,36 +142,36 @@ def open_sounds(
             ":column=value" or ":column!=value", which means those rows alone.
         rate: values a second of the result.
         longest: seconds of a sound at most; of a longer one the first.
-        split: a sub-folder; of a table or a pattern as in `open_source` ("speaker!=theo,george"); None takes all.
-        labels: whether sub-folders are labels.
+        read: how to read, as in a run's configuration; `settings` are its fields as keywords: labels=True. A `pattern`
+            is of file names, such as "{label}_{speaker}_{take}.wav"; with a / in it, of paths below the folder. What
+            stands in braces is a column, as of a table.
+        split: a sub-folder; of a table or a pattern also some rows ("speaker!=theo,george"); None takes all.
         classes: names of the labels in the order to number them, such as those of the training data.
-        pattern: of file names, such as "{label}_{speaker}_{take}.wav"; with a / in it, of paths below the folder. What
-            stands in braces is as a column of a table.
-        path_column, label_column, group_column: of a table or a pattern; None looks for the usual names.
         seed: of sounds made by code.
-        cache, strict, workers, progress: as in `pack`.
+        cache, progress: as in `pack_samples`.
     """
+    read = read_config(read, settings)
     most = None if longest is None else max(1, round(longest * rate))
     if (made := made_by_code(spec)) is not None:
         drawn = _made(*made, rate, most, split, seed, cache_folder(cache))
-        if labels is False:
+        if read.labels is False:
             drawn.labels, drawn.classes = None, None
         return drawn
     spec, rows = tables.path_and_rows(spec)
     split = rows or split
-    wanted = Wanted(path_column, label_column, group_column, None, split, labels, False, classes)
-    source = SoundSource.of(_source(Path(spec).expanduser().absolute(), str(spec), wanted, pattern))
+    wanted = Wanted.of(read, split=split, classes=classes, captions=False)
+    source = _source(Path(spec).expanduser().absolute(), str(spec), wanted, read)
     reader()  # what is missing is said once, and not of each file
-    done = filled(
+    done = pack_samples(
         source,
-        Waves,
+        SoundStore,
         size=rate,
         what="sounds",
         version=f"sounds {VERSION}",
         why=why,
         cache=cache,
-        strict=strict,
-        workers=workers,
+        strict=read.strict,
+        workers=read.workers,
         progress=progress,
     )
     told, kept = done.rows, done.kept
@@ -220,13 +209,17 @@ def _made(
     return melodies(count, seed=seed, split=part, longest=most, cache=cache)
 
 
-def _source(path: Path, spec: str, wanted: Wanted, pattern: str | None) -> Source:
+def _source(path: Path, spec: str, wanted: Wanted, read: ReadConfig) -> SoundSource:
     part = f" ({wanted.split})" if wanted.split else ""
-    if path.is_dir() and pattern is not None:
-        found = _by_pattern(path, pattern, wanted)
-        return from_samples(f"folder {path} by {pattern}{part}", found, paths=[path / name for name in found.names])
+    if path.is_dir() and read.pattern is not None:
+        if wanted.split and is_folder(path / wanted.split):  # train/ or test/, not a column
+            path, wanted = path / wanted.split, replace(wanted, split=None)
+        found = _by_pattern(path, read.pattern, wanted)
+        name = f"folder {path} by {read.pattern}{part}"
+        return from_samples(SoundSource, name, found, paths=[path / name for name in found.names])
     if path.is_dir():
         return folder_source(
+            SoundSource,
             path,
             labels=bool(wanted.labels),
             classes=wanted.classes,
@@ -242,7 +235,8 @@ def _source(path: Path, spec: str, wanted: Wanted, pattern: str | None) -> Sourc
     if path.suffix.lower() not in tables.READERS:
         raise ValueError(f"{spec!r} is no data of sounds, expected a folder or one of {', '.join(tables.READERS)}")
     found = tables.read(path, wanted)
-    return from_samples(f"table {path}{part}", found, paths=[path.parent / name for name in found.names])
+    folder = read.folder or path.parent
+    return from_samples(SoundSource, f"table {path}{part}", found, paths=[folder / name for name in found.names])
 
 
 def _by_pattern(folder: Path, pattern: str, wanted: Wanted) -> Samples:

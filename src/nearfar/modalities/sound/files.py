@@ -6,8 +6,8 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from nearfar.data.store import Wave
 from nearfar.modalities.sound.resample import resample
+from nearfar.modalities.sound.store import Wave
 
 SUFFIXES = frozenset({".wav", ".flac", ".ogg", ".oga", ".opus", ".mp3", ".aif", ".aiff"})
 VERSION = 1  # part of every cache key; raise it when the same file comes out with other values

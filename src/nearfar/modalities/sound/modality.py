@@ -1,23 +1,30 @@
-"""Sounds: recipes of views, log-mels or raw waves, encoders by name, and the preparation without chance."""
+"""Sounds: log-mels or raw waves, viewed by recipes, encoded by name."""
 
-from collections.abc import Callable
+import io
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from nearfar.config import DataConfig, TrainConfig, nearest
+from nearfar.config import TrainConfig, nearest
 from nearfar.data.dataset import Dataset
-from nearfar.data.groups import with_groups
+from nearfar.data.sources import folder_splits
+from nearfar.messages import shown
 from nearfar.methods import check_views, known_method
-from nearfar.modalities.image.data.opening import has_splits
-from nearfar.modalities.image.views.grid import ROWS, sound_grid, spectrum_pictures
+from nearfar.modalities.base import Modality
+from nearfar.modalities.baseline import Baseline
+from nearfar.modalities.image.card import is_finite
+from nearfar.modalities.picture_grid import ROWS
 from nearfar.modalities.sound.backbones import AUDIO, audio_encoder
-from nearfar.modalities.sound.data import SoundDataset, open_sounds
+from nearfar.modalities.sound.baseline import LogMelStatistics
+from nearfar.modalities.sound.data import BUILT_IN, OVER, SoundDataset, are_sounds, made_by_code, open_sounds
+from nearfar.modalities.sound.files import SUFFIXES, decode_sound, why
+from nearfar.modalities.sound.grid import sound_grid, spectrum_pictures
 from nearfar.modalities.sound.logmel import LogMel
 from nearfar.modalities.sound.views import (
     SOUND_PRESETS,
@@ -27,29 +34,34 @@ from nearfar.modalities.sound.views import (
     make_sound_views,
     of_waves,
 )
-from nearfar.nn.part import Part
+from nearfar.modalities.splits import table_splits
 from nearfar.nn.sequence import PRESETS as SEQUENCE
 from nearfar.nn.sequence import sequence_encoder
+from nearfar.nn.shard import Shard
 
-_MEASURED = 1000  # sounds, evenly spaced, whose log-mels tell mean and deviation
+_MEASURED = 1000  # sounds, evenly spaced, whose log-mels give mean and deviation
 
 
-class Sounds:
+class SoundModality(Modality):
     """Sounds of any length, from which each view cuts its own.
 
     Attributes:
         mel: how waves become spectrograms.
-        wave: the encoder hears the wave itself.
-        mean, std: of the log-mels; measured on the first data that are opened.
+        wave: the encoder takes the wave itself.
     """
 
-    protocols: tuple[str, ...] = ("knn", "linear")
-    raw_is = "log-mels over time"
-    varied = staticmethod(jittered)
+    name = "sound"
+    noun = "sounds"
+    queries = ("sound",)
+    baseline_name = "log-mels over time"
+    has_pictures = True
+    walks_folders = True
+    suffixes = SUFFIXES
 
     def __init__(self, config: TrainConfig) -> None:
-        self.config, sound = config, config.sound
-        self.preset = config.views or known_method(config.method).views_of("sound")
+        super().__init__(config)
+        sound = config.sound
+        self.preset = config.views or known_method(config.method).views_of(self.name)
         if self.preset not in SOUND_PRESETS:
             raise ValueError(f"there are no views {self.preset!r} of sounds{nearest(self.preset, set(SOUND_PRESETS))}")
         self.wave = config.backbone in SEQUENCE
@@ -64,17 +76,51 @@ class Sounds:
             high=sound.rate * 7800 / 16_000 if sound.high is None else sound.high,
             centred=sound.normalize == "sound",
         )
-        self.mean, self.std, self._known = 0.0, 1.0, False
         check_views(config.method, self.preset, self.recipes)
 
-    def fed(self, mean: float, std: float) -> "Sounds":
-        """With mean and deviation as a card states them."""
-        self.mean, self.std, self._known = mean, std, True
-        return self
+    @classmethod
+    def owns_name(cls, data: str) -> bool:
+        return data.partition(":")[0] in BUILT_IN
 
-    def reading(self, sources: DataConfig) -> "Sounds":
-        """The same, but other data, or the same data by other rules."""
-        return Sounds(replace(self.config, sources=sources)).fed(self.mean, self.std)
+    @classmethod
+    def recognizes(cls, data: str) -> bool:
+        return are_sounds(data)
+
+    @classmethod
+    def defaults(cls, data: str) -> dict[str, Any]:
+        settings: dict[str, Any] = {"backbone": "audio-tiny", "batch_size": 64, "optimizer": {"name": "adamw"}}
+        if data.partition(":")[0] == "melodies":
+            settings["sound"] = {"rate": 8000, "seconds": 1.0, "low": 100.0}
+        return settings
+
+    # Data
+
+    def open(self, spec: str, split: str | None = None) -> Dataset:
+        read, sound = replace(self.config.sources, groups=None), self.config.sound
+        return open_sounds(spec, read, rate=sound.rate, longest=sound.longest, split=split)
+
+    def own_splits(self, spec: str) -> tuple[str, str] | None:
+        if Path(spec).expanduser().is_dir():
+            return folder_splits(spec)
+        return ("train", "test") if made_by_code(spec) is not None else table_splits(spec)
+
+    def fit(self, data: Dataset) -> TrainConfig:
+        """Measure mean and deviation of the log-mels."""
+        if self.config.sound.mean is None and not self.wave:
+            mean, std = log_mel_statistics(data, self.raw_prepare)
+            self.config = replace(self.config, sound=replace(self.config.sound, mean=mean, std=std))
+        return self.config
+
+    # From sounds to the encoder
+
+    @property
+    def mean(self) -> float:
+        """Of the log-mels; 0 before `fit`."""
+        return self.config.sound.mean or 0.0
+
+    @property
+    def std(self) -> float:
+        return self.config.sound.std or 1.0
 
     @property
     def recipes(self) -> tuple[SoundView, ...]:
@@ -91,34 +137,13 @@ class Sounds:
         return SoundPreparation(least, mel, level=self.level, whole=whole, **self._scale())
 
     def _scale(self) -> dict[str, float]:
-        """Mean and deviation that are left to normalise by."""
+        """Mean and deviation that are left to normalize by."""
         return {"mean": 0.0, "std": 1.0} if self.mel.centred else {"mean": self.mean, "std": self.std}
 
     @property
-    def raw(self) -> SoundPreparation:
+    def raw_prepare(self) -> SoundPreparation:
         """Spectrograms of the sounds as they are, without the silence around them."""
         return SoundPreparation(self.mel.window, replace(self.mel, centred=False), self.mean, self.std)
-
-    def open(
-        self, spec: str, *, split: str | None = None, groups: str | None = None, classes: list[str] | None = None
-    ) -> Dataset:
-        sources, sound = self.config.sources, self.config.sound
-        found = open_sounds(
-            spec,
-            rate=sound.rate,
-            longest=sound.longest,
-            split=split if split and (has_splits(spec) or "=" in split or (Path(spec) / split).is_dir()) else None,
-            labels=sources.labels,
-            classes=classes,
-            pattern=sources.pattern,
-            path_column=sources.path_column,
-            label_column=sources.label_column,
-            group_column=sources.group_column,
-            strict=sources.strict,
-        )
-        if not self._known and not self.wave:
-            self.fed(*measured(found, self.raw))
-        return found if groups is None else with_groups(found, groups)
 
     def encoder(self, *, untrained: bool = False) -> nn.Module:
         config = self.config
@@ -131,70 +156,119 @@ class Sounds:
             weights=None if untrained else config.weights,
         )
 
-    def options(self) -> dict[str, Any]:
-        return {}
+    def prepare(self, samples: Tensor) -> Tensor:
+        return self.preparation(samples)
 
     def views(
-        self, samples: Tensor, source: Dataset, index: Tensor, *, seed: int, step: int, part: Part | None = None
+        self, samples: Tensor, source: Dataset, index: Tensor, *, seed: int, step: int, shard: Shard | None = None
     ) -> list[Tensor]:
-        return make_sound_views(samples, self.recipes, seed=seed, step=step, part=part)
+        return make_sound_views(samples, self.recipes, seed=seed, step=step, shard=shard)
 
-    def two_views(self, samples: Tensor, source: Dataset, index: Tensor, *, seed: int, step: int) -> list[Tensor]:
+    def pair_of_views(self, samples: Tensor, source: Dataset, index: Tensor, *, seed: int, step: int) -> list[Tensor]:
         recipes = self.recipes
         return make_sound_views(samples, recipes[:2] if len(recipes) > 1 else recipes * 2, seed=seed, step=step)
 
-    def ids(self, source: Dataset) -> Tensor:
-        return source.groups if source.groups is not None else torch.arange(len(source))
+    def vary(self, samples: Tensor, generator: torch.Generator, *, strong: bool = False) -> Tensor:
+        return jittered(samples, generator)
 
-    def baseline(self, train: Dataset, test: Dataset) -> Callable[[Tensor], Tensor]:
-        return OverTime()
+    def baseline(self, train: Dataset, test: Dataset) -> Baseline:
+        return LogMelStatistics()
+
+    # Single sounds
+
+    @property
+    def rate(self) -> int:
+        """Values a second."""
+        return self.config.sound.rate
+
+    @property
+    def longest(self) -> int:
+        """Values of a sound that are read, at most."""
+        return round(self.config.sound.longest * self.rate)
+
+    def seconds_per_frame(self, hop: int) -> float:
+        return hop * (1 if self.wave else self.mel.hop) / self.rate
+
+    def read(self, item: Any, kind: str | None = None) -> Tensor:
+        """(T,) int16 at the encoder's rate."""
+        if isinstance(item, np.ndarray | Tensor):
+            wave = torch.as_tensor(item.copy() if isinstance(item, np.ndarray) else item)
+            if wave.ndim != 1 or not len(wave):
+                raise ValueError(f"a sound has shape {tuple(wave.shape)}, expected (T,) values at {self.rate} Hz")
+            return as_int16(wave)
+        try:
+            file = Path(item).expanduser() if isinstance(item, str) else item
+            return torch.from_numpy(decode_sound(file, self.rate).values[: self.longest])
+        except ModuleNotFoundError:
+            raise
+        except Exception as error:  # soundfile raises errors of several kinds on broken files
+            what = item if isinstance(item, str | Path) else "the sound"
+            raise ValueError(f"{what} cannot be read as a sound: {why(error)}") from None
+
+    def read_upload(self, content: bytes, *, pixels: int, seconds: float) -> Tensor:
+        try:
+            values = decode_sound(io.BytesIO(content), self.rate, seconds=seconds).values
+        except ModuleNotFoundError:
+            raise
+        except Exception as error:  # soundfile raises errors of several kinds on broken files
+            raise ValueError(f"it cannot be read as a sound: {why(error)}") from None
+        return torch.from_numpy(values[: self.longest])
+
+    def collate(self, samples: Sequence[Tensor]) -> Tensor:
+        batch = torch.full((len(samples), max(map(len, samples))), OVER, dtype=torch.int16)
+        for row, wave in zip(batch, samples, strict=True):
+            row[: len(wave)] = wave
+        return batch
+
+    def check_batch(self, samples: Tensor, kind: str) -> Tensor:
+        if samples.ndim != 2 or 0 in samples.shape:
+            raise ValueError(f"sounds have shape {tuple(samples.shape)}, expected (B, T) values at {self.rate} Hz")
+        return as_int16(samples)
+
+    def thumbnails(self, samples: Tensor, side: int) -> NDArray[np.uint8]:
+        spectra = self.raw_prepare(samples)[:, 0]
+        return np.stack([np.asarray(picture) for picture in spectrum_pictures(spectra, side)])
+
+    def audio(self, sample: Tensor) -> tuple[NDArray[np.int16], int]:
+        return np.asarray(sample[sample != OVER].numpy(), np.int16), self.rate
+
+    # Files
 
     def card(self) -> dict[str, Any]:
-        return {"modality": "sound", "mean": self.mean, "std": self.std, "preprocessing": self.preparation.words()}
+        words = self.preparation.words()
+        return {"modality": self.name, "mean": self.mean, "std": self.std, "preprocessing": words}
 
-    def pictures(self, samples: Tensor, side: int) -> NDArray[np.uint8]:
-        return np.stack([np.asarray(picture) for picture in spectrum_pictures(self.raw(samples)[:, 0], side)])
+    @classmethod
+    def load(cls, config: TrainConfig, card: Mapping[str, Any], folder: Path) -> Self:
+        return cls(replace(config, sound=replace(config.sound, mean=float(card["mean"]), std=float(card["std"]))))
+
+    @classmethod
+    def check_card(cls, card: Mapping[str, Any], path: Path) -> None:
+        mean, std = card.get("mean"), card.get("std")
+        if not is_finite(mean) or not is_finite(std) or not isinstance(std, int | float) or std <= 0:
+            seen = f"{shown(mean)} and {shown(std)}"
+            raise ValueError(f"{path}: mean and std are {seen}, expected numbers, the last above 0")
 
     def show(self, source: Dataset, folder: Path) -> str:
         assert isinstance(source, SoundDataset)
         sample = source.fetch(torch.arange(min(ROWS, len(source))))
         shown = sound_grid(sample, self.recipes, folder / "views.png", mel=self.mel, seed=self.config.seed)
-        line = f"views: {self.preset}, shown in {shown}; --views chooses others"
+        line = f"views: {self.preset}, shown in {shown}; choose others with --views"
         if source.clipped:
             path = folder / "clipped.txt"
             path.write_text("".join(f"{name}\n" for name in source.clipped), encoding="utf-8")
-            line += f"\n{len(source.clipped)} sounds are cut off at the top, recorded too loud, and are kept: {path}"
+            line += f"\n{len(source.clipped)} sounds are clipped (recorded too loud) and are kept: {path}"
         return line
 
 
-class OverTime:
-    """What log-mels know before anything is learned: mean and deviation of each band over time."""
-
-    stacked = 4  # frames of the spectrogram in one of `frames`
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """(B, 1, mels, T), NaN behind the end, to (B, 2 mels)."""
-        return over_time(x)
-
-    def frames(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """(B, 1, mels, T) to (B, T // 4, 4 mels), four frames side by side, and (B, T // 4): False behind the end."""
-        x = x[:, 0, :, : x.shape[-1] // self.stacked * self.stacked].transpose(1, 2)  # (B, T, mels)
-        x = x.reshape(len(x), -1, self.stacked * x.shape[2])
-        missing = x.isnan().any(2)
-        return x.masked_fill(missing[..., None], 0.0), ~missing
+def as_int16(waves: Tensor) -> Tensor:
+    """Waves as the data have them, from int16 or from floating point in [-1, 1]."""
+    if waves.is_floating_point():
+        return (waves.clamp(-1, 1) * 32_767).round().to(torch.int16)
+    return waves.to(torch.int16)
 
 
-def over_time(x: Tensor) -> Tensor:
-    """(B, 1, mels, T) log-mels, NaN behind the end, to (B, 2 mels): mean and deviation of each band over time."""
-    there = ~x[:, 0].isnan()  # (B, mels, T)
-    count = there.sum(2)
-    values = torch.nan_to_num(x[:, 0], nan=0.0)
-    mean = values.sum(2) / count
-    deviation = (((values - mean[..., None]).square() * there).sum(2) / count).sqrt()
-    return torch.cat([mean, deviation], 1)
-
-
-def measured(sounds: SoundDataset, prepare: SoundPreparation) -> tuple[float, float]:
+def log_mel_statistics(sounds: Dataset, prepare: SoundPreparation) -> tuple[float, float]:
     """Mean and deviation of the log-mels of up to 1,000 sounds."""
     count, total, squares = 0, 0.0, 0.0
     prepare = replace(prepare, mean=0.0, std=1.0)

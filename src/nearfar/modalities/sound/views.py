@@ -10,8 +10,8 @@ from nearfar.modalities.sound.logmel import LogMel
 from nearfar.modalities.sound.spectrogram import draw_boxes, log_mixup_exp, mask, resize_crop
 from nearfar.modalities.sound.wave import add_noise, change_gain, cut, floats_of, leveled
 from nearfar.nn.arguments import check_probability, check_range
-from nearfar.nn.part import Part, rows_of
 from nearfar.nn.seeding import seeded_generator
+from nearfar.nn.shard import Shard
 
 LEAST_DEVIATION = 1e-5
 Drawn = dict[str, Tensor]
@@ -99,7 +99,7 @@ class SoundView:
         return drawn
 
     @torch.no_grad()
-    def apply(self, waves: Tensor, drawn: Drawn, part: Part | None = None) -> Tensor:
+    def apply(self, waves: Tensor, drawn: Drawn, shard: Shard | None = None) -> Tensor:
         """(B, L) int16 to (B, 1, mels, frames), or to (B, 1, values) where the view is the wave.
 
         Where the waves are part of a batch, what was drawn is that of the part; the sounds in the background and the
@@ -127,11 +127,11 @@ class SoundView:
             x = _over(x, ends)
         if self.mel is None:
             return x[:, None]
-        return self._of_spectrogram((self.mel(x) - self.mean) / self.std, drawn, part)[:, None]
+        return self._of_spectrogram((self.mel(x) - self.mean) / self.std, drawn, shard)[:, None]
 
-    def _of_spectrogram(self, x: Tensor, drawn: Drawn, part: Part | None) -> Tensor:
+    def _of_spectrogram(self, x: Tensor, drawn: Drawn, shard: Shard | None) -> Tensor:
         if self.mixup:
-            every = x if part is None else part.gather(x)
+            every = x if shard is None else shard.gather(x)
             x = log_mixup_exp(x, every[drawn["other"].to(x.device)], drawn["ratio"])
         if self.resize is not None:
             x = resize_crop(x, drawn["boxes"])
@@ -141,25 +141,25 @@ class SoundView:
                 begin = (drawn["stripe places"][number] * (x.shape[dim] - extent + 1)).long()
                 x = mask(x, begin, extent, dim=dim)
         if self.renormalize:
-            mean, deviation = (x.mean(), x.std()) if part is None else _of_all(x, part)
+            mean, deviation = (x.mean(), x.std()) if shard is None else _of_all(x, shard)
             x = (x - mean) / (deviation + LEAST_DEVIATION)
         return x
 
 
-def _of_all(x: Tensor, part: Part) -> tuple[Tensor, Tensor]:
+def _of_all(x: Tensor, shard: Shard) -> tuple[Tensor, Tensor]:
     """Mean and deviation over the rows of all processes; rows are equally long."""
     mean = x.flatten(1).mean(1)
     squares = (x.flatten(1) - mean[:, None]).square().mean(1)
-    means, variances = part.gather(torch.stack([mean, squares], 1)).double().unbind(1)  # (total,), (total,)
-    count = part.total * x.shape[1:].numel()
+    means, variances = shard.gather(torch.stack([mean, squares], 1)).double().unbind(1)  # (total,), (total,)
+    count = shard.total * x.shape[1:].numel()
     whole = means.mean()
     variance = (variances + (means - whole).square()).mean() * count / (count - 1)
     return whole.to(x.dtype), variance.sqrt().to(x.dtype)
 
 
-def _own(drawn: Drawn, part: Part) -> Drawn:
+def _own(drawn: Drawn, shard: Shard) -> Drawn:
     """What was drawn for the rows of one process."""
-    return {name: part.own(x, 1 if name.startswith("stripe") else 0) for name, x in drawn.items()}
+    return {name: shard.select(x, 1 if name.startswith("stripe") else 0) for name, x in drawn.items()}
 
 
 def byol_a(values: int, mel: LogMel, *, mean: float = 0.0, std: float = 1.0) -> tuple[SoundView, ...]:
@@ -253,18 +253,18 @@ SOUND_PRESETS: dict[str, Callable[..., tuple[SoundView, ...]]] = {
 
 
 def make_sound_views(
-    waves: Tensor, views: Sequence[SoundView], *, seed: int, step: int, part: Part | None = None
+    waves: Tensor, views: Sequence[SoundView], *, seed: int, step: int, shard: Shard | None = None
 ) -> list[Tensor]:
     """The views of one training step: the same seed and step always give the same, on every device.
 
     Args:
         waves: (B, L) int16, -32768 behind the end of a sound.
-        part: of a batch that several processes share: the views are those that one process would make of all.
+        shard: of a batch that several processes share: the views are those that one process would make of all.
     """
     made = []
     for index, view in enumerate(views):
-        drawn = view.draw(rows_of(part, len(waves)), seeded_generator(seed, step, index))
-        made.append(view.apply(waves, drawn if part is None else _own(drawn, part), part))
+        drawn = view.draw(len(waves) if shard is None else shard.total, seeded_generator(seed, step, index))
+        made.append(view.apply(waves, drawn if shard is None else _own(drawn, shard), shard))
     return made
 
 

@@ -4,12 +4,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from nearfar.data.cells import missing, text_of
 from nearfar.data.columns import group_column, label_column, nearest
+from nearfar.data.config import ReadConfig, read_config
 from nearfar.data.dataset import Skipped
 from nearfar.data.rows import GROUPS, LABELS, Columns, Wanted, find_column, listed, named_by, rows_of_split, sound
 from nearfar.data.tables import READERS, path_and_rows, read_columns, read_text
@@ -97,17 +99,12 @@ class TextDataset:
 
 def open_texts(
     spec: str | Path,
+    read: ReadConfig | None = None,
     *,
     split: str | None = None,
-    text_column: str | None = None,
-    partner_column: str | None = None,
-    negative_column: str | None = None,
-    label_column: str | None = None,
-    group_column: str | None = None,
-    labels: bool | None = None,
     classes: Sequence[str] | None = None,
     longest: int = LONGEST,
-    strict: bool = False,
+    **settings: Any,
 ) -> TextDataset:
     """The sentences of a file; what is empty, too long or not UTF-8 is left out and listed.
 
@@ -115,23 +112,21 @@ def open_texts(
         spec: .txt with a sentence a line (empty lines are nothing); or a .csv, .tsv, .jsonl or .parquet table with a
             column of texts, two of a pair (text_a and text_b, sentence1 and sentence2, …, and a score), or three of a
             triple (anchor, positive, negative; or text, positive, negative); or a folder with such a file for each
-            split. A table's path may end in ":column=value" or ":column!=value", as in `open_source`.
-        split: file of that name in a folder; of a table as in `open_source`; None takes all of a file.
-        text_column, label_column, group_column: of a table; None looks for the usual names. With a `text_column` alone
-            other texts of the table are left alone.
-        partner_column, negative_column: the second text of a pair, and the third of a triple.
-        labels: whether to read labels; None reads them where there are some.
+            split. A table's path may end in ":column=value" or ":column!=value", as in `open_images`.
+        split: file of that name in a folder; of a table as in `open_images`; None takes all of a file.
+        read: how to read, as in a run's configuration; `settings` are its fields as keywords: text_column="q". With a
+            `text_column` alone, other texts of the table are not read.
         classes: names of the labels in the order to number them, such as those of the training data.
         longest: characters of a text.
-        strict: a text that cannot be used is an error.
     """
+    read = read_config(read, settings)
     spec, rows = path_and_rows(spec)
     split = rows or split
-    wanted = Wanted(label=label_column, group=group_column, split=split, labels=labels, classes=classes)
+    wanted = Wanted.of(read, split=split, classes=classes)
     path = _file(Path(spec).expanduser(), split)
     lines = path.suffix.lower() == ".txt"
     columns, keep = _lines(path, split) if lines else _table(path, split)
-    used = _text_columns(path, columns, text_column, partner_column, negative_column)
+    used = _text_columns(path, columns, read.text_column, read.partner_column, read.negative_column)
     scored = find_column(columns, "score", None, SCORES, str(path)) if len(used) == 2 else None
     kept: dict[int, list[str]] = {}  # by row, its texts
     skipped: list[Skipped] = []
@@ -144,7 +139,7 @@ def open_texts(
             skipped.append(Skipped(f"{'line' if lines else 'row'} {row + 1}", fault))
         else:
             kept[row] = [text for text, _ in found]
-    if skipped and (strict or not kept):
+    if skipped and (read.strict or not kept):
         raise ValueError(f"{skipped[0].path} of {path} cannot be used: {skipped[0].reason}")
     if not kept:
         raise ValueError(f"{path} has no texts, expected one for each {'line' if lines else 'row'}")

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from nearfar.losses.arguments import check_choice
-from nearfar.nn.text import PADDING, Pooling, check_tokens, pooled, trimmed
+from nearfar.nn.text import PADDING, Pooling, check_tokens, pool_tokens, trim_padding
 
 
 class PretrainedText(nn.Module):
@@ -57,8 +57,8 @@ class PretrainedText(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         """tokens (B, L) to h (B, F)."""
-        tokens = trimmed(tokens)
-        return pooled(self.states(tokens), tokens, self.pooling)
+        tokens = trim_padding(tokens)
+        return pool_tokens(self.states(tokens), tokens, self.pooling)
 
     def states(self, tokens: Tensor) -> Tensor:
         """tokens (B, L) to (B, L, F): what the model makes of each; at padding it is arbitrary."""

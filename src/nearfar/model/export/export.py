@@ -5,17 +5,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nearfar.model.card import with_metrics
-from nearfar.model.encoder import CARD, Model, ReadingEncoder, SeriesModel, SoundModel, TextModel, load, write_model
+from nearfar.model.encoder import Encoder
 from nearfar.model.export.graphs import to_onnx, to_torch_export, to_torchscript
 from nearfar.model.export.layouts import to_huggingface, to_timm, to_torchvision
 from nearfar.model.export.parity import Exportable, exportables
+from nearfar.model.load import load
+from nearfar.model.save import CARD, write_model
 
 GRAPHS: dict[str, tuple[str, Callable[[Exportable, Path], float]]] = {  # what a format that is a graph is called
     "onnx": ("model.onnx", to_onnx),
     "torch-export": ("model.pt2", to_torch_export),
     "torchscript": ("model.torchscript", to_torchscript),
 }
-PLAIN: dict[str, tuple[str, Callable[[Model, Path], float]]] = {  # and one that is another library's weights
+PLAIN: dict[str, tuple[str, Callable[[Encoder, Path], float]]] = {  # and one that is another library's weights
     "timm": ("timm.safetensors", to_timm),
     "torchvision": ("torchvision.safetensors", to_torchvision),
 }
@@ -46,8 +48,8 @@ def export(run: str | Path, format: str, out: str | Path | None = None, *, licen
         raise ValueError(f"the format is {format!r}, expected one of {', '.join(FORMATS)}")
     folder = Path(run)
     encoder = load(folder)
-    if isinstance(encoder, SoundModel | SeriesModel) and format != "nearfar":
-        what = "sounds" if isinstance(encoder, SoundModel) else "series"
+    if format != "nearfar" and not exportables(encoder):
+        what = encoder.modality.noun
         raise ValueError(f"an encoder of {what} is exported in the format nearfar alone, which nearfar.load opens")
     card = with_metrics(encoder.card, folder / "evaluation.json")
     if licence is not None:
@@ -64,18 +66,17 @@ def export(run: str | Path, format: str, out: str | Path | None = None, *, licen
         to_huggingface(encoder, card, path)
     else:
         write_model(encoder.backbone.state_dict(), card, path)
-    if isinstance(encoder, ReadingEncoder | TextModel):
-        encoder.tokenizer.save(path)
+    encoder.modality.save(path)
     load(path)  # what was written can be read
     return Exported(path, None)
 
 
-def _graphs(encoder: Model, format: str, path: Path) -> Exported:  # noqa: A002
+def _graphs(encoder: Encoder, format: str, path: Path) -> Exported:  # noqa: A002
     """One file for each input."""
     write = GRAPHS[format][1]
     paths = [path, path.with_name(f"{path.stem}-texts{path.suffix}")]
     written = [(file, write(part, file)) for part, file in zip(exportables(encoder), paths, strict=False)]
     files = [file for file, _ in written[1:]]
-    if isinstance(encoder, ReadingEncoder | TextModel):
-        files.append(encoder.tokenizer.save(path.parent, f"{path.stem}-tokenizer.json"))
+    if (tokenizer := encoder.modality.tokenizer_file(path.parent, f"{path.stem}-tokenizer.json")) is not None:
+        files.append(tokenizer)
     return Exported(path, max(difference for _, difference in written), tuple(files))

@@ -8,13 +8,15 @@ from typing import Any
 from torch import nn
 
 from nearfar.data.cache import replacing
+from nearfar.metric_text import metric_text
 from nearfar.modalities.image.backbones import TINY
 from nearfar.model.card import Card
-from nearfar.model.encoder import Encoder, Model, ReadingEncoder, TextModel, write_model, write_weights
+from nearfar.model.encoder import Encoder
 from nearfar.model.export.parity import Exportable, check_parity, exportables
+from nearfar.model.save import write_model, write_weights
 
 
-def to_timm(model: Model, path: Path) -> float:
+def to_timm(model: Encoder, path: Path) -> float:
     """A safetensors `state_dict` of the plain timm model, checked by loading it into one."""
     encoder = _of_images_alone(model, "timm")
     name = encoder.card["backbone"]
@@ -24,7 +26,7 @@ def to_timm(model: Model, path: Path) -> float:
     return _write(encoder, plain, path, f"timm.create_model({name!r}, num_classes=0)")
 
 
-def to_torchvision(model: Model, path: Path) -> float:
+def to_torchvision(model: Encoder, path: Path) -> float:
     """A safetensors `state_dict` of the plain torchvision model without its classifier."""
     encoder = _of_images_alone(model, "torchvision")
     name = encoder.card["backbone"]
@@ -36,18 +38,17 @@ def to_torchvision(model: Model, path: Path) -> float:
     return _write(encoder, plain, path, f"torchvision's {name.removeprefix('torchvision:')}")
 
 
-def _of_images_alone(model: Model, library: str) -> Encoder:
-    if isinstance(model, TextModel | ReadingEncoder):
-        what = "texts" if isinstance(model, TextModel) else "texts, too"
+def _of_images_alone(model: Encoder, library: str) -> Encoder:
+    if model.modality.queries != ("image",):
+        what = " and ".join(f"{kind}s" for kind in model.modality.queries)
         raise ValueError(
-            f"the encoder reads {what}, and {library} has networks of images alone; use the format nearfar, "
+            f"the encoder takes {what}, and {library} has networks of images alone; use the format nearfar, "
             "huggingface, onnx, torch-export or torchscript"
         )
-    assert isinstance(model, Encoder)
     return model
 
 
-def to_huggingface(encoder: Model, card: Card, folder: Path) -> None:
+def to_huggingface(encoder: Encoder, card: Card, folder: Path) -> None:
     """A folder as on the hub: weights, card, README and config.json; timm opens it where the network is timm's.
 
     Where it is one of `transformers`, its folder `transformers` is opened by AutoModel.
@@ -90,14 +91,15 @@ def readme(card: Card) -> str:
     if card.get("licence"):
         head.append(f"license: {json.dumps(str(card['licence']).lower())}")
     rows = [
-        f"| {m['protocol']} | {m['metric']} | {_shown(m)} | {m['data']} {m['split']} | {m['n']} |"
+        f"| {m['protocol']} | {m['metric']} | {metric_text(m['metric'], m['value'])} "
+        f"| {m['data']} {m['split']} | {m['n']} |"
         for m in card.get("metrics", [])
         if isinstance(m.get("value"), int | float)
     ]
     table = ["| protocol | metric | value | data | n |", "|---|---|---|---|---|", *rows] if rows else ["Not evaluated."]
     preparation = card.get("preprocessing", "")
     fed = f"sentences; {preparation}" if texts else f"{card['image_size']} × {card['image_size']}; {preparation}"
-    use = "embed_texts(sentences)  # B of them" if texts else "embed(images)  # (B, 3, H, W) uint8"
+    use = 'encode(["a sentence", "another"])' if texts else 'encode(["a.jpg", "b.jpg"])'
     temperature = "" if card.get("temperature") is None else f", temperature {card['temperature']:g}"
     return "\n".join(
         [
@@ -112,7 +114,7 @@ def readme(card: Card) -> str:
             "import nearfar",
             "",
             'encoder = nearfar.load("this/folder")',
-            f"features = encoder.{use} to (B, F)",
+            f"features = encoder.{use}  # (2, F)",
             "```",
             "",
             *table,
@@ -122,16 +124,13 @@ def readme(card: Card) -> str:
 
 
 def _shown(metric: dict[str, Any]) -> str:
-    """The value as the terminal shows it: shares in percent, the rest as it is."""
-    from nearfar.evaluation.results import PLAIN, percent
-
-    decimals = PLAIN.get(str(metric["metric"]).partition(",")[0])
-    return percent(metric["value"]) if decimals is None else f"{metric['value']:.{decimals}f}"
+    """The value as the terminal shows it."""
+    return metric_text(str(metric["metric"]), metric["value"])
 
 
-def _config(encoder: Model, card: Card) -> dict[str, Any]:
+def _config(encoder: Encoder, card: Card) -> dict[str, Any]:
     """What timm reads of a folder on the hub; where the network is not timm's, it says so by the name alone."""
-    if isinstance(encoder, TextModel):
+    if "image" not in encoder.modality.queries:
         (part,) = exportables(encoder)
         return {"architecture": card["backbone"], "num_features": encoder.num_features, **part.facts}
     side = card["image_size"]

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from nearfar.model.card import Card
-from nearfar.model.encoder import Encoder, Model, ReadingEncoder, TextModel
+from nearfar.model.encoder import Encoder
 
 TOLERANCE = 1e-3  # of the largest feature
 BATCHES = (1, 3)  # none of them the batch that was exported with
@@ -25,15 +25,17 @@ class Exportable:
     facts: dict[str, object] = field(default_factory=dict)  # of the network, for the file's metadata
 
 
-def exportables(model: Model) -> list[Exportable]:
+def exportables(model: Encoder) -> list[Exportable]:
     """What a model is as networks of one input: one, or of images and texts two."""
-    if isinstance(model, TextModel):
-        return [_of_texts(model.backbone, model.backbone, model.card)]
-    assert isinstance(model, Encoder)
-    found = [_of_images(model)]
-    if isinstance(model, ReadingEncoder):
-        tower = model.backbone.second
-        found.append(_of_texts(tower, tower.encoder, model.card))  # type: ignore[arg-type, union-attr]
+    found = []
+    for kind in model.modality.queries:
+        if kind == "image":
+            found.append(_of_images(model))
+        elif kind == "text" and "image" in model.modality.queries:
+            tower = model.backbone.second
+            found.append(_of_texts(tower, tower.encoder, model.card))  # type: ignore[arg-type, union-attr]
+        elif kind == "text":
+            found.append(_of_texts(model.backbone, model.backbone, model.card))
     return found
 
 

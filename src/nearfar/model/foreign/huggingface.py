@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from nearfar.modalities.image.views.prepare import Preparation
-from nearfar.model.foreign.towers import Foreign, check_finite, one_line, three
+from nearfar.model.foreign.towers import ForeignModel, check_finite, one_line, three
 
 CLIP_MEAN, CLIP_STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
 HALF = (0.5, 0.5, 0.5)
@@ -22,7 +22,7 @@ LARGEST_FILE = 1 << 20  # bytes of a file of settings
 _TOKENIZERS = ("tokenizer.json", "vocab.json", "vocab.txt", "spiece.model")
 
 
-def open_huggingface(where: str, *, untrained: bool = False) -> Foreign:
+def open_huggingface(where: str, *, untrained: bool = False) -> ForeignModel:
     """The model in a folder with config.json, model.safetensors and the tokenizer's files."""
     folder = Path(where).expanduser()
     if not (folder / "config.json").is_file():
@@ -43,18 +43,22 @@ def open_huggingface(where: str, *, untrained: bool = False) -> Foreign:
         tokenizer = _tokenizer(transformers, folder)
     size, longest = network.config.vision_config.image_size, network.config.text_config.max_position_embeddings
 
-    def tokenize(texts: list[str]) -> dict[str, Tensor]:
+    def tokenize(texts: list[str]) -> Tensor:
         fill = "max_length" if kind == "siglip" else True  # SigLIP has learned to read the padding
         tokens = tokenizer(texts, padding=fill, truncation=True, max_length=longest, return_tensors="pt")
         wanted = ("input_ids",) if kind == "siglip" else ("input_ids", "attention_mask")
-        return {name: tokens[name] for name in wanted}
+        return torch.stack([tokens[name] for name in wanted], 1)  # (B, 1 or 2, L)
 
-    return Foreign(
+    def read(network: Any, tokens: Tensor) -> Tensor:
+        names = ("input_ids", "attention_mask")[: tokens.shape[1]]
+        return _features(network.get_text_features(**dict(zip(names, tokens.unbind(1), strict=True))))
+
+    return ForeignModel(
         name=f"hf:{folder.resolve().name}",
         network=network,
         see=lambda network, x: _features(network.get_image_features(pixel_values=x)),
         tokenize=tokenize,
-        read=lambda network, tokens: _features(network.get_text_features(**tokens)),
+        read=read,
         logit_scale=float(network.logit_scale.detach().exp()),
         preparation=_preparation(folder, size, kind),
     )

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from nearfar.modalities.image.views.prepare import Preparation
-from nearfar.model.foreign.towers import Foreign, check_finite, one_line, three
+from nearfar.model.foreign.towers import ForeignModel, check_finite, one_line, three
 
 CONFIG = "open_clip_config.json"
 WEIGHTS = (  # names in a folder, the first that is there is taken
@@ -22,7 +22,7 @@ WEIGHTS = (  # names in a folder, the first that is there is taken
 MEAN, STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
 
 
-def open_open_clip(what: str, *, untrained: bool = False) -> Foreign:
+def open_open_clip(what: str, *, untrained: bool = False) -> ForeignModel:
     """The model that "NAME=FILE" or "FOLDER" stands for."""
     name, equals, given = what.partition("=")
     folder = Path(what).expanduser()
@@ -51,12 +51,12 @@ def open_open_clip(what: str, *, untrained: bool = False) -> Foreign:
         check_finite(network, file)
     said = open_clip.get_model_preprocess_cfg(network)
     size = said.get("size", 224)
-    return Foreign(
+    return ForeignModel(
         name=f"open_clip:{folder.resolve().name if folder.is_dir() else name}",
         network=network.float().eval(),
         see=lambda network, x: network.encode_image(x),
-        tokenize=lambda texts: {"text": tokenizer(texts)},
-        read=lambda network, tokens: network.encode_text(tokens["text"]),
+        tokenize=tokenizer,
+        read=lambda network, tokens: network.encode_text(tokens),
         logit_scale=float(network.logit_scale.detach().exp()),
         preparation=Preparation(
             int(size if isinstance(size, int) else size[0]),

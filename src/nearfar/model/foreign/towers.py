@@ -1,73 +1,83 @@
-"""Two towers, one space: a foreign image-text model as an encoder of images and of texts."""
+"""Image-text models of other libraries: two towers, one space."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from nearfar.config import TrainConfig
 from nearfar.modalities.image.views.prepare import Preparation
-from nearfar.model.encoder import Encoder, check_prepared
+from nearfar.modalities.image_text.modality import ImageTextModality
+from nearfar.model.encoder import Encoder
 
-PREFIXES = ("hf:", "open_clip:")  # of the specs of `open_towers`
-BATCH = 256  # texts that are embedded at once
+PREFIXES = ("hf:", "open_clip:")
 
 
 @dataclass(frozen=True)
-class Foreign:
-    """What a foreign library has to say for `ForeignTowers`. Functions are given the network: a copy is another."""
+class ForeignModel:
+    """What another library says of a model. Functions are given the network: a copy is another."""
 
     name: str
     network: nn.Module  # holds the weights of both towers
     see: Callable[[Any, Tensor], Tensor]  # (B, 3, S, S) prepared images to (B, D)
-    tokenize: Callable[[list[str]], dict[str, Tensor]]  # texts to what `read` is given, on the CPU
-    read: Callable[[Any, dict[str, Tensor]], Tensor]  # to (B, D)
+    tokenize: Callable[[list[str]], Tensor]  # B texts to (B, ...) integers, on the CPU
+    read: Callable[[Any, Tensor], Tensor]  # these to (B, D)
     logit_scale: float  # multiplies the cosines
     preparation: Preparation
 
 
-class ForeignTowers(Encoder):
-    """An encoder of images, used as any other, that also reads texts: cosines of the two are what it was trained for.
+class ForeignTowers(nn.Module):
+    """Both towers, as `nearfar.nn.towers.TwoTowers` has them: calling it takes images, `second` tokens."""
 
-    >>> towers = open_towers("hf:models/clip-vit-base-patch32")  # doctest: +SKIP
-    >>> towers.embed(images), towers.embed_texts(["a cat"])  # (B, D), (1, D)  # doctest: +SKIP
-    """
-
-    def __init__(self, model: Foreign) -> None:
-        size = model.preparation.size
-        with torch.no_grad():
-            features = model.see(model.network.eval(), torch.zeros(1, 3, size, size)).shape[1]
-        super().__init__(model.network, {"backbone": model.name, **model.preparation.card()}, features=features)
-        self._see, self._tokenize, self._read = model.see, model.tokenize, model.read
-        self.logit_scale = model.logit_scale
+    def __init__(self, model: ForeignModel) -> None:
+        super().__init__()
+        self.network, self._see, self._read = model.network, model.see, model.read
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, 3, S, S) prepared images to (B, D), of any length; `embed` takes images as they are."""
-        check_prepared(x)
-        return self._see(self.backbone, x)
+        return self._see(self.network, x)
 
-    @torch.no_grad()
-    def embed_texts(self, texts: Sequence[str]) -> Tensor:
-        """(B, D) features of texts, of any length, in the space of the images; long texts are cut off."""
+    def second(self, tokens: Tensor) -> Tensor:
+        return self._read(self.network, tokens)
+
+
+class ForeignImageText(ImageTextModality):
+    """Images and texts as another library's model takes them."""
+
+    def __init__(self, config: TrainConfig, model: ForeignModel) -> None:
+        super().__init__(config)
+        self.preparation, self._tokenize = model.preparation, model.tokenize
+
+    def tokenize(self, texts: Sequence[str]) -> Tensor:
         if isinstance(texts, str) or not texts:
             raise ValueError(f"texts is {texts!r}, expected a list of at least one text")
-        device = next(self.backbone.parameters()).device
-        found = []
-        for start in range(0, len(texts), BATCH):
-            tokens = self._tokenize(list(texts[start : start + BATCH]))
-            found.append(self._read(self.backbone, {name: x.to(device) for name, x in tokens.items()}))
-        return torch.cat(found)
+        return self._tokenize(list(texts))
+
+    def save(self, folder: Path) -> None:
+        raise ValueError("a model of another library is not saved; its own library does that")
 
 
-def open_towers(spec: str, *, device: torch.device | str = "cpu", untrained: bool = False) -> ForeignTowers:
-    """The image-text model that a text names, from local files alone, in evaluation mode.
+def as_encoder(model: ForeignModel) -> Encoder:
+    """Both towers as one encoder of images and texts."""
+    size = model.preparation.size
+    network = ForeignTowers(model).eval()
+    with torch.no_grad():
+        features = network(torch.zeros(1, 3, size, size)).shape[1]
+    config = TrainConfig(backbone=model.name, image_size=size, modality="image-text")
+    card = {"backbone": model.name, **model.preparation.card(), "modality": "image-text"}
+    card["temperature"] = 1 / model.logit_scale
+    return Encoder(network, ForeignImageText(config, model), card, features=features)
+
+
+def open_towers(spec: str, *, untrained: bool = False) -> Encoder:
+    """The image-text model that a text names, from local files alone.
 
     Args:
         spec: "hf:FOLDER", a folder of Hugging Face's with a CLIP or SigLIP model and its tokenizer (extra `text`);
             "open_clip:NAME=FILE", weights of an architecture that open_clip knows by NAME; or "open_clip:FOLDER" with
             an open_clip_config.json (extra `clip`).
-        device: where it computes.
         untrained: the same network as it is first drawn; the weights are not read.
 
     Images are prepared as all of ours are: the largest central square, resized with antialiasing. The libraries resize
@@ -79,10 +89,10 @@ def open_towers(spec: str, *, device: torch.device | str = "cpu", untrained: boo
     if kind == "hf":
         from nearfar.model.foreign.huggingface import open_huggingface
 
-        return ForeignTowers(open_huggingface(what, untrained=untrained)).to(device).eval()
+        return as_encoder(open_huggingface(what, untrained=untrained))
     from nearfar.model.foreign.open_clip import open_open_clip
 
-    return ForeignTowers(open_open_clip(what, untrained=untrained)).to(device).eval()
+    return as_encoder(open_open_clip(what, untrained=untrained))
 
 
 def check_finite(network: nn.Module, source: object) -> None:

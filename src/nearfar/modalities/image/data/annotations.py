@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from nearfar.data.sources import folder_source
 from nearfar.modalities.image.data.decode import SUFFIXES
+from nearfar.modalities.image.data.source import ImageSource
 
 SPLITS = ("train", "trainval", "test", "val", "valid", "validation")
 ALL = "all"  # the one part of data without a split
@@ -152,7 +153,7 @@ def read_voc(folder: Path, listed: Path | None = None) -> Annotations:
         listed: a file with the name of a picture, without its suffix, in each line.
     """
     faults, kinds, pictures = Faults(), set(), []
-    images = list(folder_source(folder).paths or [])
+    images = list(folder_source(ImageSource, folder, what="image", suffixes=SUFFIXES).paths or [])
     by_place = {path.with_suffix(""): path for path in images}
     by_name: dict[str, list[Path]] = {}
     for path in images:

@@ -14,7 +14,7 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from nearfar.data.columns import label_column
-from nearfar.data.sources import Source
+from nearfar.modalities.image.data.source import ImageSource
 
 IMAGES = ("x", "images", "data", "arr_0")
 LABELS = ("y", "labels", "targets", "arr_1")
@@ -24,7 +24,7 @@ ARCHIVE = (zipfile.BadZipFile, zlib.error, struct.error, RuntimeError, NotImplem
 
 def array_source(
     path: Path, *, labels: bool | None = None, classes: Sequence[str] | None = None, split: str | None = None
-) -> Source:
+) -> ImageSource:
     """Images (N, H, W), (N, H, W, C) or (N, C, H, W) uint8, and labels (N,), by their usual names.
 
     With a split, "x_train" or "train_images" (Keras, MedMNIST) are looked for, and not "x" or "images".
@@ -45,7 +45,7 @@ def array_source(
         raise ValueError(f"{path} has {shape[0]} images and labels of shape {values.shape}, expected one for each")
     numbers, found = (None, None) if values is None else label_column(values.reshape(-1).tolist(), classes)
     state = path.stat()
-    return Source(
+    return ImageSource(
         description=f"arrays {path}" + (f" ({images})" if images else ""),
         names=[str(i) for i in range(shape[0])],
         load=lambda: channels_last(_load(path, images)),

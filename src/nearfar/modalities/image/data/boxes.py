@@ -12,6 +12,7 @@ from PIL import Image, ImageOps
 from rich.progress import track
 from torch import Tensor
 
+from nearfar.data.dataset import Dataset
 from nearfar.modalities.image.data.annotations import Annotated, Annotations, Faults, Reader, find_annotations
 from nearfar.modalities.image.data.decode import PIXEL_LIMIT, rgb, why
 from nearfar.modalities.image.data.glyphs import Split, glyph_scenes
@@ -30,7 +31,7 @@ class Target(NamedTuple):
     ignored: Tensor  # (K,) bool: neither learned nor counted
 
 
-class BoxedImages:
+class BoxedImages(Dataset):
     """Numbered pictures of any shape with boxes. To who asks for images alone, a data set without labels.
 
     Args:
@@ -42,7 +43,8 @@ class BoxedImages:
         mirrored: whether a mirrored picture could be one of them, too; letters could not.
     """
 
-    labels: Tensor | None = None
+    boxed = True
+    classes: list[str]
 
     def __init__(
         self,

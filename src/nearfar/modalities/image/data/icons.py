@@ -13,7 +13,7 @@ import torch
 from PIL import Image, ImageDraw, ImageFont
 
 from nearfar.data.columns import nearest
-from nearfar.data.sources import Source
+from nearfar.modalities.image.data.source import ImageSource
 
 PACKAGE = "qtawesome"
 HELD_OUT = "fontawesome"  # whose icons the test split has where no family is named
@@ -59,7 +59,7 @@ class Icon:
         return tuple(dict.fromkeys(texts))
 
 
-def icons_source(held_out: str = HELD_OUT, *, split: str | None = None) -> Source:
+def icons_source(held_out: str = HELD_OUT, *, split: str | None = None) -> ImageSource:
     """Icons in black on white, with names as captions; equal names are one label, and one group.
 
     Families are design teams, and the newest of each of their fonts is taken. Names begin with the family:
@@ -89,7 +89,7 @@ def icons_source(held_out: str = HELD_OUT, *, split: str | None = None) -> Sourc
     classes = sorted({icon.concept for icon in every})
     number_of = {name: number for number, name in enumerate(classes)}
     labels = torch.tensor([number_of[icon.concept] for icon in chosen])
-    return Source(
+    return ImageSource(
         description=f"icons of {PACKAGE}",  # of all splits: what one has drawn, another need not draw again
         names=[icon.name for icon in chosen],
         load=lambda: Drawings(chosen),

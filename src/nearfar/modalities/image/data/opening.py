@@ -1,72 +1,31 @@
-"""Images by number, from anywhere: `open_data` is the one door."""
+"""Images by number, from anywhere: `open_images` is the one door."""
 
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from nearfar.data import tables
 from nearfar.data.cache import cache_folder
 from nearfar.data.columns import nearest
-from nearfar.data.dataset import ArrayDataset, Dataset, Skipped
-from nearfar.data.fingerprint import fingerprint
-from nearfar.data.groups import caption_ids, merged_ids, with_groups
-from nearfar.data.loader import Batch, Loader
-from nearfar.data.pack import Packed, pack
-from nearfar.data.sources import Source, open_source
+from nearfar.data.config import ReadConfig, read_config
+from nearfar.data.dataset import ArrayDataset
+from nearfar.data.groups import with_groups
+from nearfar.data.rows import Wanted
+from nearfar.data.sources import folder_source, from_samples
 from nearfar.data.tables import READERS, path_and_rows
-from nearfar.modalities.image.data.boxes import BoxedImages, Target, boxed_images, find_boxes
-from nearfar.modalities.image.data.glyphs import Scenes, glyph_scenes, glyphs
+from nearfar.modalities.image.data.arrays import array_source
+from nearfar.modalities.image.data.caption_json import read_captions
+from nearfar.modalities.image.data.decode import SUFFIXES
+from nearfar.modalities.image.data.glyphs import glyphs
 from nearfar.modalities.image.data.icons import HELD_OUT, icons_source
-from nearfar.modalities.image.data.shards import is_shards
+from nearfar.modalities.image.data.pack import pack_images
+from nearfar.modalities.image.data.shards import is_shards, shard_source
+from nearfar.modalities.image.data.source import ImageSource
 from nearfar.modalities.image.data.stream import StreamDataset
 from nearfar.modalities.image.data.torchvision_sets import NAMES, known_name, torchvision_source
-from nearfar.modalities.series.data import SeriesDataset, has_series_splits, open_series
-from nearfar.modalities.series.waves import waves
-from nearfar.modalities.sound.data import SoundDataset, are_sounds, made_by_code, open_sounds
-from nearfar.modalities.text.data import TextDataset, open_texts
-from nearfar.modalities.text.tokenizer import Tokenizer
-
-__all__ = [
-    "ArrayDataset",
-    "Batch",
-    "BoxedImages",
-    "Dataset",
-    "Loader",
-    "Packed",
-    "Scenes",
-    "SeriesDataset",
-    "Skipped",
-    "SoundDataset",
-    "Source",
-    "StreamDataset",
-    "Target",
-    "TextDataset",
-    "Tokenizer",
-    "are_sounds",
-    "boxed_images",
-    "caption_ids",
-    "decoding_size",
-    "find_boxes",
-    "find_source",
-    "fingerprint",
-    "glyph_scenes",
-    "glyphs",
-    "has_series_splits",
-    "has_splits",
-    "icons_source",
-    "is_files",
-    "merged_ids",
-    "open_data",
-    "open_series",
-    "open_sounds",
-    "open_source",
-    "open_texts",
-    "pack",
-    "torchvision_source",
-    "waves",
-    "with_groups",
-]
 
 DEFAULT_SIZE = 128  # of files, whose own sizes differ
 MARGIN = 1.15  # a little more than the encoder needs, for the views that crop
@@ -81,103 +40,94 @@ def decoding_size(image_size: int) -> int:
     return round(MARGIN * image_size)
 
 
-def open_data(
+def open_images(
     spec: str | Path,
+    read: ReadConfig | None = None,
     *,
-    size: int | None = None,
-    image_size: int | None = None,
     split: str | None = None,
-    labels: bool | None = None,
+    image_size: int | None = None,
     classes: Sequence[str] | None = None,
-    path_column: str | None = None,
-    label_column: str | None = None,
-    group_column: str | None = None,
-    caption_column: str | None = None,
     captions: bool | None = None,
-    groups: str | Path | None = None,
-    root: Path | None = None,
     seed: int = 0,
-    stream: bool = False,
     cache: Path | None = None,
-    strict: bool = False,
-    workers: int | None = None,
     progress: bool = True,
-) -> Dataset:
-    """The data set that `spec` names, ready to fetch from.
+    **settings: Any,
+) -> ArrayDataset | StreamDataset:
+    """The images that `spec` names, ready to fetch from.
 
     Args:
         spec: "glyphs" or "glyphs:20000" (a fifth as many in the test split), "glyphs:compositional" (tested on
-            combinations of letter and colour never trained on); "icons" or "icons:phosphor" (tested on that family,
+            combinations of letter and color never trained on); "icons" or "icons:phosphor" (tested on that family,
             trained on the others); a folder of images; a .csv, .tsv, .jsonl or .parquet table, or some of its
             rows, "pairs.csv:vendor!=noto"; COCO's or Karpathy's captions in .json; shards: a folder, file or pattern
             such as "train-{000..127}.tar"; .npz or .npy arrays; or a data set of torchvision: "cifar10",
             "torchvision:STL10".
-        size: side of the stored square image; the source's own where None, and for files, which have none, the
-            `decoding_size` of the encoder, or 128.
-        image_size: of the encoder that the images are for.
+        read: how to read, as in a run's configuration; `settings` are its fields as keywords: size=64, labels=True.
+            Without a size, images keep their own if they are arrays; files get the `decoding_size` of the encoder.
         split: "train", "test" or what the source knows; None is all of a folder, table or file, else "train".
-        labels, classes, path_column, label_column, group_column, caption_column, captions: as in `open_source`.
-        groups: a table of path and group, as in `with_groups`.
-        root: where torchvision's data sets are, or the images that a file names.
+        image_size: of the encoder that the images are for.
+        classes: names of the labels in the order to number them, such as those of the training data.
+        captions: whether to read captions; None reads them if there are some, True makes their absence an error.
         seed: of data made by code.
-        stream: decode at every look and store nothing, but for the list of a shard's members.
-        cache, strict, workers, progress: as in `pack`.
+        cache, progress: as in `pack_samples`.
     """
-    made = _made_by_code(spec)
+    read = read_config(read, settings)
+    made = _glyphs_named(spec)
     data: ArrayDataset | StreamDataset
     if made is not None:
-        data = _open_glyphs(*made, size, split, seed, cache_folder(cache))
+        data = _open_glyphs(*made, read.size, split, seed, cache_folder(cache))
     else:
-        source = find_source(
-            spec,
-            split=split,
-            labels=labels,
-            classes=classes,
-            path_column=path_column,
-            label_column=label_column,
-            group_column=group_column,
-            caption_column=caption_column,
-            captions=captions,
-            root=root,
-            index=cache_folder(cache) / "shards",
-        )
-        if captions and source.captions is None:
-            raise ValueError(f"{source.description} has no captions; give a table of path and caption")
-        if strict and source.skipped:
-            first = source.skipped[0]
-            raise ValueError(f"{first.path} in {source.description} cannot be used: {first.reason}")
-        chosen = size or source.size or (decoding_size(image_size) if image_size else DEFAULT_SIZE)
-        if stream:
-            data = StreamDataset(source, chosen, strict=strict, workers=workers)
-        elif source.size == chosen and isinstance(source.images, np.ndarray):
-            data = _in_memory(source)
-        else:
-            data = pack(source, size=chosen, cache=cache, strict=strict, workers=workers, progress=progress).dataset
-    if labels is False:  # also where the source cannot leave them out
+        index = cache_folder(cache) / "shards"
+        source = find_images(spec, read, split=split, classes=classes, captions=captions, index=index)
+        data = _decoded(source, read, image_size, captions, cache, progress)
+    if read.labels is False:  # also where the source cannot leave them out
         data.labels, data.classes = None, None
-    return data if groups is None else with_groups(data, groups)
+    return data if read.groups is None else with_groups(data, read.groups)
 
 
-def find_source(
+def _decoded(
+    source: ImageSource,
+    read: ReadConfig,
+    image_size: int | None,
+    captions: bool | None,
+    cache: Path | None,
+    progress: bool,
+) -> ArrayDataset | StreamDataset:
+    if captions and source.captions is None:
+        raise ValueError(f"{source.description} has no captions; give a table of path and caption")
+    if read.strict and source.skipped:
+        first = source.skipped[0]
+        raise ValueError(f"{first.path} in {source.description} cannot be used: {first.reason}")
+    size = read.size or source.size or (decoding_size(image_size) if image_size else DEFAULT_SIZE)
+    if read.stream:
+        return StreamDataset(source, size, strict=read.strict, workers=read.workers)
+    if source.size == size and isinstance(source.items, np.ndarray):
+        return _in_memory(source)
+    return pack_images(
+        source, size=size, cache=cache, strict=read.strict, workers=read.workers, progress=progress
+    ).dataset
+
+
+def find_images(
     spec: str | Path,
+    read: ReadConfig | None = None,
     *,
     split: str | None = None,
-    labels: bool | None = None,
     classes: Sequence[str] | None = None,
-    path_column: str | None = None,
-    label_column: str | None = None,
-    group_column: str | None = None,
-    caption_column: str | None = None,
     captions: bool | None = None,
-    root: Path | None = None,
     index: Path | None = None,
     seed: int = 0,
-) -> Source:
-    """What `open_data` would open, before anything is decoded; arguments as there, and `open_source`'s index."""
-    text = str(spec)
-    if (made := _made_by_code(spec)) is not None:
+    **settings: Any,
+) -> ImageSource:
+    """What `open_images` would open, before anything is decoded; arguments as there.
+
+    Args:
+        index: folder to keep a list of the members of shards in.
+    """
+    read, text = read_config(read, settings), str(spec)
+    if (made := _glyphs_named(spec)) is not None:
         drawn = _open_glyphs(*made, None, split, seed, cache_folder())
-        return Source(
+        return ImageSource(
             description=f"{text} ({split or 'train'})",
             names=drawn.names,
             load=lambda: drawn.images[drawn.rows],
@@ -187,26 +137,14 @@ def find_source(
             captions=drawn.captions,
             size=drawn.size,
         )
-    if (icons := _icons(spec)) is not None:
+    if (icons := _icons_named(spec)) is not None:
         return icons_source(icons[1] or HELD_OUT, split=split)
     named = text.removeprefix("torchvision:")
     if named != text or (known_name(text) is not None and not Path(text).exists()):
-        return torchvision_source(named, root=root, split=split)
+        return torchvision_source(named, root=read.folder, split=split)
     file, _ = path_and_rows(spec)
     if isinstance(spec, Path) or Path(file).expanduser().exists() or is_shards(spec):
-        return open_source(
-            spec,
-            labels=labels,
-            classes=classes,
-            path_column=path_column,
-            label_column=label_column,
-            group_column=group_column,
-            caption_column=caption_column,
-            captions=captions,
-            split=split,
-            root=root,
-            index=index,
-        )
+        return image_files(spec, read, split=split, classes=classes, captions=captions, index=index)
     if text.lower().startswith("glyphs"):
         raise ValueError(f"{text!r} names no glyphs, expected 'glyphs', 'glyphs:20000' or 'glyphs:compositional:20000'")
     close = (
@@ -216,18 +154,73 @@ def find_source(
     raise FileNotFoundError(f"{text!r} is neither a file or folder nor the name of a data set{close}")
 
 
-def has_splits(spec: str | Path) -> bool:
-    """Whether a name stands for data with splits "train" and "test"; of paths, NAME_TRAIN beside NAME_TEST alone.
+def image_files(
+    spec: str | Path,
+    read: ReadConfig | None = None,
+    *,
+    split: str | None = None,
+    classes: Sequence[str] | None = None,
+    captions: bool | None = None,
+    index: Path | None = None,
+    **settings: Any,
+) -> ImageSource:
+    """The images at a path: a folder, a table (.csv, .tsv, .jsonl, .parquet), COCO's or Karpathy's captions (.json),
+    shards (.tar, a pattern or a folder of them), or arrays (.npz, .npy).
 
-    >>> [has_splits(spec) for spec in ("glyphs:500", "icons:phosphor", "cifar10", "waves", "photos/")]
-    [True, True, True, True, False]
+    Several rows of a table with one path are one image with several captions where it has captions; so is a list in a
+    cell. A caption that is empty, not UTF-8 or too long is left out and listed in `skipped`.
+
+    Args:
+        spec: the path; a table's may end in ":column=value" or ":column!=value", which means those rows alone.
+        split: a sub-folder, a value in the table's column "split" ("vendor=noto" and "vendor!=noto" ask another), or
+            arrays named after it; None takes all, and what the path itself says goes first.
+        read, classes, captions, index: as in `find_images`. The labels of a folder are read only if
+            `read.labels` is True: the name of the first sub-folder.
+    """
+    read = read_config(read, settings)
+    spec, rows = path_and_rows(spec)
+    path, split = Path(spec).expanduser().absolute(), rows or split
+    wanted = Wanted.of(read, split=split, classes=classes, captions=captions)
+    if is_shards(path):
+        return shard_source(path, wanted, index)
+    if path.is_dir():
+        return folder_source(
+            ImageSource,
+            path,
+            what="image",
+            suffixes=SUFFIXES,
+            labels=bool(read.labels),
+            classes=classes,
+            split=split,
+        )
+    if not path.exists():
+        raise FileNotFoundError(f"there is no file or folder {str(spec)!r}")
+    tables.regular(path)
+    kind, part = path.suffix.lower(), f" ({split})" if split else ""
+    if kind in READERS:
+        found = tables.read(path, wanted)
+        folder = read.folder or path.parent
+        return from_samples(ImageSource, f"table {path}{part}", found, paths=[folder / name for name in found.names])
+    if kind == ".json":
+        found, paths = read_captions(path, wanted, read.folder)
+        return from_samples(ImageSource, f"captions {path}{part}", found, paths=paths)
+    if kind in (".npz", ".npy"):
+        return array_source(path, labels=read.labels, classes=classes, split=split)
+    if kind in SUFFIXES:
+        raise ValueError(f"{str(spec)!r} is one image, expected a folder of images: give its folder")
+    known = ", ".join([*READERS, ".json", ".tar", ".npz", ".npy"])
+    raise ValueError(f"{str(spec)!r} is a {kind or 'file without a suffix'}, expected a folder or one of {known}")
+
+
+def has_own_splits(spec: str | Path) -> bool:
+    """Whether a name stands for images with the splits "train" and "test".
+
+    >>> [has_own_splits(spec) for spec in ("glyphs:500", "icons:phosphor", "cifar10", "photos/")]
+    [True, True, True, False]
     """
     text = str(spec)
-    if has_series_splits(spec):
-        return True
     known = known_name(text) is not None and not Path(text).exists()
-    drawn = _made_by_code(spec) is not None or made_by_code(spec) is not None
-    return drawn or _icons(spec) is not None or text.startswith("torchvision:") or known
+    return _glyphs_named(spec) is not None or _icons_named(spec) is not None or text.startswith("torchvision:") or known
 
 
 def is_files(spec: str | Path) -> bool:
@@ -240,12 +233,12 @@ def is_files(spec: str | Path) -> bool:
     return path.is_dir() or path.suffix.lower() in (*READERS, ".json", ".tar")
 
 
-def _icons(spec: str | Path) -> re.Match[str] | None:
+def _icons_named(spec: str | Path) -> re.Match[str] | None:
     """A folder called icons wins over the name."""
     return None if Path(spec).exists() else re.fullmatch(r"icons(?::(.+))?", str(spec))
 
 
-def _made_by_code(spec: str | Path) -> tuple[int, bool] | None:
+def _glyphs_named(spec: str | Path) -> tuple[int, bool] | None:
     """How many glyphs are meant, and whether split by combination, or None where something else is."""
     made = re.fullmatch(r"glyphs(:compositional)?(?::(\d+))?", str(spec))
     return None if made is None else (int(made[2] or 10_000), made[1] is not None)
@@ -263,9 +256,9 @@ def _open_glyphs(
     raise ValueError(f"glyphs have the splits 'train' and 'test', not {split!r}")
 
 
-def _in_memory(source: Source) -> ArrayDataset:
+def _in_memory(source: ImageSource) -> ArrayDataset:
     """Pictures that are an array of the right size already need no packing."""
-    images = np.asarray(source.images)  # (N, S, S) or (N, S, S, C)
+    images = np.asarray(source.items)  # (N, S, S) or (N, S, S, C)
     if images.ndim == 3 or images.shape[3] == 1:
         images = np.repeat(images.reshape(*images.shape[:3], 1), 3, axis=3)
     elif images.shape[3] == 4:

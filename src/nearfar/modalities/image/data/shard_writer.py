@@ -14,9 +14,9 @@ from nearfar.data.cache import replacing
 from nearfar.data.dataset import Skipped
 from nearfar.data.pack import shown_progress
 from nearfar.data.retry import retried
-from nearfar.data.sources import Source, as_picture
 from nearfar.modalities.image.data.decode import PIXEL_LIMIT, SUFFIXES, why
 from nearfar.modalities.image.data.shards import INDEX
+from nearfar.modalities.image.data.source import ImageSource, as_picture
 
 SAMPLES, MEGABYTES = 10_000, 256  # of a shard, at most
 VERSION = 2  # of what is written; shards of another one are not gone on with
@@ -44,7 +44,7 @@ class Written:
 
 
 def write_shards(
-    source: Source,
+    source: ImageSource,
     folder: Path,
     *,
     name: str = "shard",
@@ -125,7 +125,9 @@ def _begun(folder: Path, made_of: dict[str, Any]) -> Written | None:
     return found
 
 
-def _members(source: Source, index: int, several: bool, verify: bool, skipped: list[list[str]]) -> dict[str, bytes]:
+def _members(
+    source: ImageSource, index: int, several: bool, verify: bool, skipped: list[list[str]]
+) -> dict[str, bytes]:
     """The members of a sample by suffix; none where its picture cannot be read."""
     try:
         suffix, picture = _picture(source, index, verify)
@@ -150,12 +152,12 @@ def _members(source: Source, index: int, several: bool, verify: bool, skipped: l
     return members
 
 
-def _picture(source: Source, index: int, verify: bool) -> tuple[str, bytes]:
+def _picture(source: ImageSource, index: int, verify: bool) -> tuple[str, bytes]:
     """Suffix and bytes of a picture."""
     if source.paths is not None:
         image: Any = retried(source.paths[index].read_bytes)
     else:
-        image = source.images[index]
+        image = source.items[index]
     if not isinstance(image, bytes):
         file = io.BytesIO()
         (image if isinstance(image, Image.Image) else as_picture(image)).save(file, "PNG")

@@ -19,11 +19,12 @@ from nearfar.data.columns import nearest
 from nearfar.data.dataset import Skipped
 from nearfar.data.retry import retried
 from nearfar.data.rows import CAPTIONS, GROUPS, LABELS, Wanted, samples
-from nearfar.data.sources import Source, from_samples
+from nearfar.data.sources import from_samples
 from nearfar.data.tables import from_records
 from nearfar.data.tar_reader import Members, Place
 from nearfar.modalities.image.data.annotations import SPLITS
 from nearfar.modalities.image.data.decode import SUFFIXES
+from nearfar.modalities.image.data.source import ImageSource
 
 TEXTS = {"txt": "caption", "text": "caption", "caption": "caption", "cls": "label"}  # what a member states, by suffix
 LARGEST_TEXT = 1 << 20  # bytes of a member that is not a picture
@@ -44,7 +45,7 @@ class Sample:
     stated: dict[str, object] = field(default_factory=dict)
 
 
-def shard_source(spec: str | Path, wanted: Wanted, index: Path | None = None) -> Source:
+def shard_source(spec: str | Path, wanted: Wanted, index: Path | None = None) -> ImageSource:
     """The samples of a folder of .tar files, of one, or of a pattern such as `data/train-{000..127}.tar`.
 
     A sample is a picture, its caption (`.txt`, or a `.json` with one of the usual keys or `wanted.caption`) and its
@@ -80,6 +81,7 @@ def shard_source(spec: str | Path, wanted: Wanted, index: Path | None = None) ->
     places = [pictures[row] for row in kept.rows]
     number_of = {file: number for number, file in enumerate(counts)}
     return from_samples(
+        ImageSource,
         f"shards {_absolute(spec)}" + (f" ({wanted.split})" if wanted.split else ""),
         replace(kept, skipped=[*skipped, *kept.skipped]),
         load=lambda: Members(places),

@@ -9,15 +9,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nearfar.data.dataset import Skipped
+from nearfar.data.dataset import Dataset, Skipped
 from nearfar.data.pack import cores
-from nearfar.data.sources import Source
 from nearfar.modalities.image.data.decode import why
+from nearfar.modalities.image.data.source import ImageSource
 
 GRAY = 128
 
 
-class StreamDataset:
+class StreamDataset(Dataset):
     """A source, decoded in threads as it is asked for.
 
     Which files are broken shows only when they are read. To keep every sample's number what it is, such a sample is
@@ -33,7 +33,7 @@ class StreamDataset:
 
     def __init__(
         self,
-        source: Source,
+        source: ImageSource,
         size: int,
         *,
         rows: Tensor | None = None,
@@ -47,9 +47,10 @@ class StreamDataset:
         self.labels = None if source.labels is None else source.labels[self.rows]
         self.groups = None if source.groups is None else source.groups[self.rows]
         self.classes = source.classes
-        self.parts = None if source.parts is None else source.parts[self.rows]  # for `Loader`
+        self.shards = None if source.parts is None else source.parts[self.rows]
         self.captions = None if source.captions is None else [source.captions[row] for row in self.rows.tolist()]
         self.names: Sequence[str] = [source.names[row] for row in self.rows.tolist()]
+        self.skipped: Sequence[Skipped] = list(source.skipped)  # and what is found unreadable later
         self._failed: dict[int, Skipped] = {}
         self._lock = Lock()
         self._pool = ThreadPoolExecutor(workers or max(1, cores() - 1), thread_name_prefix="decode")
@@ -60,12 +61,6 @@ class StreamDataset:
     def subset(self, indices: Tensor) -> "StreamDataset":
         """The samples (K,) `indices` as a data set of their own."""
         return StreamDataset(self.source, self.size, rows=self.rows[indices], strict=self.strict, workers=self.workers)
-
-    @property
-    def skipped(self) -> list[Skipped]:
-        """What the source left out, and what was found unreadable so far."""
-        with self._lock:
-            return [*self.source.skipped, *(self._failed[row] for row in sorted(self._failed))]
 
     def failed(self, indices: Tensor) -> dict[int, Skipped]:
         """Which of the samples (B,) were found unreadable so far: place in `indices`, and why."""
@@ -87,4 +82,5 @@ class StreamDataset:
                 raise ValueError(f"{name} in {self.source.description} cannot be read: {why(error)}") from None
             with self._lock:
                 self._failed[row] = Skipped(name, why(error))
+                self.skipped = [*self.source.skipped, *(self._failed[row] for row in sorted(self._failed))]
             return np.full((self.size, self.size, 3), GRAY, np.uint8)

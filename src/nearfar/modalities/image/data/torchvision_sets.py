@@ -10,8 +10,8 @@ import torch
 
 from nearfar.data.cache import cache_folder, locked
 from nearfar.data.columns import nearest
-from nearfar.data.sources import Source
 from nearfar.modalities.image.data.arrays import channels_last, picture_shape
+from nearfar.modalities.image.data.source import ImageSource
 
 NAMES = (
     "CIFAR10", "CIFAR100", "STL10", "SVHN", "MNIST", "FashionMNIST", "KMNIST", "USPS", "Food101", "Flowers102",
@@ -29,7 +29,7 @@ def known_name(text: str) -> str | None:
     return {name.lower(): name for name in NAMES}.get(text.lower().replace("-", "").replace("_", ""))
 
 
-def torchvision_source(name: str, *, root: Path | None = None, split: str | None = None) -> Source:
+def torchvision_source(name: str, *, root: Path | None = None, split: str | None = None) -> ImageSource:
     """A data set that is under `root`, or is downloaded to it.
 
     Args:
@@ -47,7 +47,7 @@ def torchvision_source(name: str, *, root: Path | None = None, split: str | None
     whole = isinstance(images, np.ndarray) and images.dtype == np.uint8
     height, width = picture_shape(images.shape, known)[:2] if whole else (0, 1)
     labels, classes = _labels(data)
-    return Source(
+    return ImageSource(
         description=f"torchvision {known} ({split or 'train'}) in {folder}",
         names=[str(i) for i in range(len(data))],
         load=lambda: channels_last(images) if whole else _Pictures(data),

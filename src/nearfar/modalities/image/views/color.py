@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from nearfar.modalities.image.views.arguments import check_float_images, per_sample
-from nearfar.nn.arguments import constant
+from nearfar.nn.arguments import cached_tensor
 from nearfar.nn.scratch import Scratch, scratch_for
 
 LUMA = (0.2989, 0.587, 0.114)  # ITU-R BT.601, as PIL and torchvision have it
@@ -82,11 +82,11 @@ def adjust_hue(
     torch.maximum(torch.maximum(green, blue, out=high), red, out=high)
     torch.sub(high, low, out=chroma).clamp_(min=1e-12)
     torch.add(green, blue, out=u).sub_(red).sub_(low)
-    torch.addcdiv(constant(1 / 3, images.dtype, images.device), u, chroma, value=-1 / 6, out=u)
+    torch.addcdiv(cached_tensor(1 / 3, images.dtype, images.device), u, chroma, value=-1 / 6, out=u)
     out = torch.empty_like(images) if out is None else out
     u.copysign_(torch.sub(blue, green, out=out[:, 0])).add_(turns).frac_()  # here the images have served
 
-    opposite = constant((1 / 2, 1 / 3, 2 / 3), images.dtype, images.device).view(3, 1, 1)
+    opposite = cached_tensor((1 / 2, 1 / 3, 2 / 3), images.dtype, images.device).view(3, 1, 1)
     torch.sub(u[:, None], opposite, out=out).abs_().clamp_(1 / 6, 1 / 3)
     torch.addcmul(low.sub_(chroma), out[:, 0], chroma, value=6, out=out[:, 0])
     torch.addcmul(high.add_(chroma)[:, None], out[:, 1:], chroma[:, None], value=-6, out=out[:, 1:])
@@ -128,7 +128,7 @@ def normalize(
     check_float_images(images)
     out = torch.empty_like(images) if out is None else out
     for x, y, m, s in zip(images.unbind(1), out.unbind(1), mean, std, strict=True):
-        torch.add(constant(-m / s, images.dtype, images.device), x, alpha=1 / s, out=y)
+        torch.add(cached_tensor(-m / s, images.dtype, images.device), x, alpha=1 / s, out=y)
     return out
 
 
@@ -152,7 +152,7 @@ def luma(images: Tensor, scratch: Scratch) -> Tensor:
     """(B, 3, H, W) to (B, 1, H, W)."""
     b, _, h, w = images.shape
     gray = scratch.take("gray", (b, 1, h * w), images)
-    weights = constant(LUMA, images.dtype, images.device).expand(b, 1, 3)
+    weights = cached_tensor(LUMA, images.dtype, images.device).expand(b, 1, 3)
     torch.bmm(weights, images.reshape(b, 3, h * w), out=gray)
     return gray.view(b, 1, h, w)
 
@@ -160,4 +160,4 @@ def luma(images: Tensor, scratch: Scratch) -> Tensor:
 @functools.lru_cache(maxsize=32)
 def _luma_of_mean(pixels: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     """(3 · pixels,): by how much each value of an image counts in its mean luma."""
-    return (constant(LUMA, dtype, device) / pixels).repeat_interleave(pixels)
+    return (cached_tensor(LUMA, dtype, device) / pixels).repeat_interleave(pixels)

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from nearfar.modalities.image.views.arguments import check_images
 from nearfar.modalities.image.views.view import Drawn, ImageView, apply_views
-from nearfar.nn.part import Part, rows_of
 from nearfar.nn.seeding import seeded_generator
+from nearfar.nn.shard import Shard
 
 
 def simclr(size: int, *, strength: float | None = None, blur: float | None = None) -> tuple[ImageView, ...]:
@@ -179,7 +179,7 @@ def make_views(
     seed: int,
     step: int,
     out: Sequence[Tensor] | None = None,
-    part: Part | None = None,
+    shard: Shard | None = None,
 ) -> list[Tensor]:
     """The views of one training step: the same seed and step always give the same, on every device.
 
@@ -192,7 +192,7 @@ def make_views(
         step: of the training.
         out: where to write, such as the views of an earlier step that are no longer needed: large memory fresh from
             the system is a good part of the cost.
-        part: of a batch that several processes share: the views are those that one process would make of all.
+        shard: of a batch that several processes share: the views are those that one process would make of all.
 
     Returns:
         For each recipe (B, 3, size, size), float32, normalised, on the images' device.
@@ -200,17 +200,17 @@ def make_views(
     check_images(images)
     if out is not None and len(out) != len(views):
         raise ValueError(f"out has {len(out)} tensors for {len(views)} views, expected one for each")
-    drawn = draw_views(images, views, seed=seed, step=step, part=part)
+    drawn = draw_views(images, views, seed=seed, step=step, shard=shard)
     made = [view.room(images, None if out is None else out[i]) for i, view in enumerate(views)]
     apply_views(images, views, drawn, made)
     return made
 
 
 def draw_views(
-    images: Tensor, views: Sequence[ImageView], *, seed: int, step: int, part: Part | None = None
+    images: Tensor, views: Sequence[ImageView], *, seed: int, step: int, shard: Shard | None = None
 ) -> list[Drawn]:
     """All that is chance in `make_views`, for those who apply it to a few rows at a time."""
     height, width = images.shape[2:]
-    count = rows_of(part, len(images))
+    count = len(images) if shard is None else shard.total
     drawn = [v.draw(count, height, width, seeded_generator(seed, step, i)) for i, v in enumerate(views)]
-    return drawn if part is None else [d.rows(part.first, part.first + part.count) for d in drawn]
+    return drawn if shard is None else [d.rows(shard.first, shard.first + shard.count) for d in drawn]

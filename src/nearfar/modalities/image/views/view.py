@@ -20,7 +20,7 @@ from nearfar.modalities.image.views.color import (
 )
 from nearfar.modalities.image.views.crop import Crops, chunks, random_crop_boxes, sources
 from nearfar.nn.arguments import check_probability, check_range
-from nearfar.nn.scratch import Scratch, one_thread, scratch_for
+from nearfar.nn.scratch import Scratch, scratch_for, single_thread
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
@@ -263,7 +263,7 @@ def apply_views(images: Tensor, views: Sequence[ImageView], drawn: Sequence[Draw
     from one view to the next.
     """
     scratch = scratch_for(images)
-    with one_thread(images):
+    with single_thread(images):
         planned = [_Planned.of(view, images, d) for view, d in zip(views, drawn, strict=True)]
         for first, source in sources(images, max((view.size for view in views), default=1), scratch):
             for plan, o in zip(planned, out, strict=True):

@@ -1,0 +1,18 @@
+"""The device to compute on."""
+
+import torch
+
+
+def find_device(name: str) -> torch.device:
+    """The device of that name, or for "auto" the best there is."""
+    if name != "auto":
+        try:
+            torch.zeros(1, device=name)
+        except (RuntimeError, AssertionError, NotImplementedError) as error:
+            reason = " ".join(str(error).split()).partition(". ")[0]
+            if "device type at start of device string" in reason:
+                reason = "torch knows none of that name"  # torch would list twenty that are not here either
+            raise ValueError(f"there is no device {name!r} here ({reason}); leave it out, or use cpu") from None
+        return torch.device(name)
+    accelerator = torch.accelerator.current_accelerator(check_available=True)
+    return accelerator or torch.device("cpu")

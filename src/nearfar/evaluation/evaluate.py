@@ -1,0 +1,293 @@
+"""`nearfar.evaluate`: an encoder and data, by object or by name, to numbers."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+
+import torch
+
+from nearfar.config import TrainConfig
+from nearfar.data.config import DataConfig, ReadConfig
+from nearfar.data.dataset import Dataset
+from nearfar.devices import find_device
+from nearfar.evaluation.detection.splits import open_boxed_splits
+from nearfar.evaluation.evaluate_run import as_embedder, evaluate_run
+from nearfar.evaluation.leakage import training_notes
+from nearfar.evaluation.measure import Finished
+from nearfar.evaluation.protocols import PROTOCOLS, ProtocolConfig, find_protocol
+from nearfar.evaluation.requirements import check_protocols
+from nearfar.evaluation.results import Results
+from nearfar.evaluation.splits import changes_since, named
+from nearfar.evaluation.task import Compute
+from nearfar.modalities.base import Modality, Splits
+from nearfar.modalities.image.data.boxes import find_boxes
+from nearfar.model.card import config_of
+from nearfar.model.encoder import Encoder
+from nearfar.model.load import LIBRARIES, TOWERS, load
+
+DEFAULT_PROTOCOLS = ("knn", "linear")
+
+
+def evaluate(
+    encoder: Encoder | str | Path,
+    data: str | Path | None = None,
+    *,
+    test: str | Path | None = None,
+    protocols: Sequence[str] = DEFAULT_PROTOCOLS,
+    against: Sequence[str | Path] = (),
+    settings: ProtocolConfig | None = None,
+    sources: ReadConfig | None = None,
+    seeds: int | Sequence[int] = 1,
+    image_size: int | None = None,
+    compute: Compute | None = None,
+) -> Results:
+    """Measure an encoder on labelled data, beside its untrained self and the raw samples. Writes nothing.
+
+    Args:
+        encoder: an `Encoder`, a run or export folder, or a name that `nearfar.load` takes.
+        data: a name or path. Their own test part is measured on, else a fifth of each class, held out by the first
+            seed. None: the run's own data; its test part, or its validation part if it has none.
+        test: other data for the test part.
+        protocols: names of protocols, or MODULE:NAME; ["all"]: all that suit any encoder of such data.
+        against: further encoders to compare with, of images.
+        settings: of the protocols, such as `ProtocolConfig(bootstrap=1000)`.
+        sources: columns of a table, and how to read files; fields left at their defaults are those of the run, if
+            its own data are evaluated.
+        seeds: for the protocols that depend on one; a number counts from the run's own seed, or from 0 on other data.
+        image_size: pixels of the input of encoders of other libraries.
+        compute: batch size, device and progress.
+
+    >>> results = nearfar.evaluate("runs/photos", "labelled/", protocols=["knn"])  # doctest: +SKIP
+    >>> results.value("trained", "knn")  # doctest: +SKIP
+    0.93
+    """
+    evaluation = Evaluation.open(
+        encoder,
+        data,
+        test=test,
+        protocols=protocols,
+        against=against,
+        settings=settings,
+        sources=sources,
+        seeds=seeds,
+        image_size=image_size,
+        compute=compute,
+    )
+    return evaluation.run()
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Encoders, data and protocols, opened and checked, ready to be measured."""
+
+    encoders: Mapping[str, Encoder]
+    splits: Splits
+    data: str  # their name in the result rows
+    protocols: Sequence[str]
+    settings: ProtocolConfig
+    seeds: Sequence[int]
+    untrained: Encoder | None
+    origins: Mapping[str, str] = field(default_factory=dict)
+    compute: Compute = field(default_factory=Compute)
+
+    @classmethod
+    def open(
+        cls,
+        encoder: Encoder | str | Path,
+        data: str | Path | None = None,
+        *,
+        test: str | Path | None = None,
+        protocols: Sequence[str] = DEFAULT_PROTOCOLS,
+        against: Sequence[str | Path] = (),
+        settings: ProtocolConfig | None = None,
+        sources: ReadConfig | None = None,
+        seeds: int | Sequence[int] = 1,
+        image_size: int | None = None,
+        compute: Compute | None = None,
+    ) -> "Evaluation":
+        """Arguments as `evaluate` has them."""
+        if image_size is not None and image_size < 1:
+            raise ValueError(f"image_size is {image_size}, expected at least 1")
+        settings, compute = settings or ProtocolConfig(), compute or Compute()
+        data, test = (None if each is None else str(each) for each in (data, test))
+        protocols, boxed = _chosen(protocols, data)
+        names = _names(encoder, against)
+        device = compute.device or (encoder.device if isinstance(encoder, Encoder) else find_device("auto"))
+        encoders = {
+            name: each if isinstance(each, Encoder) else load(each, device=device, image_size=image_size)
+            for name, each in names.items()
+        }
+        first = next(iter(encoders.values()))
+        if against and any("image" not in each.modality.queries for each in encoders.values()):
+            noun = first.modality.noun
+            raise ValueError(f"--against is for encoders of images; evaluate each encoder of {noun} by itself")
+        config = _run_config(first)
+        seeds = _seeds(seeds, config.seed if config is not None and data is None else 0)
+        if boxed:
+            assert data is not None
+            name = named(data, test)
+            splits = open_boxed_splits(
+                data, test, size=settings.detection.size, seed=seeds[0], progress=compute.progress
+            )
+        else:
+            folder = None if isinstance(encoder, Encoder) else Path(encoder)
+            name, splits = _open(encoders, folder, data, test, sources or ReadConfig(), seeds[0])
+            embedders = [as_embedder(each, encoder) for each, encoder in encoders.items()]
+            assert splits.evaluated is not None
+            check_protocols(protocols, embedders, splits.train, splits.evaluated[0], name)
+        untrained = _untrained(encoder, first, image_size)
+        origins = {each: str(origin) for each, origin in names.items() if not isinstance(origin, Encoder)}
+        return cls(encoders, splits, name, protocols, settings, seeds, untrained, origins, compute)
+
+    def run(self, finished: Finished | None = None) -> Results:
+        """Measure.
+
+        Args:
+            finished: told after each protocol of each encoder, with all that was found so far.
+        """
+        return evaluate_run(
+            self.encoders,
+            self.splits,
+            self.protocols,
+            self.settings,
+            data=self.data,
+            untrained=self.untrained,
+            seeds=self.seeds,
+            origins=self.origins,
+            compute=self.compute,
+            finished=finished,
+        )
+
+
+def _chosen(protocols: Sequence[str], data: str | None) -> tuple[list[str], bool]:
+    """The protocols, and whether they are measured on boxes."""
+    if list(protocols) == ["all"]:
+        boxed = data is not None and bool(find_boxes(data))
+        fitting = [name for name, each in PROTOCOLS.items() if each.general and (each.needs == "boxes") == boxed]
+        return fitting, boxed
+    boxes = {name: find_protocol(name).needs == "boxes" for name in protocols}
+    if not any(boxes.values()):
+        return list(protocols), False
+    first = next(name for name, needed in boxes.items() if needed)
+    if other := next((name for name, needed in boxes.items() if not needed), None):
+        raise ValueError(
+            f"{first} is measured on boxes and {other} is not: give two commands; "
+            "the results of both stay in the same file"
+        )
+    if data is None:
+        raise ValueError(f"{first} needs data with boxes: give --data, such as glyph-scenes or a VOC folder")
+    return list(protocols), True
+
+
+def _names(encoder: Encoder | str | Path, against: Sequence[str | Path]) -> dict[str, Encoder | str | Path]:
+    """Each encoder's name in the results: "trained" for a run or an object, else as it is called."""
+    own = isinstance(encoder, Encoder) or Path(encoder).expanduser().is_dir()
+    names = {"trained" if own else _called(str(encoder)): encoder}
+    for other in against:
+        name = _called(str(other))
+        if name in names or name in ("trained", "untrained", "raw"):
+            raise ValueError(f"two encoders would be called {name!r}; rename the folder or file of one")
+        names[name] = other
+    return names
+
+
+def _called(spec: str) -> str:
+    if spec.startswith(LIBRARIES):
+        name, equals, weights = spec.partition("=")
+        return name + equals + Path(weights).name  # distinct from the published weights
+    if spec.startswith(TOWERS):
+        kind, _, what = spec.partition(":")
+        return f"{kind}:{Path(what.partition('=')[0]).expanduser().resolve().name}"
+    return Path(spec).expanduser().resolve().name
+
+
+def _run_config(encoder: Encoder) -> TrainConfig | None:
+    """Of the run that trained it; None for encoders of other libraries."""
+    return config_of(encoder.card, "card") if "config" in encoder.card else None
+
+
+def _seeds(seeds: int | Sequence[int], first: int) -> list[int]:
+    found = list(range(first, first + seeds)) if isinstance(seeds, int) else list(seeds)
+    if not found:
+        raise ValueError(f"seeds is {seeds}, expected at least 1")
+    if min(found) < 0:
+        raise ValueError(f"seed is {min(found)}, expected at least 0")
+    return found
+
+
+def _untrained(encoder: Encoder | str | Path, loaded: Encoder, image_size: int | None) -> Encoder | None:
+    """The encoder before it learned anything; None if it cannot be drawn anew."""
+    if isinstance(encoder, Encoder):
+        config = _run_config(encoder)
+        if config is None:
+            return None
+        torch.manual_seed(config.seed)
+        fresh = Encoder(loaded.modality.encoder(untrained=True), loaded.modality, loaded.card)
+        return fresh.to(loaded.device).eval()
+    if str(encoder).endswith(".onnx"):
+        return None
+    return load(encoder, device=loaded.device, image_size=image_size, untrained=True)
+
+
+def _open(
+    encoders: Mapping[str, Encoder],
+    folder: Path | None,
+    data: str | None,
+    test: str | None,
+    sources: ReadConfig,
+    seed: int,
+) -> tuple[str, Splits]:
+    """The name of the data and their parts, with notes on what the encoder was trained on."""
+    name, first = next(iter(encoders.items()))
+    config, reader = _run_config(first), first.modality.fitted_copy()
+    # Encoders of images may take other sizes: files are decoded for the largest.
+    largest = max(each.modality.config.image_size for each in encoders.values())
+    reader.config = replace(reader.config, image_size=largest)
+    given = {f.name: vars(sources)[f.name] for f in fields(ReadConfig) if vars(sources)[f.name] != f.default}
+    shown = data or (config.data if config is not None else "")
+    if given.get("pattern") or given.get("label_column"):  # other labels are other numbers
+        shown += f" by {given.get('pattern') or 'column ' + given['label_column']}"
+    if data is not None:
+        splits = reader.reading(DataConfig(**given)).split(data, test, seed=seed)
+        if config is not None:
+            held_out, part = sources.held_out, splits.test_name
+            splits.notes.extend(training_notes(config, data, test, part, held_out=held_out, noun=reader.noun))
+        return named(shown, test), splits
+    if config is None:
+        raise ValueError(f"{name} comes without data; give --data, such as a folder with a sub-folder per class")
+    splits = _own_splits(reader, config, given, test)
+    if splits.evaluated is None:
+        raise ValueError(
+            f"nothing was held out of {config.data} in this run; give other data with --data, or to test on with --test"
+        )
+    other = config.data if test is not None or "held_out" in given else None
+    splits.notes.extend(
+        training_notes(config, other, test, splits.test_name, held_out=sources.held_out, noun=reader.noun)
+    )
+    if folder is not None and test is None and not given and largest == config.image_size:
+        splits.notes.extend(changes_since(folder, reader, splits))
+    tested = test or (config.sources.test if splits.test is not None else None)
+    return named(shown, tested), splits
+
+
+def _own_splits(reader: Modality, config: TrainConfig, given: Mapping[str, object], test: str | None) -> Splits:
+    """The run's own parts; the same samples if `given` asks for other labels."""
+    own = reader.reading(config.sources)
+    merged = replace(config.sources, **given)  # type: ignore[arg-type]
+    held_out = config.sources.held_out
+    if test is not None:
+        return reader.reading(replace(merged, test=test)).split()
+    if not given:
+        return own.split()
+    column = held_out.partition("=")[0] if held_out is not None else None
+    if column is None or "held_out" in given or merged.pattern is None or f"{{{column}}}" in merged.pattern:
+        return reader.reading(merged).split()
+    # The new pattern has no such column: the samples held out in training are found by their names.
+    before, everything = own.split(), reader.reading(replace(merged, held_out=None)).open(config.data)
+    rows = {name: row for row, name in enumerate(everything.names)}
+
+    def relabelled(part: Dataset) -> Dataset:
+        return everything.subset(torch.tensor([rows[name] for name in part.names if name in rows]))
+
+    assert before.test is not None
+    return Splits(relabelled(before.train), None, relabelled(before.test), before.test_name, before.notes)

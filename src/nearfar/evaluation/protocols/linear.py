@@ -1,0 +1,36 @@
+"""Linear probe: logistic regression on frozen features."""
+
+from nearfar.evaluation.classification import classified, probabilities
+from nearfar.evaluation.linear import linear_probe
+from nearfar.evaluation.protocols.protocol import NoSettings, Protocol
+from nearfar.evaluation.task import Outcome, Task
+
+MIN_PER_CLASS = 3  # training samples, on average
+
+
+def linear(task: Task, settings: NoSettings, seed: int) -> Outcome:
+    """Full-batch logistic regression; its regularization is chosen on a fraction of the training rows."""
+    if len(task.train) < MIN_PER_CLASS * task.classes:
+        raise ValueError(
+            f"{len(task.train):,} training samples of {task.classes:,} classes are too few to fit and choose a "
+            f"classifier on, expected at least {MIN_PER_CLASS} of each"
+        )
+    probe = linear_probe(
+        task.train_features,
+        task.train.labels,
+        classes=task.classes,
+        validation=task.validation_fraction,
+        seed=seed,
+    )
+    return classified(task, probabilities(probe(task.test_features)), seed)
+
+
+PROTOCOL = Protocol(
+    "linear",
+    linear,
+    "linear probe, full batch",
+    "accuracy",
+    shared=("validation_fraction", "bootstrap"),
+    seeded=True,
+    title="A linear probe",
+)

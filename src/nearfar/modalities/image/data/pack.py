@@ -1,0 +1,60 @@
+"""Images decoded once, into a memory map in the cache."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from numpy.lib.format import open_memmap
+
+from nearfar.data.dataset import ArrayDataset, Skipped
+from nearfar.data.pack import pack_samples
+from nearfar.modalities.image.data.decode import VERSION, why
+from nearfar.modalities.image.data.source import ImageSource
+from nearfar.modalities.image.data.store import ImageStore
+
+
+@dataclass(frozen=True)
+class PackedImages:
+    """The readable samples, the others with the reason, and where the pixels are."""
+
+    dataset: ArrayDataset
+    skipped: list[Skipped]
+    folder: Path
+
+
+def pack_images(
+    source: ImageSource,
+    *,
+    size: int,
+    cache: Path | None = None,
+    strict: bool = False,
+    workers: int | None = None,
+    progress: bool = True,
+) -> PackedImages:
+    """Decode what is not yet in the cache, and open it; arguments as in `pack_samples`."""
+    if size < 1:
+        raise ValueError(f"size is {size}, expected at least 1 pixel")
+    done = pack_samples(
+        source,
+        ImageStore,
+        size=size,
+        what="images",
+        version=VERSION,
+        why=why,
+        cache=cache,
+        strict=strict,
+        workers=workers,
+        progress=progress,
+    )
+    skipped, kept = done.skipped, done.kept
+    images = open_memmap(done.folder / "images.npy", mode="r")
+    dataset = ArrayDataset(
+        images,
+        rows=kept,
+        labels=None if source.labels is None else source.labels[kept],
+        classes=source.classes,
+        groups=None if source.groups is None else source.groups[kept],
+        captions=None if source.captions is None else [source.captions[row] for row in kept],
+        names=[source.names[row] for row in kept],
+        skipped=skipped,
+    )
+    return PackedImages(dataset, skipped, done.folder)

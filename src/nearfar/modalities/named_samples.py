@@ -1,0 +1,129 @@
+"""Samples by their names, one at a time. Names may come from anyone's file: none may lead out of the data's folder."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Protocol
+
+import torch
+from torch import Tensor
+
+from nearfar.data.dataset import Dataset
+from nearfar.data.sources import split_folder
+from nearfar.data.tables import READERS, path_and_rows
+
+if TYPE_CHECKING:
+    from nearfar.modalities.base import Modality
+
+
+class SampleSource(Protocol):
+    """Named samples that are read one by one."""
+
+    @property
+    def names(self) -> list[str]: ...
+    def sample(self, row: int, root: Path | None) -> Tensor: ...
+
+
+class DatasetSamples:
+    """The samples of an opened data set."""
+
+    def __init__(self, data: Dataset) -> None:
+        self.data, self.names = data, list(data.names)
+
+    def sample(self, row: int, root: Path | None) -> Tensor:
+        return self.data.fetch(torch.tensor([row]))[0]
+
+
+class NamedSamples:
+    """The samples of a data set by their names.
+
+    Args:
+        modality: reads them.
+        data: a folder, a table, or the name of built-in data; None if it is not known.
+        split: as `Modality.open` takes it.
+    """
+
+    def __init__(self, modality: Modality, data: str | None, split: str | None = None) -> None:
+        self.modality, self.data, self.split = modality, data, split
+        file = None if data is None else Path(path_and_rows(data)[0]).expanduser()
+        self.path = file if file is not None and file.exists() else None
+        self._lock = threading.Lock()
+        self._source: SampleSource | None = None
+        self._row_of: dict[str, int] = {}
+
+    @property
+    def root(self) -> Path | None:
+        """The folder that nothing leaves: of a table its own, of COCO's captions the one above their own."""
+        if self.path is None or self.path.is_dir():
+            return self.path
+        folder = self.path.absolute().parent
+        return folder.parent if self.path.suffix.lower() == ".json" else folder
+
+    def read(self, name: str) -> Tensor:
+        """The raw sample of that name.
+
+        Raises:
+            OSError, ValueError and what decoders raise: why there is none.
+        """
+        if self._files:
+            assert self.path is not None
+            if self.path.is_dir():
+                folder = self.path if self.split is None else split_folder(self.path, self.split)
+                return self.modality.read(below(folder, name))
+            return self.modality.read(checked(self.path.parent, self.path.parent / name))  # a path may be in full
+        source = self.open()
+        if source is None or name not in self._row_of:
+            raise ValueError(f"there is no {name!r} in {self.data}")
+        with self._lock:  # what holds the samples may not be made for threads
+            return source.sample(self._row_of[name], self.root)
+
+    @property
+    def _files(self) -> bool:
+        """Whether each name is that of a file, so that nothing else need be opened."""
+        if self.path is None or not self.modality.walks_folders:
+            return False
+        return self.path.is_dir() or self.path.suffix.lower() in READERS
+
+    def open(self) -> SampleSource | None:
+        """Open the data, once; None if they are files, which are read one by one.
+
+        Raises:
+            OSError, ValueError: where the data cannot be found.
+        """
+        if self.data is None:
+            raise ValueError("the file of embeddings does not say where the samples are; give --data")
+        if self._files:
+            return None
+        with self._lock:
+            if self._source is None:
+                self._source = self.modality.source(self.data, self.split)
+                self._row_of = {each: row for row, each in enumerate(self._source.names)}
+            return self._source
+
+
+def below(folder: Path, name: str) -> Path:
+    """The file of that name in the folder; a name, or a link, that leads out of it is an error."""
+    return checked(folder, inside(folder, name))
+
+
+def inside(folder: Path, name: str) -> Path:
+    """The file of that name in the folder; a name that leads out of it is an error.
+
+    >>> inside(Path("photos"), "a/b.jpg").as_posix()
+    'photos/a/b.jpg'
+    """
+    parts = PurePosixPath(name)
+    if parts.is_absolute() or ".." in parts.parts or "\\" in name or "\0" in name or Path(name).drive:
+        raise ValueError("the name leads out of the folder of the data, expected one below it")
+    return folder / name
+
+
+def checked(folder: Path, path: Path) -> Path:
+    """The file without links, if it is in the folder."""
+    real = path.resolve(strict=True)
+    if not real.is_relative_to(folder.resolve(strict=True)):
+        raise ValueError("the path leads out of the folder of the data, expected one below it")
+    if not real.is_file():
+        raise ValueError("it is not a file")
+    return real

@@ -1,0 +1,34 @@
+"""Progress bars and notes on stderr: stdout holds results alone."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+
+def print_note(line: str) -> None:
+    """A line that is never wrapped, so that paths in it can be copied."""
+    Console(stderr=True).print(line, soft_wrap=True, markup=False, highlight=False)
+
+
+@contextmanager
+def progress_bar(label: str | bool, total: int, *, done: int = 0) -> Iterator[Callable[[int], None]]:
+    """A bar with elapsed and remaining time, removed at the end; gives the function that advances it.
+
+    Args:
+        label: text before the bar; True is "embedding", False and "" show no bar.
+        total: steps.
+        done: steps that were finished before.
+    """
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("ETA"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True, disable=not label) as progress:
+        task = progress.add_task(label if isinstance(label, str) else "embedding", total=total, completed=done)
+        yield lambda count: progress.advance(task, count)

@@ -1,0 +1,73 @@
+"""One query against a file of embeddings: results as a table and as a contact sheet."""
+
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from rich.markup import escape
+from rich.table import Table
+
+from nearfar.model.encoder import Encoder
+from nearfar.search.contact_sheet import CELL, contact_sheet
+from nearfar.search.files import Embeddings
+from nearfar.search.index import Kind, lookup
+from nearfar.search.query import encode_query, vector_of
+from nearfar.search.search import search
+from nearfar.search.thumbnails import blank, query_picture, thumbnails
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """A query, and its nearest rows, most similar first."""
+
+    item: str
+    kind: str
+    similarities: list[float]
+    rows: list[int]
+
+
+class Finder:
+    """A file of embeddings and the encoder that made it."""
+
+    def __init__(self, encoder: Encoder, file: Embeddings) -> None:
+        self.encoder, self.file = encoder, file
+        self.names, self.labels = file.names(), file.labels()
+
+    def find(self, item: str, kind: str, *, k: int, index: Kind = "exact", effort: int = 64) -> SearchResult:
+        """The k nearest rows; arguments as in `encode_query` and `lookup`; kind "like": a name in the file."""
+        encode = partial(encode_query, kind=kind) if kind != "like" else vector_of
+        query = encode(self.encoder, self.file, item)
+        hits = search(query, self.file, k=k, find=lookup(self.file, index, effort=effort))
+        found = hits.rows[0] >= 0
+        return SearchResult(item, kind, hits.similarities[0][found].tolist(), hits.rows[0][found].tolist())
+
+    def table(self, found: SearchResult) -> Table:
+        """Similarity, name and label of each result."""
+        table = Table(
+            "similarity", "path" if self.encoder.modality.has_pictures else "text", *(["label"] if self.labels else [])
+        )
+        for similarity, row in zip(found.similarities, found.rows, strict=True):
+            label = [escape(self.labels[row] or "")] if self.labels else []
+            table.add_row(f"{similarity:.4f}", escape(self.names[row]), *label)
+        return table
+
+    def write_sheet(self, found: SearchResult, out: Path, *, data: str | None = None) -> list[str]:
+        """Write the contact sheet; returns why some samples cannot be shown.
+
+        Args:
+            found: what to show.
+            out: a .png.
+            data: where the samples are, if not where the file says.
+        """
+        names, about = [self.names[row] for row in found.rows], self.file.about
+        modality, where, split = self.encoder.modality, data or about.get("data"), about.get("split")
+        pictures, missing = thumbnails(modality, names, where, size=CELL, split=split)
+        if len(missing) == len(names):
+            raise ValueError(f"no contact sheet: none of the samples can be shown ({missing[0]}); give --data")
+        if found.kind == "like":
+            query = thumbnails(modality, [found.item], where, size=CELL, split=split)[0][0]
+        else:
+            query = blank(CELL) if found.kind == "text" else query_picture(modality, found.item, CELL)
+        title = found.item if found.kind == "text" else "query"
+        contact_sheet(query, pictures, found.similarities, names, out, title=title)
+        return missing
