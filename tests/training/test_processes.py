@@ -14,7 +14,8 @@ from lightning.pytorch.utilities import rank_zero_only
 from torch import Tensor
 
 from nearfar.config import TrainConfig
-from nearfar.training.processes import as_launched, is_first
+from nearfar.training.errors import ProcessLostError
+from nearfar.training.processes import is_rank_zero, with_launched_processes
 from nearfar.training.run import Run
 from tests.support.facts import facts, tells
 from tests.training.runs import QUIET, config
@@ -118,7 +119,7 @@ def test_torchrun_is_recognised(tmp_path: Path) -> None:
     ],
 )
 def test_who_writes(environment: dict[str, str], first: bool) -> None:
-    assert is_first(environment) == first
+    assert is_rank_zero(environment) == first
 
 
 @pytest.mark.parametrize("first", [True, False])
@@ -134,23 +135,23 @@ def test_a_process_that_is_lost_is_told_by_the_first(
     monkeypatch.setattr(rank_zero_only, "rank", rank_zero_only.rank)  # a trainer sets it: put back for tests to come
     monkeypatch.setenv("LOCAL_RANK", "0" if first else "1")
     run = Run(config("simclr", processes=2), tmp_path / "run", resume=False, console=QUIET)
-    with pytest.raises(RuntimeError if first else SystemExit, match="--processes N" if first else None):
-        run.go()
+    with pytest.raises(ProcessLostError, match="--processes N"):
+        run.execute()
 
 
 def test_ranks_of_another_launcher_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "host"}.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(ValueError, match=facts("RANK 1 WORLD_SIZE 2 torchrun")):
-        as_launched(TrainConfig())
+        with_launched_processes(TrainConfig())
 
 
 def test_slurm_says_how_many(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"SLURM_NTASKS": "8", "SLURM_NNODES": "2", "SLURM_JOB_NAME": "pretraining"}.items():
         monkeypatch.setenv(name, value)
-    launched = as_launched(TrainConfig())
+    launched = with_launched_processes(TrainConfig())
     assert (launched.processes, launched.nodes) == (4, 2)
-    assert is_first({"SLURM_PROCID": "0"}) and not is_first({"SLURM_PROCID": "3", "LOCAL_RANK": "0"})
+    assert is_rank_zero({"SLURM_PROCID": "0"}) and not is_rank_zero({"SLURM_PROCID": "3", "LOCAL_RANK": "0"})
 
 
 def test_what_cannot_be_shared_is_refused_in_one_line() -> None:

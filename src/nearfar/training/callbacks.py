@@ -1,19 +1,14 @@
-"""What happens beside the steps: the progress bar, the log, the health, the checkpoints, and stopping in order."""
+"""What happens after a step: progress bar, log, health verdicts, checkpoints, and stopping."""
 
 import json
 import math
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
-import lightning
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -23,28 +18,35 @@ from nearfar.data.cache import replacing
 from nearfar.methods.advice import Verdict
 from nearfar.nn.shard import all_reduce_max
 from nearfar.training import checkpoint
+from nearfar.training._lightning import lightning
 from nearfar.training.health import judge, measure, well
 from nearfar.training.lightning_module import Pretraining
-from nearfar.training.online_evaluation import Readout
-from nearfar.training.processes import is_first
+from nearfar.training.online_evaluation import OnlineEvaluation
+from nearfar.training.processes import is_rank_zero
 
 _MARK = {"good": "[green]✓[/]", "note": "[cyan]·[/]", "warning": "[yellow]![/]", "error": "[red]✗[/]"}
 _SIGN = 30.0  # seconds between signs of life where the bar cannot be seen
-_SAME = 1.0  # seconds in which a second SIGTERM is the first once more
 
 
-class Watch(lightning.Callback):
-    """Looks after every step and acts on a few of them; of several processes the first alone writes and speaks."""
+class TrainingMonitor(lightning.Callback):
+    """After each step: progress; after some: health, validation, checkpoint. Only rank 0 writes and prints.
+
+    Args:
+        folder: the run folder.
+        evaluation: measures the encoder on validation samples; None if there are none.
+        steps_per_epoch: optimizer steps.
+        console: where it prints.
+        data: fingerprint of the training data, kept in checkpoints.
+    """
 
     def __init__(
-        self, folder: Path, readout: Readout | None, steps_per_epoch: int, console: Console, data: str
+        self, folder: Path, evaluation: OnlineEvaluation | None, steps_per_epoch: int, console: Console, data: str
     ) -> None:
-        self.data = data  # which data the run is on
-        self.first = is_first()
-        self.folder, self.readout, self.steps_per_epoch, self.console = folder, readout, steps_per_epoch, console
-        self.stopped = False
+        self.data, self.is_rank_zero = data, is_rank_zero()
+        self.folder, self.evaluation, self.steps_per_epoch, self.console = folder, evaluation, steps_per_epoch, console
+        self.stop_signal = 0  # number of the signal that asked to stop
         self.best: float | None = None
-        self.final: dict[str, Tensor] = {}  # the weights of the last step
+        self.final_weights: dict[str, Tensor] = {}  # of the method, after the last step
         self.verdicts: list[dict[str, Any]] = []
         self._said: dict[str, str] = {}
         self._wrong: set[str] = set()  # the rules that have warned since all was well
@@ -68,7 +70,7 @@ class Watch(lightning.Callback):
         assert isinstance(module, Pretraining)
         if self._scaler:
             trainer.precision_plugin.load_state_dict(self._scaler)
-        if self.first:
+        if self.is_rank_zero:
             self._bar.start()
         self._task = self._bar.add_task("", total=module.total, completed=module.done, state="")
         self._since = (module.done, time.perf_counter())
@@ -80,9 +82,9 @@ class Watch(lightning.Callback):
         assert isinstance(module, Pretraining) and module.last is not None
         if (batch_idx + 1) % module.config.accumulate:
             return
-        if trainer.world_size > 1:  # who was asked to stop tells the others, and all stop after the same step
-            self.stopped = bool(all_reduce_max(int(self.stopped), module.device))
-        if self.stopped:
+        if trainer.world_size > 1:  # a signal to one process stops all of them after the same step
+            self.stop_signal = int(all_reduce_max(self.stop_signal, module.device))
+        if self.stop_signal:
             trainer.should_stop = True
         self._act(module)
 
@@ -90,16 +92,16 @@ class Watch(lightning.Callback):
         """All processes come to the same decisions, so that all are there where weights are put together."""
         assert module.last is not None
         done, last = module.done, module.done == module.total
-        if self.first:
+        if self.is_rank_zero:
             state = f"loss {float(module.last.loss):.3f}  lr {module.rate:.2g}  {self._speed(module):.0f}/s"
             self._bar.update(self._task, completed=done, state=state)
             self._give_sign(module)
         epoch_ends = done % self.steps_per_epoch == 0
         if done % module.config.health_every == 0 or last or done == 1:
             self._look(module, knn=epoch_ends or last)
-        elif epoch_ends and self.readout is not None and self.readout.due(done, module.total):
+        elif epoch_ends and self.evaluation is not None and self.evaluation.due(done, module.total):
             self._look(module, knn=True)
-        if done % module.config.checkpoint_every == 0 or epoch_ends or last or self.stopped:
+        if done % module.config.checkpoint_every == 0 or epoch_ends or last or self.stop_signal:
             self.save(module)
 
     def on_train_end(self, trainer: lightning.Trainer, module: lightning.LightningModule) -> None:
@@ -116,7 +118,7 @@ class Watch(lightning.Callback):
         """Take up a run where a checkpoint left it; what was logged after that is forgotten."""
         module.done, module.optimiser_state, self.best = state["step"], state["optimizer"], state["best"]
         self._scaler = state["scaler"]
-        if not self.first:
+        if not self.is_rank_zero:
             return
         log, said = self.folder / "metrics.jsonl", self.folder / "verdicts.json"
         if log.exists():
@@ -131,19 +133,19 @@ class Watch(lightning.Callback):
         state: dict[str, Any] = {
             "config": json.dumps(asdict(module.config)),
             "step": module.done,
-            "method": module.weights(),
-            "optimizer": module.memory(),
+            "method": module.whole_weights(),
+            "optimizer": module.whole_optimizer_state(),
             "scaler": module.trainer.precision_plugin.state_dict(),
             "best": self.best,
             "data": self.data,
         }
-        if self.first:
+        if self.is_rank_zero:
             checkpoint.save_step(state, self.folder / "checkpoints", module.done)
-            self.final = state["method"] if module.done == module.total else {}
+            self.final_weights = state["method"] if module.done == module.total else {}
 
     def say(self, verdict: Verdict, step: int) -> None:
         """Tell a verdict once, and again only when its level changes."""
-        if not self.first or self._said.get(verdict.name) == verdict.level:
+        if not self.is_rank_zero or self._said.get(verdict.name) == verdict.level:
             return
         self._said[verdict.name] = verdict.level
         self.verdicts.append({"step": step, "level": verdict.level, "text": verdict.text})
@@ -155,16 +157,16 @@ class Watch(lightning.Callback):
 
     def _look(self, module: Pretraining, *, knn: bool) -> None:
         assert module.last is not None
-        weights = module.weights() if knn and self.readout is not None else None
-        if not self.first:
+        weights = module.whole_weights() if knn and self.evaluation is not None else None
+        if not self.is_rank_zero:
             return
         found = measure(module.last)
         found |= {"loss": float(module.last.loss), "lr": module.rate, "gradient_norm": module.gradient_norm}
         found |= {"samples_per_second": self._speed(module), "epoch": module.config.epochs * module.done / module.total}
         if isinstance(fixed := vars(module.method).get("temperature"), int | float):  # who learns it logs it
             found["temperature"] = float(fixed)
-        if weights is not None and self.readout is not None:
-            found |= self.readout.measure(module.plain(weights))
+        if weights is not None and self.evaluation is not None:
+            found |= self.evaluation.measure(module.whole_method(weights))
             self._keep_best(module, found, weights)
         verdicts = judge(found, module.done, module.total)
         for verdict in verdicts:
@@ -190,7 +192,7 @@ class Watch(lightning.Callback):
     def _keep_best(
         self, module: Pretraining, found: dict[str, float | list[float]], weights: dict[str, Tensor]
     ) -> None:
-        score = Readout.score(found)
+        score = OnlineEvaluation.score(found)
         if score is not None and (self.best is None or score > self.best):
             self.best = score
             state = {"step": module.done, "method": weights, "score": score}
@@ -224,62 +226,3 @@ def _step_of(line: str) -> float:
 def _plain(value: float | list[float]) -> float | list[float] | None:
     """JSON has no NaN."""
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-@contextmanager
-def stopping(on_stop: Callable[[int], None]) -> Iterator[None]:
-    """Ctrl-C and SIGTERM ask to stop after the step, and `on_stop` is told which; a second one ends at once.
-
-    Launchers send SIGTERM to a group of processes and to each of them: what comes within a second is the same one.
-    """
-    asked = math.inf
-
-    def handle(number: int, frame: FrameType | None) -> None:
-        nonlocal asked
-        if number == signal.SIGINT and asked < math.inf:
-            raise KeyboardInterrupt
-        if number == signal.SIGTERM and time.monotonic() > asked + _SAME:
-            at_once(number)
-        if asked == math.inf:
-            asked = time.monotonic()
-            on_stop(number)
-
-    with handling(handle, signal.SIGINT, signal.SIGTERM):
-        yield
-
-
-@contextmanager
-def ending(tell: Callable[[], None]) -> Iterator[None]:
-    """Outside of the steps SIGTERM ends the process with status 0: what is finished is on the disk already.
-
-    Args:
-        tell: says how to go on.
-    """
-
-    def handle(number: int, frame: FrameType | None) -> None:
-        signal.signal(number, signal.SIG_DFL)  # a second one ends at once
-        tell()
-        raise SystemExit(0)
-
-    with handling(handle, signal.SIGTERM):
-        yield
-
-
-@contextmanager
-def handling(handle: Callable[[int, FrameType | None], None], *numbers: signal.Signals) -> Iterator[None]:
-    """Signals go to `handle` for a while; only the main thread can have them."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {number: signal.signal(number, handle) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def at_once(number: int) -> None:
-    """End as a process that never heard of the signal would."""
-    signal.signal(number, signal.SIG_DFL)
-    signal.raise_signal(number)
