@@ -195,7 +195,7 @@ def test_no_training_sample_is_tested_on_and_the_numbers_are_those_of_the_run(
 ) -> None:
     run, at_the_end = trained(tmp_path, make(tmp_path), monkeypatch)
     protocols = run.setup.modality.run_protocols(run.setup.test or run.setup.train)
-    evaluation = Evaluation.open(str(tmp_path / "run"), protocols=protocols)
+    evaluation = Evaluation(str(tmp_path / "run"), protocols=protocols)
     assert evaluation.splits.evaluated is not None
     test, name = evaluation.splits.evaluated
     assert (name, len(test)) == (split, count)
@@ -223,7 +223,7 @@ def test_other_labels_keep_the_same_samples_apart(tmp_path: Path, monkeypatch: p
     """The new pattern has no speaker, by which samples were held out: they are found by their names."""
     run, _ = trained(tmp_path, sounds_by_speaker(tmp_path), monkeypatch)
     other = ReadConfig(pattern="{word}_{name}_{label}")
-    evaluation = Evaluation.open(str(tmp_path / "run"), sources=other, protocols=["knn"])
+    evaluation = Evaluation(str(tmp_path / "run"), sources=other, protocols=["knn"])
     assert run.setup.test is not None and evaluation.splits.test is not None
     assert list(evaluation.splits.test.names) == list(run.setup.test.names)
     assert not set(contents(evaluation.splits.test)) & set(contents(run.setup.train))

@@ -218,7 +218,7 @@ def test_the_file_holds_the_features_that_training_and_evaluate_see(
     folder_of(tmp_path / "data" / "test", 4, first=8)
     encoder = nearfar.load(run)
     embed(encoder, data, tmp_path / "out.npy", progress=False)
-    parts = Evaluation.open(str(run), str(tmp_path / "data")).splits
+    parts = Evaluation(str(run), str(tmp_path / "data")).splits
     config = TrainConfig(data=str(data), backbone="micro", batch_size=4)
     training = Run(config, tmp_path / "new", resume=False, console=Console(quiet=True)).setup.train
 

@@ -7,13 +7,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import lightning
 import pytest
 import torch
-from lightning.pytorch.utilities import rank_zero_only
 from torch import Tensor
 
 from nearfar.config import TrainConfig
+from nearfar.training._lightning import lightning
 from nearfar.training.errors import ProcessLostError
 from nearfar.training.processes import is_rank_zero, with_launched_processes
 from nearfar.training.run import Run
@@ -132,6 +131,7 @@ def test_a_process_that_is_lost_is_told_by_the_first(
         raise RuntimeError("[/x/gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:1234")
 
     monkeypatch.setattr(lightning.Trainer, "fit", fit)
+    rank_zero_only = lightning.pytorch.utilities.rank_zero_only
     monkeypatch.setattr(rank_zero_only, "rank", rank_zero_only.rank)  # a trainer sets it: put back for tests to come
     monkeypatch.setenv("LOCAL_RANK", "0" if first else "1")
     run = Run(config("simclr", processes=2), tmp_path / "run", resume=False, console=QUIET)
