@@ -105,6 +105,26 @@ def test_torchrun_is_recognised(tmp_path: Path) -> None:
     assert_same(tmp_path / "one", tmp_path / "two")
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+def test_a_script_gets_the_same_encoder_in_every_process(strategy: str, tmp_path: Path) -> None:
+    program = (
+        "import sys, json, nearfar\n"
+        "encoder = nearfar.train(out=sys.argv[1], processes=2, **json.loads(sys.argv[2]))\n"
+        "print('DIGEST', encoder.digest(), encoder.training, encoder.device)\n"
+    )
+    script = tmp_path / "script.py"
+    script.write_text(program)
+    settings = json.dumps(SETTINGS | {"strategy": strategy})
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
+    words = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script)]
+    words += [str(tmp_path / "run"), settings]
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr
+    found = [line for line in done.stdout.splitlines() if line.startswith("DIGEST")]
+    assert len(found) == 2 and len(set(found)) == 1 and found[0].endswith("False cpu"), found
+
+
 @pytest.mark.parametrize(
     ("environment", "first"),
     [

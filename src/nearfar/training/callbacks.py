@@ -25,7 +25,7 @@ from nearfar.training.online_evaluation import OnlineEvaluation
 from nearfar.training.processes import is_rank_zero
 
 _MARK = {"good": "[green]✓[/]", "note": "[cyan]·[/]", "warning": "[yellow]![/]", "error": "[red]✗[/]"}
-_SIGN = 30.0  # seconds between signs of life where the bar cannot be seen
+_PROGRESS_EVERY = 30.0  # seconds between progress lines if the output is no terminal
 
 
 class TrainingMonitor(lightning.Callback):
@@ -48,7 +48,7 @@ class TrainingMonitor(lightning.Callback):
         self.best: float | None = None
         self.final_weights: dict[str, Tensor] = {}  # of the method, after the last step
         self.verdicts: list[dict[str, Any]] = []
-        self._said: dict[str, str] = {}
+        self._announced: dict[str, str] = {}
         self._wrong: set[str] = set()  # the rules that have warned since all was well
         self._bar = Progress(
             TextColumn("[bold]training"),
@@ -61,7 +61,7 @@ class TrainingMonitor(lightning.Callback):
             console=console,
         )
         self._since = (0, time.perf_counter())
-        self._signed = self._since[1]
+        self._progress_printed = self._since[1]
         self._scaler: dict[str, Any] = {}
 
     # Lightning's hooks
@@ -74,7 +74,7 @@ class TrainingMonitor(lightning.Callback):
             self._bar.start()
         self._task = self._bar.add_task("", total=module.total, completed=module.done, state="")
         self._since = (module.done, time.perf_counter())
-        self._signed = time.perf_counter()
+        self._progress_printed = time.perf_counter()
 
     def on_train_batch_end(
         self, trainer: lightning.Trainer, module: lightning.LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -86,21 +86,21 @@ class TrainingMonitor(lightning.Callback):
             self.stop_signal = int(all_reduce_max(self.stop_signal, module.device))
         if self.stop_signal:
             trainer.should_stop = True
-        self._act(module)
+        self._after_step(module)
 
-    def _act(self, module: Pretraining) -> None:
-        """All processes come to the same decisions, so that all are there where weights are put together."""
+    def _after_step(self, module: Pretraining) -> None:
+        """Every process takes the same branches: gathering sharded weights is a collective."""
         assert module.last is not None
         done, last = module.done, module.done == module.total
         if self.is_rank_zero:
             state = f"loss {float(module.last.loss):.3f}  lr {module.rate:.2g}  {self._speed(module):.0f}/s"
             self._bar.update(self._task, completed=done, state=state)
-            self._give_sign(module)
+            self._print_progress(module)
         epoch_ends = done % self.steps_per_epoch == 0
         if done % module.config.health_every == 0 or last or done == 1:
-            self._look(module, knn=epoch_ends or last)
+            self._log_metrics(module, knn=epoch_ends or last)
         elif epoch_ends and self.evaluation is not None and self.evaluation.due(done, module.total):
-            self._look(module, knn=True)
+            self._log_metrics(module, knn=True)
         if done % module.config.checkpoint_every == 0 or epoch_ends or last or self.stop_signal:
             self.save(module)
 
@@ -143,11 +143,11 @@ class TrainingMonitor(lightning.Callback):
             checkpoint.save_step(state, self.folder / "checkpoints", module.done)
             self.final_weights = state["method"] if module.done == module.total else {}
 
-    def say(self, verdict: Verdict, step: int) -> None:
+    def announce(self, verdict: Verdict, step: int) -> None:
         """Tell a verdict once, and again only when its level changes."""
-        if not self.is_rank_zero or self._said.get(verdict.name) == verdict.level:
+        if not self.is_rank_zero or self._announced.get(verdict.name) == verdict.level:
             return
-        self._said[verdict.name] = verdict.level
+        self._announced[verdict.name] = verdict.level
         self.verdicts.append({"step": step, "level": verdict.level, "text": verdict.text})
         with replacing(self.folder / "verdicts.json") as fresh:
             fresh.write_text(json.dumps(self.verdicts, indent=1, ensure_ascii=False), encoding="utf-8")
@@ -155,7 +155,7 @@ class TrainingMonitor(lightning.Callback):
             f"{_MARK[verdict.level]} step {step}: {escape(verdict.text)}", highlight=False, soft_wrap=True
         )
 
-    def _look(self, module: Pretraining, *, knn: bool) -> None:
+    def _log_metrics(self, module: Pretraining, *, knn: bool) -> None:
         assert module.last is not None
         weights = module.whole_weights() if knn and self.evaluation is not None else None
         if not self.is_rank_zero:
@@ -170,24 +170,26 @@ class TrainingMonitor(lightning.Callback):
             self._keep_best(module, found, weights)
         verdicts = judge(found, module.done, module.total)
         for verdict in verdicts:
-            self.say(verdict, module.done)
-        self._say_if_well(found, verdicts, module)
+            self.announce(verdict, module.done)
+        self._announce_if_healthy(found, verdicts, module)
         line = {"step": module.done} | {name: _plain(value) for name, value in found.items()}
         with (self.folder / "metrics.jsonl").open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
         for logger in module.trainer.loggers:
             logger.log_metrics({k: v for k, v in found.items() if isinstance(v, float)}, step=module.done)
 
-    def _say_if_well(self, found: dict[str, float | list[float]], verdicts: list[Verdict], module: Pretraining) -> None:
+    def _announce_if_healthy(
+        self, found: dict[str, float | list[float]], verdicts: list[Verdict], module: Pretraining
+    ) -> None:
         """Once a warning is over, and at the end of a run that is well."""
         wrong = {verdict.name for verdict in verdicts if verdict.level in ("warning", "error")}
         if wrong:
             self._wrong |= wrong
         elif self._wrong or module.done == module.total:
             for name in (*self._wrong, "well"):  # so that they are told again
-                self._said.pop(name, None)
+                self._announced.pop(name, None)
             self._wrong = set()
-            self.say(well(found), module.done)
+            self.announce(well(found), module.done)
 
     def _keep_best(
         self, module: Pretraining, found: dict[str, float | list[float]], weights: dict[str, Tensor]
@@ -198,12 +200,12 @@ class TrainingMonitor(lightning.Callback):
             state = {"step": module.done, "method": weights, "score": score}
             checkpoint.save(state, self.folder / "checkpoints" / "best.pt")
 
-    def _give_sign(self, module: Pretraining) -> None:
+    def _print_progress(self, module: Pretraining) -> None:
         """A line now and then where the output is no terminal, so that a log is not silent until the end."""
         now, (begun, start) = time.perf_counter(), self._since
-        if self.console.is_terminal or self.console.is_jupyter or now < self._signed + _SIGN:
+        if self.console.is_terminal or self.console.is_jupyter or now < self._progress_printed + _PROGRESS_EVERY:
             return
-        self._signed = now
+        self._progress_printed = now
         assert module.last is not None
         left = timedelta(seconds=round((module.total - module.done) * (now - start) / max(module.done - begun, 1)))
         line = f"step {module.done:,} of {module.total:,}: loss {float(module.last.loss):.3f}, ETA {left}"

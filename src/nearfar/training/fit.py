@@ -66,7 +66,7 @@ def fit(setup: TrainingSetup, folder: Path, console: Console, state: dict[str, A
         state.clear()  # frees a copy of all weights
     else:
         for verdict in _advice(setup, module):
-            monitor.say(verdict, 0)
+            monitor.announce(verdict, 0)
     if config.channels_last and not shards_weights(config):  # FSDP shards by rows, in their usual order
         setup.method.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # with the momentum encoder
     if module.done < setup.total_steps:
@@ -124,7 +124,7 @@ def _train(setup: TrainingSetup, module: Pretraining, monitor: TrainingMonitor, 
     except SystemExit as error:  # how Lightning ends after a second Ctrl-C
         raise KeyboardInterrupt from error
     except NotFiniteError as error:
-        monitor.say(Verdict("error", "not_finite", str(error)), module.done)
+        monitor.announce(Verdict("error", "not_finite", str(error)), module.done)
         raise
     except Exception as error:  # of loading, the disk or the device
         if module.done:
