@@ -70,7 +70,7 @@ def test_weights_are_those_of_an_undivided_run_where_no_batch_norm_sees_the_batc
 def test_a_stopped_run_resumes_to_the_same_weights(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, train_only: None
 ) -> None:
-    made = config("moco", micro_batch=12, accumulate=2, batch_size=24, epochs=1, precision="bf16", tile=8)
+    made = config("moco", micro_batch=12, accumulate=2, batch_size=24, epochs=2, precision="bf16", tile=8)
     whole = Run(made, tmp_path / "whole", resume=False, console=QUIET)
     whole.execute()
     with monkeypatch.context() as patch:
