@@ -97,10 +97,6 @@ def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
         raise ValueError(f"{name} is {value!r}, expected one of {', '.join(repr(c) for c in choices)}")
 
 
-def check_reduction(reduction: str) -> None:
-    check_choice("reduction", reduction, ("mean", "sum", "none"))
-
-
 def scalar(name: str, value: float | Tensor) -> float:
     """The number in `value`, as a float."""
     if isinstance(value, Tensor):
@@ -179,8 +175,9 @@ def softplus(x: Tensor) -> Tensor:
     return F.softplus(x, threshold=40.0)
 
 
-def reduce_loss(loss: Tensor, reduction: Reduction) -> Tensor:
-    """The mean or the sum of row losses, or the rows themselves."""
+def reduce_loss(loss: Tensor, reduction: Reduction, count: Tensor | None = None) -> Tensor:
+    """The mean or the sum of row losses, or the rows themselves; `count`: how many rows the mean is over."""
+    check_choice("reduction", reduction, ("mean", "sum", "none"))
     if reduction == "mean":
-        return loss.mean()
+        return loss.mean() if count is None else loss.sum() / count
     return loss.sum() if reduction == "sum" else loss
