@@ -184,12 +184,7 @@ class BarlowTwinsLoss(nn.Module):
     def forward(self, z_a: Tensor, z_b: Tensor) -> Tensor:
         """(B, D) twice to a scalar."""
         if self.gather_distributed and is_distributed():
-            refuse(
-                "gather_distributed",
-                True,
-                "False with several processes; nearfar.distributed.gather_rows and nearfar.losses.barlow_twins "
-                "give the loss of all rows",
-            )
+            refuse("gather_distributed", True, "False; nearfar.distributed.gather_rows gives all rows to this loss")
         return barlow_twins(z_a, z_b, redundancy_weight=self.lambda_param)
 
 

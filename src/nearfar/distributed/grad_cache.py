@@ -160,10 +160,7 @@ class _ChunkedEncoding:
     ) -> list[tuple[Tensor, Tensor]]:
         odd = [name for name, x in encoded.items() if x.requires_grad and name not in self.names]
         if odd:
-            raise ValueError(
-                f"encode returns {odd[0]!r} with a gradient in some chunks but not in the first; expected the same in "
-                "all; remove --micro-batch"
-            )
+            raise ValueError(f"encode returns {odd[0]!r} with a gradient in some chunks only; remove --micro-batch")
         pairs = [(encoded[n], g[chunk]) for n, g in zip(self.names, gradients, strict=True) if g is not None]
         return [(x, g) for x, g in pairs if x.requires_grad]
 
@@ -234,8 +231,5 @@ def _check_rows(encoded: Encoded, chunk: slice) -> None:
 def _concatenate(name: str, chunks: list[Tensor]) -> Tensor:
     shapes = sorted({tuple(x.shape[1:]) for x in chunks})
     if len(shapes) > 1:
-        raise ValueError(
-            f"encode returns {name!r} with rows of shape {shapes[0]} in one chunk and {shapes[1]} in another, expected "
-            "the same in all; remove --micro-batch"
-        )
+        raise ValueError(f"encode returns {name!r} in the shapes {shapes[0]} and {shapes[1]}; remove --micro-batch")
     return torch.cat(chunks)

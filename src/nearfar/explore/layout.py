@@ -38,7 +38,7 @@ def _umap(rows: Tensor) -> Points:
         return umap_points(rows.numpy(), metric="cosine")
     except ImportError:
         raise ModuleNotFoundError(
-            "the map by UMAP needs umap-learn, which is not installed: pip install 'nearfar[umap]', or --map pca"
+            "--map umap needs umap-learn: pip install 'nearfar[umap]', or use --map pca"
         ) from None
 
 

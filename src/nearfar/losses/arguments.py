@@ -30,9 +30,8 @@ def check_compatible(name: str, x: Tensor, other_name: str, other: Tensor, *, fe
     wrong = x.shape[-1] != other.shape[-1] if features_only else x.shape != other.shape
     if wrong:
         what = "number of features" if features_only else "shape"
-        raise ValueError(
-            f"{name} has shape {tuple(x.shape)} and {other_name} {tuple(other.shape)}, expected the same {what}"
-        )
+        shapes = f"{name} has shape {tuple(x.shape)} and {other_name} {tuple(other.shape)}"
+        raise ValueError(f"{shapes}, expected the same {what}")
     if accumulation_dtype(x) != accumulation_dtype(other):
         raise TypeError(f"{name} has type {x.dtype} and {other_name} {other.dtype}, expected the same; convert one")
     if x.device != other.device:

@@ -49,7 +49,7 @@ class CPCEncoder(nn.Module):
         super().__init__()
         if len(kernels) != len(strides) or any(k < s or s < 1 for k, s in zip(kernels, strides, strict=False)):
             raise ValueError(
-                f"kernels {tuple(kernels)} and strides {tuple(strides)}, expected no kernel below its stride"
+                f"kernels are {tuple(kernels)}, expected as many as strides {tuple(strides)}, none smaller"
             )
         check_choice("pooling", pooling, ("mean", "max", "both"))
         widths = [channels, *([width] * len(kernels) if isinstance(width, int) else width)]
