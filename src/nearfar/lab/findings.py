@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -141,16 +141,14 @@ class Findings:
 Part = tuple[list[Claim], Table, list[Panel]]  # of an experiment
 
 
-class Experiment(Protocol):
-    """A function of a seed; `quick` uses fewer samples and steps."""
-
-    def __call__(self, seed: int = 0, *, quick: bool = False, progress: Progress = no_progress) -> Findings: ...
+Parts = Callable[[torch.Generator, bool, Progress], list[Part]]
+Experiment = Callable[..., Findings]  # of a seed; `quick` uses fewer samples and steps
 
 
-def experiment(theory: str) -> Callable[[Callable[[torch.Generator, bool, Progress], list[Part]]], Experiment]:
+def experiment(theory: str) -> Callable[[Parts], Experiment]:
     """Decorates a function that returns the parts of an experiment: makes it an `Experiment` of the same name."""
 
-    def decorate(parts_of: Callable[[torch.Generator, bool, Progress], list[Part]]) -> Experiment:
+    def decorate(parts_of: Parts) -> Experiment:
         def run(seed: int = 0, *, quick: bool = False, progress: Progress = no_progress) -> Findings:
             claims, tables, panels = zip(*parts_of(torch.Generator().manual_seed(seed), quick, progress), strict=True)
             return Findings(parts_of.__name__, theory, [*chain(*claims)], tables, [*chain(*panels)])

@@ -85,7 +85,7 @@ def embed(
         "backbone": encoder.card["backbone"],
         "data": _absolute(spec),
         "split": split,
-        "names": _digest(samples.names),
+        "names": digest(samples.names),
         "labels": _digest_of_labels(samples),
         "size": samples.size,
         "dtype": dtype,
@@ -209,7 +209,8 @@ def _absolute(spec: str | None) -> str | None:
     return str(Path(spec).expanduser().absolute()) if spec is not None and Path(spec).expanduser().exists() else spec
 
 
-def _digest(texts: Sequence[str]) -> str:
+def digest(texts: Sequence[str]) -> str:
+    """Of texts in their order."""
     digest = hashlib.blake2b(digest_size=12)
     for text in texts:
         digest.update(json.dumps(text).encode())
@@ -219,4 +220,4 @@ def _digest(texts: Sequence[str]) -> str:
 def _digest_of_labels(samples: Dataset) -> str | None:
     if samples.labels is None:
         return None
-    return _digest([*(samples.classes or []), samples.labels.numpy().tobytes().hex()])
+    return digest([*(samples.classes or []), samples.labels.numpy().tobytes().hex()])

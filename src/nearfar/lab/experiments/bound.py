@@ -1,6 +1,7 @@
 """The InfoNCE bound against the truth: below it, below log N, and tighter with N; beside NWJ and DV."""
 
 import math
+from collections.abc import Sequence
 from functools import partial
 from itertools import pairwise
 
@@ -22,7 +23,7 @@ from nearfar.lab.estimators import (
     pair_scores,
     train_critic,
 )
-from nearfar.lab.findings import Claim, Line, Panel, Part, Progress, Table, experiment, mean_and_error
+from nearfar.lab.findings import Cell, Claim, Line, Panel, Part, Progress, Table, experiment, mean_and_error
 from nearfar.lab.proof import contrastive_task
 
 WEATHER = ((0.2, 0.5), (0.3, 0.0))  # sun and rain, with and without an umbrella
@@ -91,7 +92,9 @@ def _best(generator: torch.Generator, quick: bool, progress: Progress) -> Part:
             value, error = found[truth, n]
             gap = expected_gap(truth, n)
             claims.append(Claim(f"Gaussians: bound, I = {truth:g}, N = {n}", "=", truth - gap, value, gap + 4 * error))
-    rows = [(n, math.log(n), *("{:.3f} ± {:.3f}".format(*found[truth, n]) for truth in truths)) for n in sizes]
+    rows: list[Sequence[Cell]] = [
+        (n, math.log(n), *("{:.3f} ± {:.3f}".format(*found[truth, n]) for truth in truths)) for n in sizes
+    ]
     lines = [Line(f"I = {truth:g}", sizes, [found[truth, n][0] for n in sizes]) for truth in truths]
     ceiling = Line("ceiling log N", sizes, [math.log(n) for n in sizes], "limit")
     truth_lines = [Line(f"I = {truth:g}", [sizes[0], sizes[-1]], [truth, truth], "predicted") for truth in truths]
