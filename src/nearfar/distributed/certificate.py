@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from nearfar.distributed import gather as gathering
+from nearfar.distributed.check import relative_error
 from nearfar.distributed.contract import check_contract, draws, same_object
 from nearfar.distributed.processes import Gather, run_in_processes
 from nearfar.distributed.trial import (
@@ -114,7 +115,7 @@ def rows_of(subject: Subject, shared: dict[str, Trial]) -> list[Row]:
         fine, coarse = (run_trial(_shaken(subject, shake), REFERENCE) for shake in (_SHAKE, _COARSE))
     # What rounding alone does to this network, kinks and all: float32 cannot be held to less, nor can bfloat16.
     rounding, more = (
-        max(relative(shaken.gradients, truth.gradients), relative(shaken.values, truth.values))
+        max(relative_error(shaken.gradients, truth.gradients), relative_error(shaken.values, truth.values))
         for shaken in (fine, coarse)
     )
     note = same_object(subject)
@@ -161,13 +162,5 @@ def _compared(what: str, variant: str, seen: Trial, truth: Trial, tolerance: flo
         return Row(what, variant, math.nan, math.nan, math.nan, tolerance, seen.note)
     if seen.counters.shape != truth.counters.shape or not torch.equal(seen.counters, truth.counters):
         note = note or "counters, pointers or ids of the state differ"
-    errors = (
-        relative(seen.values, truth.values),
-        relative(seen.gradients, truth.gradients),
-        relative(seen.state, truth.state),
-    )
+    errors = [relative_error(getattr(seen, x), getattr(truth, x)) for x in ("values", "gradients", "state")]
     return Row(what, variant, *errors, tolerance, note)
-
-
-def relative(seen: Tensor, expected: Tensor) -> float:
-    return float((seen - expected).norm() / expected.norm().clamp(min=1e-12))

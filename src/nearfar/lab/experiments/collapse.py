@@ -32,9 +32,8 @@ def collapse(generator: torch.Generator, quick: bool, progress: Progress) -> lis
 def _clouds(n: int, generator: torch.Generator) -> Part:
     """Evenly spread in r of 32 dimensions, turned at random so that every axis has a share; and a falling spectrum."""
     turn, _ = torch.linalg.qr(torch.randn(_DIMENSION, _DIMENSION, generator=generator, dtype=torch.float64))
-    rows, claims, ranks, spreads = [], [], [], []
-    kept = (_DIMENSION, 8, 3, 2)
-    for r in kept:
+    rows, claims = [], []
+    for r in (_DIMENSION, 8, 3, 2):
         z = sphere.sphere_points(n, r, generator) @ turn[:r]
         name = {_DIMENSION: "spread over all", 3: "a sphere", 2: "a circle"}.get(r, f"spread over {r} dimensions")
         loss, rank = float(nt_xent(z, z, temperature=_TAU)), float(effective_rank(z))
@@ -42,8 +41,6 @@ def _clouds(n: int, generator: torch.Generator) -> Part:
         # negatives come in pairs of twins: half as many draws, twice the variance
         expected = sphere.uniform_loss(2 * n - 2, _TAU, r, 1.0) - _twins(n, r)
         rows.append((name, r, rank, sphere.uniform_uniformity(r), spread, expected, loss, _DIMENSION**-0.5, each))
-        ranks.append(rank)
-        spreads.append(spread)
         claims += [
             Claim(f"{name}: RankMe", "=", r, rank, 0.5 * r * r / n + 0.01 * r),
             Claim(f"{name}: uniformity", "=", sphere.uniform_uniformity(r), spread, _chance(n, 4.0, r)),
@@ -64,11 +61,12 @@ def _clouds(n: int, generator: torch.Generator) -> Part:
         Claim("one point: deviation of a dimension, largest", "=", 0.0, each, 1e-12, "identity"),
         Claim("deviations 1, 1/2, 1/3, …: RankMe is e^{entropy of their shares}", "=", expected, rank_falling, 0.4),
     ]
-    lines = [Line("RankMe", [*kept, 1], [*ranks, rank]), Line("RankMe", [1, _DIMENSION], [1, _DIMENSION], "predicted")]
+    kept, ranks, spreads = ([row[column] for row in rows] for column in (1, 2, 4))
+    lines = [Line("RankMe", kept, ranks), Line("RankMe", [1, _DIMENSION], [1, _DIMENSION], "predicted")]
     panel = Panel("RankMe sees the dimensions", "dimensions of the cloud", "RankMe", lines, log="xy")
     shapes = list(range(2, _DIMENSION + 1))
     lines = [
-        Line("uniformity", [*kept, 1], [*spreads, spread]),
+        Line("uniformity", kept, spreads),
         Line("uniformity", shapes, [sphere.uniform_uniformity(d) for d in shapes], "predicted"),
     ]
     spread_panel = Panel("uniformity of even clouds", "dimensions of the cloud", "uniformity", lines, log="x")

@@ -9,7 +9,6 @@ from torch import Tensor
 from nearfar.lab.findings import Claim, Line, Panel, Part, Progress, Table, experiment
 from nearfar.lab.nce import (
     TWO_WELLS,
-    Fit,
     bank_normalizer_deviation,
     density,
     draw_data,
@@ -72,7 +71,7 @@ def _two_wells(generator: torch.Generator, quick: bool, progress: Progress) -> P
     lines.append(Line.limit("maximum likelihood", ratios, least))
     columns = ("noise", "ν", "log Z, mean", "its deviation", "theory", "without (1 + 1/ν)", "squared error / theory")
     panels = [
-        _picture(theta, Fit(found[0, :3], float(found[0, 3]))),
+        _picture(theta, found[0]),
         Panel("error of log Z", "noise for each sample, ν", "rms", lines, log="xy"),
     ]
     title = f"two wells, log Z = {log_z:.4f}: {_SAMPLES} samples, {_FITS:,} fits each"
@@ -91,9 +90,9 @@ def _relative(numbers: int) -> float:
     return 4 * math.sqrt(2 / (numbers * _FITS))
 
 
-def _picture(theta: Tensor, found: Fit) -> Panel:
+def _picture(theta: Tensor, found: Tensor) -> Panel:
     x, p = density(theta)
-    _, q = density(found.theta, found.log_z)
+    _, q = density(found[:3], float(found[3]))
     shown = slice(None, None, 60)
     middle = x.abs() <= 3.5
     lines = [

@@ -30,7 +30,6 @@ def _number(generator: torch.Generator, dimension: int, quick: bool, progress: P
     """The positive is the query itself, so the gradient along the sphere is that of the negatives alone."""
     sizes = (16, 64, 256) if quick else (16, 64, 256, 1024, 4096)
     rows, claims = [], []
-    lines: dict[str, list[float]] = {"loss": [], "loss of theory": [], "noise": [], "noise of theory": []}
     for m in sizes:
         progress(f"D = {dimension}, M = {m}")
         draws = [_loss_and_noise(m, dimension, generator) for _ in range(250 if quick else 300)]
@@ -38,19 +37,17 @@ def _number(generator: torch.Generator, dimension: int, quick: bool, progress: P
         squared, squared_error = mean_and_error(torch.stack([each for _, each in draws]))
         predicted, noise = sphere.uniform_loss(m, _TAU, dimension, 1.0), sphere.gradient_noise(m, _TAU, dimension, 1.0)
         rows.append((m, predicted, loss, noise, math.sqrt(squared)))
-        for name, value in zip(
-            lines, (loss - math.log(m), predicted - math.log(m), math.sqrt(squared), noise), strict=True
-        ):
-            lines[name].append(value)
         if m >= 64:  # below, the second correction counts
             of = f"D = {dimension}, M = {m}"
             claims.append(Claim(f"{of}: loss", "=", predicted, loss, 4 * error + 10 / m**2))
             slack = 4 * squared_error / (2 * math.sqrt(squared)) + 8 * noise / m
             claims.append(Claim(f"{of}: gradient, root mean square", "=", noise, math.sqrt(squared), slack))
     title = {2: "circle", 3: "sphere"}.get(dimension, f"sphere in {dimension} dimensions")
+    theory, measured = ([row[column] - math.log(row[0]) for row in rows] for column in (1, 2))
+    noise_theory, noise_measured = ([row[column] for row in rows] for column in (3, 4))
     drawn = [
-        *Line.with_theory("loss - log M", sizes, lines["loss"], lines["loss of theory"]),
-        *Line.with_theory("gradient, rms", sizes, lines["noise"], lines["noise of theory"]),
+        *Line.with_theory("loss - log M", sizes, measured, theory),
+        *Line.with_theory("gradient, rms", sizes, noise_measured, noise_theory),
         Line.limit("limit of loss - log M", sizes, sphere.log_mean_exp(1 / _TAU, dimension) - 1 / _TAU),
     ]
     panel = Panel(title, "negatives M", "nats; gradient", drawn, log="x")

@@ -63,7 +63,6 @@ def _weights(generator: torch.Generator, m: int) -> Part:
     queries = sphere_points(64, _DIMENSION, generator)
     s = queries @ sphere_points(m, _DIMENSION, generator).T  # (64, M)
     rows, claims = [], []
-    shares, predicted, tops, top_predicted = [], [], [], []
     for tau in _TEMPERATURES:
         share, error = mean_and_error(gradient.effective_negatives(s, tau) / m)
         top, top_error = mean_and_error(gradient.hardest_weight(s, tau, 0.01))
@@ -71,10 +70,6 @@ def _weights(generator: torch.Generator, m: int) -> Part:
             gradient.uniform_effective_fraction(tau, _DIMENSION),
             gradient.uniform_hardest_weight(tau, _DIMENSION, 0.01),
         )
-        shares.append(share)
-        predicted.append(even)
-        tops.append(top)
-        top_predicted.append(even_top)
         rows.append((tau, even * m, share * m, even_top, top))
         if even * m >= _RESOLVED:
             few = 0.01 + 5 / (even * m)  # what a finite sample adds, relative
@@ -82,6 +77,8 @@ def _weights(generator: torch.Generator, m: int) -> Part:
             claims.append(Claim(f"τ = {tau:g}: share of the negatives that counts", "=", even, share, slack))
             slack = few * even_top + 5 * top_error
             claims.append(Claim(f"τ = {tau:g}: weight of the hardest 1 %", "=", even_top, top, slack))
+    predicted, shares = ([row[column] / m for row in rows] for column in (1, 2))
+    top_predicted, tops = ([row[column] for row in rows] for column in (3, 4))
     gain = min(b - a for a, b in pairwise(shares))
     claims.append(Claim("share that counts: least gain from one τ to the next", "≥", 0.0, gain, kind="identity"))
     lines = [
