@@ -12,8 +12,6 @@ Surprising behaviour of open_clip with several processes, which is the same here
   different part of it than in open_clip.
 """
 
-from typing import Literal, overload
-
 import torch
 from torch import Tensor, nn
 
@@ -39,27 +37,6 @@ class _PairLoss(nn.Module):
 
     rank: int
     world_size: int
-
-    @overload
-    def forward(
-        self,
-        image_features: Tensor,
-        text_features: Tensor,
-        logit_scale: Tensor,
-        logit_bias: Tensor | None = ...,
-        output_dict: Literal[False] = ...,
-    ) -> Tensor: ...
-
-    @overload
-    def forward(
-        self,
-        image_features: Tensor,
-        text_features: Tensor,
-        logit_scale: Tensor,
-        logit_bias: Tensor | None = ...,
-        *,
-        output_dict: Literal[True],
-    ) -> Answer: ...
 
     def forward(
         self,

@@ -23,7 +23,7 @@ from nearfar.distributed.trial import (
     VARIANTS,
     Subject,
     Trial,
-    divided_step,
+    encode_divided,
     in_dtype,
     run_trial,
     shared_trials,
@@ -109,7 +109,7 @@ def rows_of(subject: Subject, shared: dict[str, Trial]) -> list[Row]:
     with use_backend(DenseBackend()):
         truth, truth_of_one = run_trial(subject, REFERENCE), run_trial(first, REFERENCE)
         truth_accumulated = run_trial(subject, replace(REFERENCE, accumulate=2))
-        truth_divided = run_trial(subject, replace(REFERENCE, step=divided_step))
+        truth_divided = run_trial(subject, replace(REFERENCE, encode=encode_divided))
         in_single = replace(REFERENCE, dtype=torch.float32)
         singles = [run_trial(subject, replace(in_single, accumulate=n)) for n in (1, 2)]
         fine, coarse = (run_trial(_shaken(subject, shake), REFERENCE) for shake in (_SHAKE, _COARSE))

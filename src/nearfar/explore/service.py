@@ -5,6 +5,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from functools import partial
 from typing import TypeVar
 
 import torch
@@ -123,9 +124,10 @@ class Service:
         if wanted is None or not (kind.startswith(wanted) or kind == "application/octet-stream"):
             takes = f"application/json{f' or {wanted}*' if wanted else ''}"
             raise HTTPException(415, f"the Content-Type is {kind[:60] or 'missing'}, expected {takes} for this run")
-        read = space.read
+        modality, limits = space.encoder.modality, self.limits
+        read = partial(modality.read_upload, content, pixels=limits.pixels, seconds=limits.seconds)
         try:
-            return await result_of(lambda: self.readers.submit(lambda: read(content, self.limits))), None
+            return await result_of(lambda: self.readers.submit(read)), None
         except (ValueError, ModuleNotFoundError) as error:
             raise HTTPException(422, str(error)) from None
 
@@ -138,7 +140,7 @@ class Service:
         if body.row is not None:
             return space.vectors.rows[self.row(space, body.row)], body.row
         if body.text is not None:
-            if not space.reads:
+            if not space.encoder.reads_texts:
                 raise HTTPException(422, "this run reads no texts: it was trained without captions")
             if not body.text.strip():
                 raise HTTPException(422, "the text is empty, expected a few words such as 'a red car'")
@@ -176,7 +178,7 @@ class Service:
             kind=kind,
             rows=0 if space is None else len(space),
             dim=0 if space is None else space.vectors.dim,
-            texts=space is not None and space.reads,
+            texts=space is not None and space.encoder.reads_texts,
             uploads=kind if kind == "image" or kind == "sound" else None,
             data=None if space is None else space.samples.data,
             labels=0 if space is None else len(space.classes),

@@ -4,7 +4,6 @@ A batch of sequences is one tensor (B, C, T). Shorter sequences are padded with 
 their features.
 """
 
-import difflib
 from collections.abc import Callable, Sequence
 from functools import partial
 from math import prod
@@ -15,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nearfar.losses.arguments import check_choice
+from nearfar.messages import nearest_or_all
 
 Pooling = Literal["mean", "max", "both"]
 
@@ -171,8 +171,7 @@ def sequence_encoder(name: str, *, channels: int = 1) -> nn.Module:
     (torch.Size([2, 256]), torch.Size([2, 128, 128]))
     """
     if name not in PRESETS:
-        near = difflib.get_close_matches(name, PRESETS, n=1, cutoff=0.0)[0]
-        raise ValueError(f"unknown sequence encoder {name!r}; did you mean {near!r}? Known: {', '.join(PRESETS)}")
+        raise ValueError(f"unknown sequence encoder {name!r}{nearest_or_all(name, PRESETS)}")
     return PRESETS[name](channels)
 
 
