@@ -109,7 +109,7 @@ class _ChunkedEncoding:
 
     def first_pass(self) -> Encoded:
         """Encode all chunks without a graph. The first has one for a moment, to see which outputs have a gradient."""
-        start, graph = _copies(self.module), torch.is_grad_enabled()
+        start, graph = {name: x.clone() for name, x in _buffers(self.module)}, torch.is_grad_enabled()
         found: list[Encoded] = []
         with count_as_one_batch(self.module, len(self.chunks)):
             for chunk in self.chunks:
@@ -200,10 +200,6 @@ def _buffers(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
     """Buffers that encoding may change. Queues and banks are large, and only `after_step` changes them."""
     stores = {id(b) for chunk in module.modules() if isinstance(chunk, Queue | Bank) for b in chunk.buffers()}
     yield from ((name, buffer) for name, buffer in module.named_buffers() if id(buffer) not in stores)
-
-
-def _copies(module: nn.Module) -> Encoded:
-    return {name: buffer.clone() for name, buffer in _buffers(module)}
 
 
 def _changed(module: nn.Module, start: Encoded) -> Encoded:

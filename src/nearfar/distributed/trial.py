@@ -44,10 +44,6 @@ class Trial:
     note: str = ""  # why the result is empty
 
 
-def encode_plain(method: Any, batch: Any) -> dict[str, Tensor]:
-    return dict(method.encode(batch))
-
-
 def encode_cached(method: Any, batch: Any) -> dict[str, Tensor]:
     """By gradient caching."""
     parts = equal_chunks(len(batch.index), PART)
@@ -69,7 +65,7 @@ class Variant:
     dtype: torch.dtype  # of the weights
     tolerance: float
     around: Callable[[], AbstractContextManager[Any]] = nullcontext  # each step
-    encode: Callable[[Any, Any], dict[str, Tensor]] = encode_plain
+    encode: Callable[[Any, Any], dict[str, Tensor]] = lambda method, batch: method.encode(batch)
     accumulate: int = 1  # batches to a step
     once: bool = False  # compare one step: coarse steps soon lead elsewhere
     divided: bool = False  # the reference is divided, too

@@ -8,6 +8,7 @@ from concurrent.futures import Future
 from functools import partial
 from typing import TypeVar
 
+import numpy as np
 import torch
 from fastapi import HTTPException, Request
 from fastapi.exceptions import RequestValidationError
@@ -19,10 +20,10 @@ from nearfar.explore.batching import Batcher, BoundedPool, BusyError
 from nearfar.explore.duplicates_job import DuplicatesJob, DuplicatesJobs
 from nearfar.explore.limits import Limits
 from nearfar.explore.live import state_of
-from nearfar.explore.media import GRAY, as_png
+from nearfar.explore.media import as_png
 from nearfar.explore.space import THUMBNAIL, Answer, ExploredRun, Query, Space, answer
 from nearfar.messages import one_line
-from nearfar.search.thumbnails import picture_of
+from nearfar.search.thumbnails import GRAY, picture_of
 
 Result = TypeVar("Result")
 MAX_CACHED = 4096  # thumbnails in memory
@@ -106,8 +107,7 @@ class Service:
             try:
                 return as_png(picture_of(space.samples, name, THUMBNAIL)), ""
             except Exception as error:  # decoders raise errors of every kind on broken files
-                gray = torch.full((THUMBNAIL, THUMBNAIL, 3), GRAY, dtype=torch.uint8).numpy()
-                return as_png(gray), one_line(error)
+                return as_png(np.full((THUMBNAIL, THUMBNAIL, 3), GRAY, np.uint8)), one_line(error)
 
         found = self._thumbnails[key] = await result_of(lambda: self.readers.submit(make))
         while len(self._thumbnails) > MAX_CACHED:

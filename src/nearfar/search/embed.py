@@ -131,8 +131,10 @@ def _fill(
                 skipped: dict[int, Skipped] = {}  # by position in the chunk
                 for start in range(0, len(rows), batch_size):
                     x, failed = next(batches)
-                    part = slice(start, start + len(x))
-                    vectors[part] = _check_shape(encoder(x), len(x)).cpu().numpy()
+                    h = encoder(x)
+                    if h.ndim != 2 or len(h) != len(x):
+                        raise ValueError(f"the encoder returns shape {tuple(h.shape)}, expected ({len(x)}, F)")
+                    vectors[start : start + len(x)] = h.cpu().numpy()
                     skipped |= {start + place: why for place, why in failed.items()}
                     advance(len(x))
                 kept = np.array([place not in skipped for place in range(len(rows))])
@@ -176,12 +178,6 @@ def _prepared(
     finally:
         for future in waiting:
             future.cancel()
-
-
-def _check_shape(h: Tensor, count: int) -> Tensor:
-    if h.ndim != 2 or len(h) != count:
-        raise ValueError(f"the encoder returns shape {tuple(h.shape)} for {count} samples, expected (B, F)")
-    return h
 
 
 def _check_replaced(path: Path, about: dict[str, Any], progress: bool) -> None:

@@ -38,8 +38,9 @@ def _clouds(n: int, generator: torch.Generator) -> Part:
         name = {_DIMENSION: "spread over all", 3: "a sphere", 2: "a circle"}.get(r, f"spread over {r} dimensions")
         loss, rank = float(nt_xent(z, z, temperature=_TAU)), float(effective_rank(z))
         each, spread = float(deviation(z).square().mean().sqrt()), float(uniformity(z))
-        # negatives come in pairs of twins: half as many draws, twice the variance
-        expected = sphere.uniform_loss(2 * n - 2, _TAU, r, 1.0) - _twins(n, r)
+        # each negative occurs twice: half as many draws, so once more half the relative variance over M
+        chance = sphere.relative_variance(1 / _TAU, r) / (2 * (2 * n - 2))
+        expected = sphere.uniform_loss(2 * n - 2, _TAU, r, 1.0) - chance
         rows.append((name, r, rank, sphere.uniform_uniformity(r), spread, expected, loss, _DIMENSION**-0.5, each))
         claims += [
             Claim(f"{name}: RankMe", "=", r, rank, 0.5 * r * r / n + 0.01 * r),
@@ -61,7 +62,7 @@ def _clouds(n: int, generator: torch.Generator) -> Part:
         Claim("one point: deviation of a dimension, largest", "=", 0.0, each, 1e-12, "identity"),
         Claim("deviations 1, 1/2, 1/3, …: RankMe is e^{entropy of their shares}", "=", expected, rank_falling, 0.4),
     ]
-    kept, ranks, spreads = ([row[column] for row in rows] for column in (1, 2, 4))
+    kept, ranks, spreads = [row[1] for row in rows], [row[2] for row in rows], [row[4] for row in rows]
     lines = [Line("RankMe", kept, ranks), Line("RankMe", [1, _DIMENSION], [1, _DIMENSION], "predicted")]
     panel = Panel("RankMe sees the dimensions", "dimensions of the cloud", "RankMe", lines, log="xy")
     shapes = list(range(2, _DIMENSION + 1))
@@ -72,11 +73,6 @@ def _clouds(n: int, generator: torch.Generator) -> Part:
     spread_panel = Panel("uniformity of even clouds", "dimensions of the cloud", "uniformity", lines, log="x")
     columns = ("cloud", "RankMe, theory", "", "uniformity, theory", "", "NT-Xent, theory", "", "deviation, theory", "")
     return claims, Table(f"{n:,} points in {_DIMENSION} dimensions, τ = {_TAU:g}", columns, rows), [panel, spread_panel]
-
-
-def _twins(n: int, dimension: int) -> float:
-    """What `uniform_loss` leaves out where each negative occurs twice: once more half the relative variance over M."""
-    return sphere.relative_variance(1 / _TAU, dimension) / (2 * (2 * n - 2))
 
 
 def _chance(n: int, kappa: float, dimension: int) -> float:
