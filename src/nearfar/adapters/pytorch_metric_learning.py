@@ -236,8 +236,6 @@ class TripletMarginLoss(_Loss):
                 refuse(name, value, "False; pass your own triplets to nearfar.losses.triplet")
         if triplets_per_anchor != "all":
             refuse("triplets_per_anchor", triplets_per_anchor, "'all', which takes N² log N steps here")
-        if margin < 0:
-            refuse("margin", margin, "0 or more: below 0 a negative may be nearer than the positive at no loss")
         check_at_least("margin", margin, 0.0)
         self.margin = margin
         self.distance = Distance("euclidean")

@@ -116,8 +116,7 @@ def _tightness(generator: torch.Generator, quick: bool, progress: Progress) -> P
         rho = correlation_from_information(truth, _DIMENSION)
         for n in sizes:
             progress(f"how tight: I = {truth:g}, N = {n}")
-            values = torch.stack([_gap_of_best(n, rho, generator) for _ in range(pairs // n)])
-            measured, error = mean_and_error(values)
+            measured, error = mean_and_error(optimal_bounds(_gap, n, _DIMENSION, rho, generator, pairs // n))
             predicted = expected_gap(truth, n)
             rows.append((truth, n, predicted, f"{measured:.5f} ± {error:.5f}", measured / predicted))
             slack = _FIRST_ORDER * predicted + 4 * error
@@ -180,13 +179,11 @@ def _spread(n: int, generator: torch.Generator, batches: int) -> tuple[Panel, Cl
     return Panel("deviation of a batch, best critic", "true I", "nats", lines, log="y"), claim
 
 
-def _gap_of_best(n: int, rho: float, generator: torch.Generator) -> Tensor:
+def _gap(u: Tensor, w: Tensor) -> Tensor:
     """How far the bound of a batch is below the pairs' own log-ratio, whose mean is I.
 
     Ratios of pairs that do not belong together have the mean 1, so what they sum to beyond it is taken off: it is 0 on
     average, and most of the chance.
     """
-    x, y = correlated_gaussians(n, _DIMENSION, rho, generator, torch.float64)
-    u, w = optimal_critic(x, y, rho)
-    beyond = (n - 1) / n * log_mean_exp_negatives(u, w).expm1()
+    beyond = (len(u) - 1) / len(u) * log_mean_exp_negatives(u, w).expm1()
     return pair_scores(u, w).mean() - info_nce_bound(u, w) - beyond
