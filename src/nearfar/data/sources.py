@@ -14,7 +14,7 @@ from torch import Tensor
 
 from nearfar.data import tables
 from nearfar.data.columns import label_column, nearest
-from nearfar.data.dataset import Captions, Skipped
+from nearfar.data.dataset import Captions, Facts, Skipped, picked
 from nearfar.data.rows import Samples
 
 SPLIT_FOLDERS = {"val": ("val", "valid", "validation"), "validation": ("validation", "valid", "val")}
@@ -89,6 +89,15 @@ class Source:
             texts = map(_file_state, self.paths)
         digests = b"".join(hashlib.blake2b(text, digest_size=KEY).digest() for text in texts)
         return np.frombuffer(digests, f"V{KEY}")
+
+    def facts(self, rows: Tensor, skipped: Sequence[Skipped] = ()) -> Facts:
+        """What is known of the samples (K,) `rows`, for a `Dataset` of them."""
+        labels, groups, captions, names = (
+            picked(x, rows) for x in (self.labels, self.groups, self.captions, self.names)
+        )
+        return Facts(
+            labels=labels, classes=self.classes, groups=groups, captions=captions, names=names, skipped=skipped
+        )
 
     def fingerprint(self) -> str:
         """Changes when any sample does, or their order."""

@@ -12,7 +12,6 @@ from nearfar.evaluation.logistic import fit_logistic
 from nearfar.evaluation.protocols.similarity import correlation, pair_cosines
 from nearfar.modalities.text.baseline import TfIdfBaseline
 from nearfar.modalities.text.data import TextDataset
-from nearfar.modalities.text.sentences import SentenceDataset
 from nearfar.modalities.text.tfidf import Kind, TfIdf, sparse_nearest
 from nearfar.modalities.text.tokenizer import Tokenizer
 from tests.evaluation.bars import evaluate
@@ -136,12 +135,11 @@ def test_words_are_measured_as_scikit_learn_would_use_them() -> None:
     (texts, labels), (others, truth) = made_up(200, 0), made_up(100, 1)
     texts[3] += " rare" + " long" * 200  # the tokenizer would cut it
     others[5] += " newword"
-    parts = [
-        TextDataset(said, [str(n) for n in range(len(said))], labels=of, classes=list("abcd"))
-        for said, of in ((texts, labels), (others, truth))
-    ]
     tokenizer = Tokenizer.train(texts, vocabulary=300, length=16)
-    train, test = (SentenceDataset(part, tokenizer.encode) for part in parts)
+    train, test = (
+        TextDataset(said, labels=of, classes=list("abcd"), tokenize=tokenizer.encode)
+        for said, of in ((texts, labels), (others, truth))
+    )
     words = TfIdfBaseline(train, test, tokenizer)
     theirs = TfidfVectorizer(token_pattern=r"(?u)\b\w+\b").fit([*texts, *others])
     assert list(words.tfidf.terms) == theirs.get_feature_names_out().tolist() and "newword" in words.tfidf.terms
@@ -163,10 +161,10 @@ def test_words_are_measured_as_scikit_learn_would_use_them() -> None:
 
 def test_pairs_are_compared_by_the_idf_of_the_compared() -> None:
     first, second = TEXTS[:4], OTHERS
-    unlike = TextDataset(["a a a", "flute flute"] * 20, [str(n) for n in range(40)])
-    pairs = TextDataset(first, list("1234"), partners=second, scores=torch.arange(4.0))
+    unlike = TextDataset(["a a a", "flute flute"] * 20)
+    pairs = TextDataset(first, partners=second, scores=torch.arange(4.0))
     tokenizer = Tokenizer.train(first, vocabulary=260)
-    words = TfIdfBaseline(*(SentenceDataset(x, tokenizer.encode) for x in (unlike, pairs)), tokenizer)
+    words = TfIdfBaseline(unlike, pairs, tokenizer)
     theirs = TfidfVectorizer(token_pattern=r"(?u)\b\w+\b").fit([*first, *second])
     expected = np.asarray(theirs.transform(first).multiply(theirs.transform(second)).sum(1)).ravel()
     np.testing.assert_allclose(words.cosines(first, second), expected, atol=1e-6)

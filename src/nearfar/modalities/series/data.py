@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ from nearfar.data.columns import group_column as numbered_groups
 from nearfar.data.columns import label_column as numbered_labels
 from nearfar.data.columns import nearest
 from nearfar.data.config import ReadConfig, read_config
-from nearfar.data.dataset import Dataset, Skipped
+from nearfar.data.dataset import Dataset, Facts
 from nearfar.data.tables import READERS
 from nearfar.modalities.series.files import MISSING, Values, number_in, read_series
 
@@ -26,31 +26,20 @@ class SeriesDataset(Dataset):
 
     Args:
         values: (N, C, T), NaN behind the end of a shorter series and nowhere else.
-        labels, classes, groups: as in `Dataset`.
-        names: N texts; their numbers where None.
-        skipped: what was left out, for the record.
+        facts: labels, classes, groups, names, skipped.
 
     >>> data = SeriesDataset(torch.zeros(3, 2, 9), labels=torch.tensor([0, 1, 0]), classes=["up", "down"])
     >>> data.channels, data.fetch(torch.tensor([2])).shape, data.subset(torch.tensor([1])).labels.tolist()
     (2, torch.Size([1, 2, 9]), [1])
     """
 
-    def __init__(
-        self,
-        values: Tensor,
-        *,
-        labels: Tensor | None = None,
-        classes: list[str] | None = None,
-        groups: Tensor | None = None,
-        names: Sequence[str] | None = None,
-        skipped: Sequence[Skipped] = (),
-    ) -> None:
+    columns = ("values",)
+
+    def __init__(self, values: Tensor, **facts: Unpack[Facts]) -> None:
         if values.ndim != 3 or not values.is_floating_point() or not values.numel():
             raise ValueError(f"series are {values.dtype} of shape {tuple(values.shape)}, expected numbers (N, C, T)")
-        self.values, self.labels, self.classes, self.groups = values.float(), labels, classes, groups
-        self.names: Sequence[str] = [str(i) for i in range(len(values))] if names is None else names
-        self.skipped = list(skipped)
-        self.channels, self.size = int(values.shape[1]), int(values.shape[2])
+        self.values, self.channels, self.size = values.float(), int(values.shape[1]), int(values.shape[2])
+        self.describe(**facts)
 
     def __len__(self) -> int:
         return len(self.values)
@@ -62,16 +51,6 @@ class SeriesDataset(Dataset):
     def fetch(self, indices: Tensor) -> Tensor:
         """(B,) int64 to (B, C, T) float32."""
         return self.values[indices.cpu()]
-
-    def subset(self, indices: Tensor) -> "SeriesDataset":
-        return SeriesDataset(
-            self.values[indices],
-            labels=None if self.labels is None else self.labels[indices],
-            classes=self.classes,
-            groups=None if self.groups is None else self.groups[indices],
-            names=[self.names[i] for i in indices.tolist()],
-            skipped=self.skipped,
-        )
 
 
 def open_series(

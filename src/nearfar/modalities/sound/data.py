@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self, Unpack
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from nearfar.data import tables
 from nearfar.data.cache import cache_folder
 from nearfar.data.columns import nearest
 from nearfar.data.config import ReadConfig, read_config
-from nearfar.data.dataset import Dataset, Skipped
+from nearfar.data.dataset import Dataset, Facts, Skipped
 from nearfar.data.pack import pack_samples
 from nearfar.data.rows import PATHS, Columns, Samples, Wanted, find_column, samples
 from nearfar.data.sources import Source, folder_source, from_samples, is_folder, walk
@@ -37,15 +37,15 @@ class SoundDataset(Dataset):
         starts, lengths: (N,) of each sound.
         rate: values a second.
         longest: values of a sound that `fetch` gives, at most: the first of them.
-        labels, groups: (N,) integers.
         clipped: names of sounds that are cut off at the top.
-        names, classes, skipped: as in `Dataset`.
+        facts: labels, classes, groups, names, skipped.
 
     >>> sounds = SoundDataset(np.arange(5, dtype=np.int16), np.array([0, 2]), np.array([2, 3]), rate=8000)
     >>> sounds.fetch(torch.tensor([0, 1])).tolist()
     [[0, 1, -32768], [2, 3, 4]]
     """
 
+    columns = ("starts", "lengths")
     rate: int
 
     def __init__(
@@ -56,20 +56,13 @@ class SoundDataset(Dataset):
         *,
         rate: int,
         longest: int | None = None,
-        labels: Tensor | None = None,
-        classes: Sequence[str] | None = None,
-        groups: Tensor | None = None,
-        names: Sequence[str] | None = None,
-        skipped: Sequence[Skipped] = (),
         clipped: Sequence[str] = (),
+        **facts: Unpack[Facts],
     ) -> None:
         self.values, self.starts, self.lengths = values, starts, lengths
         self.rate = self.size = rate
-        self.longest = longest
-        self.labels, self.groups = labels, groups
-        self.classes = None if classes is None else list(classes)
-        self.names: Sequence[str] = list(map(str, range(len(starts)))) if names is None else names
-        self.skipped, self.clipped = list(skipped), list(clipped)
+        self.longest, self.clipped = longest, list(clipped)
+        self.describe(**facts)
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -87,24 +80,10 @@ class SoundDataset(Dataset):
             batch[place, :length] = self.values[start : start + length]
         return torch.from_numpy(batch)
 
-    def subset(self, indices: Tensor) -> "SoundDataset":
-        """The samples (K,) `indices` as a data set of their own, on the same stored values."""
-        rows = indices.cpu().numpy()
-        names = [self.names[row] for row in rows.tolist()]
-        cut_off = set(self.clipped)
-        return SoundDataset(
-            self.values,
-            self.starts[rows],
-            self.lengths[rows],
-            rate=self.rate,
-            longest=self.longest,
-            labels=None if self.labels is None else self.labels[indices],
-            classes=self.classes,
-            groups=None if self.groups is None else self.groups[indices],
-            names=names,
-            skipped=self.skipped,
-            clipped=[name for name in names if name in cut_off],
-        )
+    def subset(self, indices: Tensor) -> Self:
+        part, clipped = super().subset(indices), set(self.clipped)
+        part.clipped = [name for name in part.names if name in clipped]
+        return part
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,11 +160,7 @@ def open_sounds(
         told["length"][kept],
         rate=rate,
         longest=most,
-        labels=None if source.labels is None else source.labels[kept],
-        classes=source.classes,
-        groups=None if source.groups is None else source.groups[kept],
-        names=[source.names[row] for row in kept],
-        skipped=done.skipped,
+        **source.facts(torch.from_numpy(kept), done.skipped),
         clipped=[source.names[row] for row in kept if told["clipped"][row]],
     )
 

@@ -16,9 +16,8 @@ from nearfar.modalities.base import Modality
 from nearfar.modalities.baseline import Baseline
 from nearfar.modalities.splits import table_splits
 from nearfar.modalities.text.baseline import TfIdfBaseline
-from nearfar.modalities.text.data import open_texts
+from nearfar.modalities.text.data import TextDataset, open_texts
 from nearfar.modalities.text.encoders import text_encoder
-from nearfar.modalities.text.sentences import SentenceDataset
 from nearfar.modalities.text.tokenizer import Tokenizer
 from nearfar.nn.shard import Shard
 
@@ -90,16 +89,14 @@ class TextModality(TokenizingModality):
 
     # Data
 
-    def open(self, spec: str, split: str | None = None) -> SentenceDataset:
-        texts = open_texts(spec, self.config.sources, split=split)
-        if self.config.sources.labels is False:
-            texts = replace(texts, labels=None, classes=None)
-        return SentenceDataset(texts, self.tokenize)
+    def open(self, spec: str, split: str | None = None) -> TextDataset:
+        return open_texts(spec, self.config.sources, split=split, tokenize=self.tokenize)
 
-    def open_to_embed(self, spec: str, split: str | None = None) -> SentenceDataset:
+    def open_to_embed(self, spec: str, split: str | None = None) -> TextDataset:
         """Every sentence of a file, those of pairs one by one, each named by its own words."""
-        texts = open_texts(spec, self.config.sources, split=split).sentences()
-        return SentenceDataset(replace(texts, names=texts.texts), self.tokenize)
+        data = self.open(spec, split).sentences()
+        data.names = data.texts
+        return data
 
     def own_splits(self, spec: str) -> tuple[str, str] | None:
         folder = Path(spec).expanduser()
@@ -110,14 +107,13 @@ class TextModality(TokenizingModality):
 
     def for_training(self, data: Dataset) -> Dataset:
         """Pairs with a score or a label may not be positives: then each text is a sentence of its own."""
-        assert isinstance(data, SentenceDataset)
-        judged = data.partners is not None and not data.source.paired
-        return SentenceDataset(data.source.sentences(), self.tokenize) if judged else data
+        assert isinstance(data, TextDataset)
+        return data if data.paired else data.sentences()
 
     def fit(self, data: Dataset) -> TrainConfig:
         """Learn a tokenizer, unless one is given."""
-        assert isinstance(data, SentenceDataset)
-        self.learn_tokenizer(list(data.all_texts))
+        assert isinstance(data, TextDataset)
+        self.learn_tokenizer([text for part in data.several for text in part])
         return self.config
 
     def run_protocols(self, test: Dataset) -> Sequence[str]:
@@ -127,10 +123,10 @@ class TextModality(TokenizingModality):
 
     def ids(self, source: Dataset) -> Tensor:
         """Equal for sentences of one group, and for sentences that say the same, or whose partners do."""
-        assert isinstance(source, SentenceDataset)
-        same = caption_ids(source.source.texts)
-        if source.source.partners is not None:
-            either = caption_ids([*source.source.texts, *source.source.partners])  # (2N,)
+        assert isinstance(source, TextDataset)
+        same = caption_ids(source.texts)
+        if source.partners is not None:
+            either = caption_ids([*source.texts, *source.partners])  # (2N,)
             same = merged_ids(torch.arange(len(source)).repeat(2), either)[: len(source)]
         return same if source.groups is None else merged_ids(source.groups, same)
 
@@ -151,8 +147,8 @@ class TextModality(TokenizingModality):
         self, samples: Tensor, source: Dataset, index: Tensor, *, seed: int, step: int, shard: Shard | None = None
     ) -> list[Tensor]:
         """The sentence, its partner and its negative; without partners the sentence twice."""
-        assert isinstance(source, SentenceDataset)
-        others = [x.to(samples.device) for x in source.others(index)]
+        assert isinstance(source, TextDataset)
+        others = [x[index.cpu()].long().to(samples.device) for x in source.tokens[1:]]
         return [samples, *(others or [samples])]
 
     def pair_of_views(self, samples: Tensor, source: Dataset, index: Tensor, *, seed: int, step: int) -> list[Tensor]:
@@ -184,7 +180,7 @@ class TextModality(TokenizingModality):
         return made
 
     def show(self, source: Dataset, folder: Path) -> str:
-        assert self.tokenizer is not None and isinstance(source, SentenceDataset)
+        assert self.tokenizer is not None and isinstance(source, TextDataset)
         file = self.tokenizer.save(folder)
         views = (
             "dropout makes the views",

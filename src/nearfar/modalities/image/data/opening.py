@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from nearfar.data import tables
 from nearfar.data.cache import cache_folder
@@ -263,4 +264,4 @@ def _in_memory(source: ImageSource) -> ArrayDataset:
         images = np.repeat(images.reshape(*images.shape[:3], 1), 3, axis=3)
     elif images.shape[3] == 4:
         images = np.stack([source.read(i, images.shape[1]) for i in range(len(images))])
-    return ArrayDataset(images, labels=source.labels, classes=source.classes, groups=source.groups, names=source.names)
+    return ArrayDataset(images, **source.facts(torch.arange(len(source))))

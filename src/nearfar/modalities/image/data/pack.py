@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
 from numpy.lib.format import open_memmap
 
 from nearfar.data.dataset import ArrayDataset, Skipped
@@ -45,16 +46,6 @@ def pack_images(
         workers=workers,
         progress=progress,
     )
-    skipped, kept = done.skipped, done.kept
     images = open_memmap(done.folder / "images.npy", mode="r")
-    dataset = ArrayDataset(
-        images,
-        rows=kept,
-        labels=None if source.labels is None else source.labels[kept],
-        classes=source.classes,
-        groups=None if source.groups is None else source.groups[kept],
-        captions=None if source.captions is None else [source.captions[row] for row in kept],
-        names=[source.names[row] for row in kept],
-        skipped=skipped,
-    )
-    return PackedImages(dataset, skipped, done.folder)
+    dataset = ArrayDataset(images, rows=done.kept, **source.facts(torch.from_numpy(done.kept), done.skipped))
+    return PackedImages(dataset, done.skipped, done.folder)
