@@ -115,30 +115,10 @@ def _file_state(path: Path) -> bytes:
 AnySource = TypeVar("AnySource", bound=Source)
 
 
-def from_samples(
-    kind: type[AnySource],
-    description: str,
-    found: Samples,
-    *,
-    paths: Sequence[Path] | None = None,
-    load: Callable[[], Items] | None = None,
-    versions: Sequence[str] | None = None,
-    parts: Tensor | None = None,
-) -> AnySource:
-    """A source of the rows of a table, and of the files or samples they are about."""
-    return kind(
-        description=description,
-        names=found.names,
-        paths=paths,
-        load=load,
-        versions=versions,
-        labels=found.labels,
-        classes=found.classes,
-        groups=found.groups,
-        captions=found.captions,
-        skipped=found.skipped,
-        parts=parts,
-    )
+def from_samples(kind: type[AnySource], description: str, found: Samples, **how: Any) -> AnySource:
+    """A source of the rows of a table; `how` gives the files or samples they are about, as fields of `Source`."""
+    known = {name: column for name, column in vars(found).items() if name != "rows"}
+    return kind(description, **known, **how)
 
 
 def folder_source(

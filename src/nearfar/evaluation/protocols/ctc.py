@@ -13,7 +13,7 @@ from nearfar.evaluation.metrics import Estimate, resamples, share, with_interval
 from nearfar.evaluation.protocols.protocol import Protocol
 from nearfar.evaluation.task import Outcome, Part, Task, arrays
 from nearfar.progress import progress_bar
-from nearfar.settings import check_settings, setting
+from nearfar.settings import setting
 
 OVER = -32_768  # behind the end of a sound
 BLANK = 0
@@ -38,7 +38,6 @@ class CtcSettings:
     batch_size: int = setting(32, "sequences to a step", least=1)
 
     def __post_init__(self) -> None:
-        check_settings(self, "protocols.ctc")
         if self.max_words < self.min_words:
             raise ValueError(
                 f"protocols.ctc.max_words is {self.max_words}, less than protocols.ctc.min_words, {self.min_words}"

@@ -107,10 +107,6 @@ class SeriesModality(Modality):
     def baseline(self, train: Dataset, test: Dataset) -> Baseline:
         return SeriesValues(train.size)
 
-    def seconds_per_frame(self, hop: int) -> float:
-        """In steps: a series does not say how long one takes."""
-        return float(hop)
-
     def read(self, item: Any, kind: str | None = None) -> Tensor:
         """(C, T) float32."""
         if isinstance(item, str | Path) or hasattr(item, "read"):

@@ -13,7 +13,12 @@ class LogMelStatistics(Baseline):
 
     def __call__(self, x: Tensor) -> Tensor:
         """(B, 1, mels, T), NaN behind the end, to (B, 2 mels)."""
-        return over_time(x)
+        there = ~x[:, 0].isnan()  # (B, mels, T)
+        count = there.sum(2)
+        values = torch.nan_to_num(x[:, 0], nan=0.0)
+        mean = values.sum(2) / count
+        deviation = (((values - mean[..., None]).square() * there).sum(2) / count).sqrt()
+        return torch.cat([mean, deviation], 1)
 
     def frames(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """(B, 1, mels, T) to (B, T // 4, 4 mels), four frames side by side, and (B, T // 4): False behind the end."""
@@ -21,13 +26,3 @@ class LogMelStatistics(Baseline):
         x = x.reshape(len(x), -1, self.stacked * x.shape[2])
         missing = x.isnan().any(2)
         return x.masked_fill(missing[..., None], 0.0), ~missing
-
-
-def over_time(x: Tensor) -> Tensor:
-    """(B, 1, mels, T) log-mels, NaN behind the end, to (B, 2 mels): mean and deviation of each band over time."""
-    there = ~x[:, 0].isnan()  # (B, mels, T)
-    count = there.sum(2)
-    values = torch.nan_to_num(x[:, 0], nan=0.0)
-    mean = values.sum(2) / count
-    deviation = (((values - mean[..., None]).square() * there).sum(2) / count).sqrt()
-    return torch.cat([mean, deviation], 1)
