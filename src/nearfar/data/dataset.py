@@ -128,6 +128,10 @@ class Dataset(ABC):
     @abstractmethod
     def __len__(self) -> int: ...
 
+    def __repr__(self) -> str:
+        labels = "no labels" if self.classes is None else f"{len(self.classes)} classes"
+        return f"{type(self).__name__}({counted(len(self), 'sample')} of size {self.size}, {labels})"
+
     @abstractmethod
     def fetch(self, indices: Tensor) -> Tensor:
         """(B,) int64 to the raw samples (B, ...), as `Modality.prepare` takes them."""
@@ -184,10 +188,6 @@ class ArrayDataset(Dataset):
 
     def __len__(self) -> int:
         return len(self.rows)
-
-    def __repr__(self) -> str:
-        labels = "no labels" if self.classes is None else f"{len(self.classes)} classes"
-        return f"ArrayDataset({len(self)} images of {self.size}×{self.size}, {labels})"
 
     def fetch(self, indices: Tensor) -> Tensor:
         """(B,) int64 to (B, 3, S, S) uint8."""

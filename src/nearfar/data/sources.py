@@ -2,11 +2,12 @@
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -205,6 +206,26 @@ def _walk(
             yield from _walk(path, suffixes, seen, faults, top)
         elif path.suffix.lower() in suffixes:
             yield path
+
+
+def built_in(spec: str | Path, known: Mapping[str, int]) -> tuple[str, int] | None:
+    """Which data made by code are meant, and how many samples of them; None: something else, as a path of that name is.
+
+    Args:
+        known: their names, and how many there are where it is not said.
+
+    >>> [built_in(spec, {"waves": 4000}) for spec in ("waves:500", "waves", "waves.csv")]
+    [('waves', 500), ('waves', 4000), None]
+    """
+    made = re.fullmatch(rf"({'|'.join(known)})(?::(\d+))?", str(spec))
+    return None if made is None or Path(spec).exists() else (made[1], int(made[2] or known[made[1]]))
+
+
+def built_in_split(name: str, count: int, split: str | None) -> tuple[int, Literal["train", "test"]]:
+    """How many samples a split of data made by code has, and the split: a fifth as many for the test."""
+    if split not in (None, "train", "test"):
+        raise ValueError(f"{name} have the splits 'train' and 'test', not {split!r}")
+    return (max(count // 5, 1), "test") if split == "test" else (count, "train")
 
 
 def check_apart(folder: Path, data: str | Path) -> None:

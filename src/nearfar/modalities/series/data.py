@@ -14,10 +14,12 @@ from nearfar.data.columns import label_column as numbered_labels
 from nearfar.data.columns import nearest
 from nearfar.data.config import ReadConfig, read_config
 from nearfar.data.dataset import Dataset, Facts
+from nearfar.data.sources import built_in, built_in_split
 from nearfar.data.tables import READERS
 from nearfar.modalities.series.files import MISSING, Values, number_in, read_series
 
 SUFFIXES = (".ts", ".npz", *READERS)
+BUILT_IN = {"waves": 4000}  # and how many, where it is not said
 _PART = re.compile(r"(.*)_(train|test)$", re.IGNORECASE)
 
 
@@ -43,10 +45,6 @@ class SeriesDataset(Dataset):
 
     def __len__(self) -> int:
         return len(self.values)
-
-    def __repr__(self) -> str:
-        labels = "no labels" if self.classes is None else f"{len(self.classes)} classes"
-        return f"SeriesDataset({len(self)} series of {self.channels} × {self.size}, {labels})"
 
     def fetch(self, indices: Tensor) -> Tensor:
         """(B,) int64 to (B, C, T) float32."""
@@ -77,12 +75,11 @@ def open_series(
         seed: of waves.
     """
     read = read_config(read, settings)
-    if (made := waves_of(spec)) is not None:
+    if (made := built_in(spec, BUILT_IN)) is not None:
         from nearfar.modalities.series.waves import waves
 
-        if split not in (None, "train", "test"):
-            raise ValueError(f"waves have the splits 'train' and 'test', not {split!r}")
-        drawn = waves(max(made // 5, 1) if split == "test" else made, seed=seed, split=split or "train")  # type: ignore[arg-type]
+        count, part = built_in_split(*made, split)
+        drawn = waves(count, seed=seed, split=part)
         if read.labels is False:
             drawn.labels, drawn.classes = None, None
         return drawn
@@ -104,19 +101,9 @@ def open_series(
     )
 
 
-def waves_of(spec: str | Path) -> int | None:
-    """How many built-in waves are meant, or None where something else is.
-
-    >>> waves_of("waves"), waves_of("waves:500"), waves_of("waves.csv")
-    (4000, 500, None)
-    """
-    made = re.fullmatch(r"waves(?::(\d+))?", str(spec))
-    return None if made is None or Path(spec).exists() else int(made[1] or 4_000)
-
-
 def has_series_splits(spec: str | Path) -> bool:
     """Whether there is a training and a test part: waves, NAME_TRAIN beside NAME_TEST, or a folder of such two."""
-    if waves_of(spec) is not None:
+    if built_in(spec, BUILT_IN) is not None:
         return True
     path = Path(spec).expanduser()
     if path.is_dir():

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal, Self, Unpack
+from typing import Any, Self, Unpack
 
 import numpy as np
 import torch
@@ -19,7 +19,7 @@ from nearfar.data.config import ReadConfig, read_config
 from nearfar.data.dataset import Dataset, Facts, Skipped
 from nearfar.data.pack import pack_samples
 from nearfar.data.rows import PATHS, Columns, Samples, Wanted, find_column, samples
-from nearfar.data.sources import Source, folder_source, from_samples, is_folder, walk
+from nearfar.data.sources import Source, built_in, built_in_split, folder_source, from_samples, is_folder, walk
 from nearfar.modalities.image.data.decode import SUFFIXES as PICTURES
 from nearfar.modalities.sound.files import SUFFIXES, VERSION, decode_sound, reader, why
 from nearfar.modalities.sound.store import SoundStore, Wave
@@ -66,10 +66,6 @@ class SoundDataset(Dataset):
 
     def __len__(self) -> int:
         return len(self.starts)
-
-    def __repr__(self) -> str:
-        labels = "no labels" if self.classes is None else f"{len(self.classes)} classes"
-        return f"SoundDataset({len(self)} sounds, {self.lengths.sum() / self.rate:.0f} s at {self.rate} Hz, {labels})"
 
     def fetch(self, indices: Tensor) -> Tensor:
         """(B,) int64 to (B, L) int16, L the longest of them; after the end of a sound -32768."""
@@ -131,7 +127,7 @@ def open_sounds(
     """
     read = read_config(read, settings)
     most = None if longest is None else max(1, round(longest * rate))
-    if (made := made_by_code(spec)) is not None:
+    if (made := built_in(spec, BUILT_IN)) is not None:
         drawn = _made(*made, rate, most, split, seed, cache_folder(cache))
         if read.labels is False:
             drawn.labels, drawn.classes = None, None
@@ -172,11 +168,7 @@ def _made(
     from nearfar.modalities.sound.melodies import RATE, melodies
     from nearfar.modalities.sound.spoken import spoken
 
-    if split not in (None, "train", "test"):
-        raise ValueError(f"{name} have the splits 'train' and 'test', not {split!r}")
-    if split == "test":
-        count = max(count // 5, 1)
-    part: Literal["train", "test"] = "test" if split == "test" else "train"
+    count, part = built_in_split(name, count, split)
     if name == "spoken":
         return spoken(count, rate=rate, seed=seed, split=part, longest=most, cache=cache)
     if rate != RATE:
@@ -255,16 +247,6 @@ def compiled(pattern: str) -> re.Pattern[str]:
     return re.compile(text + suffix)
 
 
-def made_by_code(spec: str | Path) -> tuple[str, int] | None:
-    """Which built-in sounds are meant, and how many, or None where something else is; a folder of that name wins.
-
-    >>> made_by_code("melodies"), made_by_code("spoken:200"), made_by_code("recordings/")
-    (('melodies', 4000), ('spoken', 200), None)
-    """
-    made = re.fullmatch(r"(melodies|spoken)(?::(\d+))?", str(spec))
-    return None if made is None or Path(spec).exists() else (made[1], int(made[2] or BUILT_IN[made[1]]))
-
-
 def are_sounds(spec: str | Path) -> bool:
     """Whether a name or path looks like sounds: built in, a folder with more sounds than anything else, or a table.
 
@@ -272,7 +254,7 @@ def are_sounds(spec: str | Path) -> bool:
     (True, False)
     """
     path = Path(tables.path_and_rows(spec)[0]).expanduser()
-    if made_by_code(spec) is not None:
+    if built_in(spec, BUILT_IN) is not None:
         return True
     if path.is_dir():
         found = [file.suffix.lower() in SUFFIXES for file in islice(walk(path, SUFFIXES | PICTURES), LOOKED_AT)]

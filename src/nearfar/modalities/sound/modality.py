@@ -4,7 +4,7 @@ import io
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, BinaryIO, Self
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from nearfar.config import TrainConfig, nearest
 from nearfar.data.dataset import Dataset
-from nearfar.data.sources import folder_splits
+from nearfar.data.sources import built_in, folder_splits
 from nearfar.messages import shown
 from nearfar.methods import check_views, known_method
 from nearfar.modalities.base import Modality
@@ -22,7 +22,7 @@ from nearfar.modalities.image.card import is_finite
 from nearfar.modalities.picture_grid import ROWS
 from nearfar.modalities.sound.backbones import AUDIO, audio_encoder
 from nearfar.modalities.sound.baseline import LogMelStatistics
-from nearfar.modalities.sound.data import BUILT_IN, OVER, SoundDataset, are_sounds, made_by_code, open_sounds
+from nearfar.modalities.sound.data import BUILT_IN, OVER, SoundDataset, are_sounds, open_sounds
 from nearfar.modalities.sound.files import SUFFIXES, decode_sound, why
 from nearfar.modalities.sound.grid import sound_grid, spectrum_pictures
 from nearfar.modalities.sound.logmel import LogMel
@@ -102,7 +102,7 @@ class SoundModality(Modality):
     def own_splits(self, spec: str) -> tuple[str, str] | None:
         if Path(spec).expanduser().is_dir():
             return folder_splits(spec)
-        return ("train", "test") if made_by_code(spec) is not None else table_splits(spec)
+        return ("train", "test") if built_in(spec, BUILT_IN) is not None else table_splits(spec)
 
     def fit(self, data: Dataset) -> TrainConfig:
         """Measure mean and deviation of the log-mels."""
@@ -196,23 +196,20 @@ class SoundModality(Modality):
             if wave.ndim != 1 or not len(wave):
                 raise ValueError(f"a sound has shape {tuple(wave.shape)}, expected (T,) values at {self.rate} Hz")
             return as_int16(wave)
-        try:
-            file = Path(item).expanduser() if isinstance(item, str) else item
-            return torch.from_numpy(decode_sound(file, self.rate).values[: self.longest])
-        except ModuleNotFoundError:
-            raise
-        except Exception as error:  # soundfile raises errors of several kinds on broken files
-            what = item if isinstance(item, str | Path) else "the sound"
-            raise ValueError(f"{what} cannot be read as a sound: {why(error)}") from None
+        if isinstance(item, str | Path):
+            return self._decoded(Path(item).expanduser(), str(item))
+        return self._decoded(item, "the sound")
 
     def read_upload(self, content: bytes, *, pixels: int, seconds: float) -> Tensor:
+        return self._decoded(io.BytesIO(content), "it", seconds)
+
+    def _decoded(self, file: Path | BinaryIO, what: str, seconds: float | None = None) -> Tensor:
         try:
-            values = decode_sound(io.BytesIO(content), self.rate, seconds=seconds).values
+            return torch.from_numpy(decode_sound(file, self.rate, seconds=seconds).values[: self.longest])
         except ModuleNotFoundError:
             raise
         except Exception as error:  # soundfile raises errors of several kinds on broken files
-            raise ValueError(f"it cannot be read as a sound: {why(error)}") from None
-        return torch.from_numpy(values[: self.longest])
+            raise ValueError(f"{what} cannot be read as a sound: {why(error)}") from None
 
     def collate(self, samples: Sequence[Tensor]) -> Tensor:
         batch = torch.full((len(samples), max(map(len, samples))), OVER, dtype=torch.int16)

@@ -67,10 +67,6 @@ class BoxedImages(Dataset):
     def __len__(self) -> int:
         return len(self.pictures)
 
-    def __repr__(self) -> str:
-        boxes = sum(len(target.kinds) for target in self.targets)
-        return f"BoxedImages({len(self)} pictures, {boxes} boxes of {len(self.classes)} classes)"
-
     def picture(self, index: int) -> Tensor:
         """(3, H, W) uint8."""
         stored = self.pictures[index]

@@ -1,25 +1,15 @@
 """Images decoded once, into a memory map in the cache."""
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from numpy.lib.format import open_memmap
 
-from nearfar.data.dataset import ArrayDataset, Skipped
+from nearfar.data.dataset import ArrayDataset
 from nearfar.data.pack import pack_samples
 from nearfar.modalities.image.data.decode import VERSION, why
 from nearfar.modalities.image.data.source import ImageSource
 from nearfar.modalities.image.data.store import ImageStore
-
-
-@dataclass(frozen=True)
-class PackedImages:
-    """The readable samples, the others with the reason, and where the pixels are."""
-
-    dataset: ArrayDataset
-    skipped: list[Skipped]
-    folder: Path
 
 
 def pack_images(
@@ -30,7 +20,7 @@ def pack_images(
     strict: bool = False,
     workers: int | None = None,
     progress: bool = True,
-) -> PackedImages:
+) -> ArrayDataset:
     """Decode what is not yet in the cache, and open it; arguments as in `pack_samples`."""
     if size < 1:
         raise ValueError(f"size is {size}, expected at least 1 pixel")
@@ -47,5 +37,4 @@ def pack_images(
         progress=progress,
     )
     images = open_memmap(done.folder / "images.npy", mode="r")
-    dataset = ArrayDataset(images, rows=done.kept, **source.facts(torch.from_numpy(done.kept), done.skipped))
-    return PackedImages(dataset, done.skipped, done.folder)
+    return ArrayDataset(images, rows=done.kept, **source.facts(torch.from_numpy(done.kept), done.skipped))

@@ -1,7 +1,6 @@
 """Decoded images in the cache."""
 
 import zlib
-from typing import Self
 
 import numpy as np
 from numpy.lib.format import open_memmap
@@ -13,11 +12,8 @@ from nearfar.data.store import Store, check_space
 class ImageStore(Store):
     """Images, all of one size, in `images.npy`: (N, size, size, 3) uint8."""
 
+    unit = "px"
     images: NDArray[np.uint8]
-
-    @property
-    def words(self) -> str:
-        return f"packing at {self.size} px"
 
     @property
     def _shape(self) -> tuple[int, ...]:
@@ -41,9 +37,6 @@ class ImageStore(Store):
     def get(self, row: int) -> NDArray[np.uint8]:
         found: NDArray[np.uint8] = self.images[row]
         return found
-
-    def _take(self, mine: int, other: Self, theirs: int) -> None:
-        self.images[mine] = other.images[theirs]
 
     def _flush(self) -> None:
         assert isinstance(self.images, np.memmap)

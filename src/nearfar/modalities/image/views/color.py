@@ -1,6 +1,6 @@
 """Colour operations on whole batches, each image by its own factor.
 
-Images are (B, 3, H, W) in floating point, in [0, 1]; results too. Factors, shifts (in turns) and thresholds are (B,), or
+Images are (B, 3, H, W) in floating point, in [0, 1]; results too. Factors, shifts (in turns) and thresholds are (B,) or
 one number for all. Every function takes `out`, which may be the images themselves, as torch's own functions do: a chain
 of them then runs in place. No gradient passes through them.
 """
