@@ -12,7 +12,7 @@ from nearfar.config import TrainConfig, build, completed
 from nearfar.evaluation.results import Results
 from nearfar.methods import METHODS
 from nearfar.modalities import make_modality
-from nearfar.modalities.sound.baseline import LogMelStatistics
+from nearfar.modalities.sound.logmel import LogMelStatistics
 from nearfar.modalities.sound.modality import SoundModality
 from nearfar.report.thumbnail_sheet import sheet_side
 from nearfar.training.run import Run

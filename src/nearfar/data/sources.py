@@ -30,6 +30,20 @@ class Items(Protocol):
     def __getitem__(self, index: int, /) -> Any: ...
 
 
+@dataclass(frozen=True)
+class MadeItems:
+    """Undecoded samples that a function makes, by number."""
+
+    count: int
+    make: Callable[[int], Any]
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, index: int, /) -> Any:
+        return self.make(index)
+
+
 @dataclass(frozen=True, eq=False)
 class Source:
     """N samples before any is decoded: either files, or what some loader holds in memory.

@@ -14,6 +14,8 @@ from torch import Tensor, nn
 from nearfar.config import TrainConfig
 from nearfar.data.config import DataConfig
 from nearfar.data.dataset import Dataset
+from nearfar.messages import nearest
+from nearfar.methods import known_method
 from nearfar.modalities.baseline import Baseline
 from nearfar.modalities.named_samples import NamedSamples, SamplesByRow
 from nearfar.nn.shard import Shard
@@ -94,6 +96,13 @@ class Modality(ABC):
             merged: that with the defaults around it, completed in place.
         """
         return
+
+    def preset_of(self, presets: Mapping[str, Any]) -> str:
+        """The name of the run's views, else of those that the method has for this kind of data."""
+        name = self.config.views or known_method(self.config.method).views_of(self.name)
+        if name not in presets:
+            raise ValueError(f"there are no views {name!r} of {self.noun}{nearest(name, set(presets))}")
+        return name
 
     # Data
 

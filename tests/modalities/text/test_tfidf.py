@@ -10,9 +10,8 @@ from nearfar.evaluation.knn import knn_predict, knn_votes
 from nearfar.evaluation.linear import linear_probe
 from nearfar.evaluation.logistic import fit_logistic
 from nearfar.evaluation.protocols.similarity import correlation, pair_cosines
-from nearfar.modalities.text.baseline import TfIdfBaseline
 from nearfar.modalities.text.data import TextDataset
-from nearfar.modalities.text.tfidf import TfIdf, sparse_nearest
+from nearfar.modalities.text.tfidf import TfIdf, TfIdfBaseline, sparse_nearest
 from nearfar.modalities.text.tokenizer import Tokenizer
 from tests.evaluation.bars import evaluate
 from tests.support.facts import facts

@@ -13,18 +13,17 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor, nn
 
-from nearfar.config import TrainConfig, nearest
+from nearfar.config import TrainConfig
 from nearfar.data.dataset import Dataset
 from nearfar.data.sources import folder_splits
-from nearfar.methods import check_views, known_method
+from nearfar.methods import check_views
 from nearfar.modalities.base import Modality
 from nearfar.modalities.image.backbones import backbone
-from nearfar.modalities.image.card import check_preparation, preparation_of
 from nearfar.modalities.image.data.decode import SUFFIXES, decode, squared, why
 from nearfar.modalities.image.data.opening import decoding_size, find_images, has_own_splits, is_files, open_images
 from nearfar.modalities.image.data.source import as_picture
 from nearfar.modalities.image.views.grid import view_grid
-from nearfar.modalities.image.views.prepare import Preparation
+from nearfar.modalities.image.views.prepare import Preparation, check_preparation
 from nearfar.modalities.image.views.presets import PRESETS, draw_views, make_views, simclr
 from nearfar.modalities.image.views.view import ImageView, apply_views
 from nearfar.modalities.named_samples import SamplesByRow, checked
@@ -61,9 +60,7 @@ class ImageModality(Modality):
 
     def __init__(self, config: TrainConfig) -> None:
         super().__init__(config)
-        self.preset = config.views or known_method(config.method).views_of(self.name)
-        if self.preset not in PRESETS:
-            raise ValueError(f"there are no views {self.preset!r}{nearest(self.preset, set(PRESETS))}")
+        self.preset = self.preset_of(PRESETS)
         self.recipes: tuple[ImageView, ...] = PRESETS[self.preset](config.image_size)
         check_views(config.method, self.preset, self.recipes, captions=self.captions is None)
         self.preparation = Preparation.of(self.recipes[0])
@@ -233,7 +230,7 @@ class ImageModality(Modality):
     @classmethod
     def load(cls, config: TrainConfig, card: Mapping[str, Any], folder: Path) -> Self:
         made = cls(config)
-        made.preparation = preparation_of(card)
+        made.preparation = Preparation.of_card(card)
         return made
 
     @classmethod

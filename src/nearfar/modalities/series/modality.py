@@ -10,9 +10,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from nearfar.config import TrainConfig, nearest
+from nearfar.config import TrainConfig
 from nearfar.data.dataset import Dataset
-from nearfar.methods import check_views, known_method
+from nearfar.methods import check_views
 from nearfar.modalities.base import Modality
 from nearfar.modalities.baseline import Baseline
 from nearfar.modalities.series.config import SeriesConfig
@@ -35,9 +35,7 @@ class SeriesModality(Modality):
 
     def __init__(self, config: TrainConfig) -> None:
         super().__init__(config)
-        self.preset = config.views or known_method(config.method).views_of(self.name)
-        if self.preset not in SERIES_PRESETS:
-            raise ValueError(f"there are no views {self.preset!r} of series{nearest(self.preset, set(SERIES_PRESETS))}")
+        self.preset = self.preset_of(SERIES_PRESETS)
         self.recipes = SERIES_PRESETS[self.preset]()
         check_views(config.method, self.preset, self.recipes)
 

@@ -11,21 +11,20 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from nearfar.config import TrainConfig, nearest
+from nearfar.config import TrainConfig
 from nearfar.data.dataset import Dataset
 from nearfar.data.sources import built_in, folder_splits
 from nearfar.messages import shown
-from nearfar.methods import check_views, known_method
+from nearfar.methods import check_views
 from nearfar.modalities.base import Modality
 from nearfar.modalities.baseline import Baseline
-from nearfar.modalities.image.card import is_finite
+from nearfar.modalities.image.views.prepare import is_finite
 from nearfar.modalities.picture_grid import ROWS
 from nearfar.modalities.sound.backbones import AUDIO, audio_encoder
-from nearfar.modalities.sound.baseline import LogMelStatistics
 from nearfar.modalities.sound.data import BUILT_IN, OVER, SoundDataset, are_sounds, open_sounds
 from nearfar.modalities.sound.files import SUFFIXES, decode_sound, why
 from nearfar.modalities.sound.grid import sound_grid, spectrum_pictures
-from nearfar.modalities.sound.logmel import LogMel
+from nearfar.modalities.sound.logmel import LogMel, LogMelStatistics
 from nearfar.modalities.sound.views import (
     SOUND_PRESETS,
     SoundPreparation,
@@ -61,9 +60,7 @@ class SoundModality(Modality):
     def __init__(self, config: TrainConfig) -> None:
         super().__init__(config)
         sound = config.sound
-        self.preset = config.views or known_method(config.method).views_of(self.name)
-        if self.preset not in SOUND_PRESETS:
-            raise ValueError(f"there are no views {self.preset!r} of sounds{nearest(self.preset, set(SOUND_PRESETS))}")
+        self.preset = self.preset_of(SOUND_PRESETS)
         self.wave = config.backbone in SEQUENCE
         self.level = self.wave and sound.normalize == "sound"
         self.values = max(1, round(sound.seconds * sound.rate))

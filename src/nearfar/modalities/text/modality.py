@@ -15,9 +15,9 @@ from nearfar.data.sources import TEST_FOLDERS
 from nearfar.modalities.base import Modality
 from nearfar.modalities.baseline import Baseline
 from nearfar.modalities.splits import table_splits
-from nearfar.modalities.text.baseline import TfIdfBaseline
 from nearfar.modalities.text.data import TextDataset, open_texts
 from nearfar.modalities.text.encoders import text_encoder
+from nearfar.modalities.text.tfidf import TfIdfBaseline
 from nearfar.modalities.text.tokenizer import Tokenizer
 from nearfar.nn.shard import Shard
 
@@ -27,7 +27,9 @@ DROPOUT = 0.1  # of an encoder whose only view it is
 class TokenizingModality(Modality):
     """What sentences and captions share: a tokenizer, given or learned by `fit`."""
 
-    tokenizer: Tokenizer | None
+    def __init__(self, config: TrainConfig) -> None:
+        super().__init__(config)
+        self.tokenizer = None if config.text.tokenizer is None else load_tokenizer(config)
 
     def tokenize(self, texts: Sequence[str]) -> Tensor:
         """N texts to (N, L) integers, 0 where there is no text."""
@@ -50,12 +52,13 @@ class TokenizingModality(Modality):
         assert self.tokenizer is not None
         return self.tokenizer.save(folder, name)
 
-    @staticmethod
-    def with_saved_tokenizer(config: TrainConfig, folder: Path) -> TrainConfig:
-        """A given tokenizer lies beside the weights as a copy."""
-        if config.text.tokenizer is None:
-            return config
-        return replace(config, text=replace(config.text, tokenizer=str(folder)))
+    @classmethod
+    def load(cls, config: TrainConfig, card: Mapping[str, Any], folder: Path) -> Self:
+        if config.text.tokenizer is not None:  # a given tokenizer lies beside the weights as a copy
+            config = replace(config, text=replace(config.text, tokenizer=str(folder)))
+        made = super().load(config, card, folder)
+        made.tokenizer = Tokenizer.load(folder, length=config.text.length)
+        return made
 
 
 class TextModality(TokenizingModality):
@@ -67,10 +70,6 @@ class TextModality(TokenizingModality):
     queries = ("text",)
     baseline_name = "tf-idf of all words, idf of all sentences compared"
     reads_texts = True
-
-    def __init__(self, config: TrainConfig) -> None:
-        super().__init__(config)
-        self.tokenizer = None if config.text.tokenizer is None else load_tokenizer(config)
 
     @classmethod
     def defaults(cls, data: str) -> dict[str, Any]:
@@ -172,12 +171,6 @@ class TextModality(TokenizingModality):
 
     def card(self) -> dict[str, Any]:
         return {"modality": self.name, "preprocessing": "tokens by tokenizer.json, 0 where there is no text"}
-
-    @classmethod
-    def load(cls, config: TrainConfig, card: Mapping[str, Any], folder: Path) -> Self:
-        made = cls(cls.with_saved_tokenizer(config, folder))
-        made.tokenizer = Tokenizer.load(folder, length=config.text.length)
-        return made
 
     def show(self, source: Dataset, folder: Path) -> str:
         assert self.tokenizer is not None and isinstance(source, TextDataset)
