@@ -58,7 +58,7 @@ class NamedSamples:
             assert self.path is not None
             if self.path.is_dir():
                 folder = self.path if self.split is None else split_folder(self.path, self.split)
-                return self.modality.read(below(folder, name))
+                return self.modality.read(checked(folder, inside(folder, name)))
             return self.modality.read(checked(self.path.parent, self.path.parent / name))  # a path may be in full
         source = self.open()
         if source is None or name not in self._row_of:
@@ -88,11 +88,6 @@ class NamedSamples:
                 self._source = self.modality.source(self.data, self.split)
                 self._row_of = {each: row for row, each in enumerate(self._source.names)}
             return self._source
-
-
-def below(folder: Path, name: str) -> Path:
-    """The file of that name in the folder; a name, or a link, that leads out of it is an error."""
-    return checked(folder, inside(folder, name))
 
 
 def inside(folder: Path, name: str) -> Path:
