@@ -16,8 +16,8 @@ from nearfar.config import TrainConfig, build, completed
 from nearfar.data.fingerprint import fingerprint
 from nearfar.losses.reference import cosine
 from nearfar.methods import Batch
+from nearfar.modalities.text.data import TextDataset
 from nearfar.modalities.text.modality import TextModality
-from nearfar.modalities.text.sentences import SentenceDataset
 from nearfar.model.encoder import Encoder
 from nearfar.training.build_method import build_method
 from nearfar.training.online_evaluation import OnlineEvaluation
@@ -61,7 +61,7 @@ def test_a_table_gives_the_papers_supervised_objective(hard: bool, tmp_path: Pat
     texts = TextModality(config)
     data = texts.open(config.data)
     texts.fit(data)
-    assert isinstance(data, SentenceDataset) and texts.tokenizer is not None
+    assert isinstance(data, TextDataset) and texts.tokenizer is not None
     index = torch.arange(len(data))
     method = build_method(config, len(data)).double().eval()
     views = texts.views(data.fetch(index), data, index, seed=0, step=0)
@@ -135,7 +135,7 @@ def test_scored_pairs_are_trained_on_as_sentences(tmp_path: Path) -> None:
     texts = TextModality(configured(table(tmp_path / "t.csv", rows)))
     data = texts.for_training(texts.open(texts.config.data))
     texts.fit(data)
-    assert isinstance(data, SentenceDataset) and len(data) == 80 and data.partners is None
+    assert isinstance(data, TextDataset) and len(data) == 80 and data.partners is None
     index = torch.arange(4)
     first, second = texts.views(data.fetch(index), data, index, seed=0, step=0)
     assert first is second

@@ -12,7 +12,7 @@ from nearfar.config import TrainConfig, build, completed
 from nearfar.evaluation.results import Results
 from nearfar.methods import METHODS
 from nearfar.modalities import make_modality
-from nearfar.modalities.sound.baseline import over_time
+from nearfar.modalities.sound.logmel import LogMelStatistics
 from nearfar.modalities.sound.modality import SoundModality
 from nearfar.report.thumbnail_sheet import sheet_side
 from nearfar.training.run import Run
@@ -162,7 +162,7 @@ def test_other_labels_are_other_numbers(tmp_path: Path) -> None:
 def test_statistics_over_time_are_those_of_each_sound() -> None:
     x = torch.randn(3, 1, 4, 9)
     x[1, ..., 5:] = torch.nan
-    found = over_time(x)
+    found = LogMelStatistics()(x)
     for row, frames in enumerate((9, 5, 9)):
         own = x[row, 0, :, :frames]
         torch.testing.assert_close(found[row], torch.cat([own.mean(1), own.std(1, correction=0)]))

@@ -14,8 +14,10 @@ from torch import Tensor, nn
 from nearfar.config import TrainConfig
 from nearfar.data.config import DataConfig
 from nearfar.data.dataset import Dataset
+from nearfar.messages import nearest
+from nearfar.methods import known_method
 from nearfar.modalities.baseline import Baseline
-from nearfar.modalities.named_samples import NamedSamples
+from nearfar.modalities.named_samples import NamedSamples, SamplesByRow
 from nearfar.nn.shard import Shard
 
 Prepare = Callable[[Tensor], Tensor]  # raw samples, as `fetch` gives them, to the encoder's input
@@ -94,6 +96,13 @@ class Modality(ABC):
             merged: that with the defaults around it, completed in place.
         """
         return
+
+    def preset_of(self, presets: Mapping[str, Any]) -> str:
+        """The name of the run's views, else of those that the method has for this kind of data."""
+        name = self.config.views or known_method(self.config.method).views_of(self.name)
+        if name not in presets:
+            raise ValueError(f"there are no views {name!r} of {self.noun}{nearest(name, set(presets))}")
+        return name
 
     # Data
 
@@ -266,11 +275,10 @@ class Modality(ABC):
         sources = DataConfig() if spec is None else self.sources_of(spec)
         return NamedSamples(self.reading(replace(sources, size=side or sources.size)), spec, split)
 
-    def source(self, spec: str, split: str | None = None) -> Any:
-        """What has `names` and gives single samples by `sample(row)`, without decoding the rest if that is possible."""
-        from nearfar.modalities.named_samples import DatasetSamples
-
-        return DatasetSamples(self.open(spec, split))
+    def source(self, spec: str, split: str | None = None) -> SamplesByRow:
+        """Single samples by row, without decoding the rest if that is possible."""
+        data = self.open(spec, split)
+        return SamplesByRow(data.names, lambda row, root: data.fetch(torch.tensor([row]))[0])
 
     def thumbnails(self, samples: Tensor, side: int) -> NDArray[np.uint8] | None:
         """(B, ...) raw samples to pictures (B, s, s, 3), s at most `side`; None if they have no picture."""

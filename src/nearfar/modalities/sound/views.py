@@ -244,11 +244,7 @@ def of_waves(view: SoundView, *, level: bool = False) -> SoundView:
 
 
 SOUND_PRESETS: dict[str, Callable[..., tuple[SoundView, ...]]] = {
-    "byol_a": byol_a,
-    "cola": cola,
-    "cpc": cpc,
-    "simclr": simclr,
-    "speech": speech,
+    preset.__name__: preset for preset in (byol_a, cola, cpc, simclr, speech)
 }
 
 

@@ -159,16 +159,8 @@ def shapes(size: int) -> tuple[ImageView, ...]:
 
 
 PRESETS: dict[str, Callable[..., tuple[ImageView, ...]]] = {
-    "byol": byol,
-    "clip": clip,
-    "clip_few": clip_few,
-    "dino": dino,
-    "instdisc": instdisc,
-    "moco_v1": moco_v1,
-    "moco_v2": moco_v2,
-    "moco_v3": moco_v3,
-    "shapes": shapes,
-    "simclr": simclr,
+    preset.__name__: preset
+    for preset in (byol, clip, clip_few, dino, instdisc, moco_v1, moco_v2, moco_v3, shapes, simclr)
 }
 
 
