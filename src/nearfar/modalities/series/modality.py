@@ -10,8 +10,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from nearfar.config import TrainConfig, nearest
+from nearfar.config import TrainConfig
 from nearfar.data.dataset import Dataset
+from nearfar.messages import nearest_or_all
 from nearfar.methods import check_views, known_method
 from nearfar.modalities.base import Modality
 from nearfar.modalities.baseline import Baseline
@@ -35,9 +36,11 @@ class SeriesModality(Modality):
 
     def __init__(self, config: TrainConfig) -> None:
         super().__init__(config)
-        self.preset = config.views or known_method(config.method).views_of(self.name)
+        self.preset = config.views.preset or known_method(config.method).views_of(self.name)
         if self.preset not in SERIES_PRESETS:
-            raise ValueError(f"there are no views {self.preset!r} of series{nearest(self.preset, set(SERIES_PRESETS))}")
+            raise ValueError(
+                f"there are no views {self.preset!r} of series{nearest_or_all(self.preset, set(SERIES_PRESETS))}"
+            )
         self.recipes = SERIES_PRESETS[self.preset]()
         check_views(config.method, self.preset, self.recipes)
 
@@ -58,7 +61,7 @@ class SeriesModality(Modality):
         return settings
 
     def open(self, spec: str, split: str | None = None) -> Dataset:
-        data = open_series(spec, self.config.sources, split=split)
+        data = open_series(spec, self.config.data, split=split)
         if self.config.series.channels not in (None, data.channels):
             raise ValueError(f"{spec} has {data.channels} channels, expected {self.config.series.channels}")
         return data
