@@ -32,7 +32,7 @@ def save_untrained_of(kind: str, folder: Path) -> Path:
         settings = {"data": "glyphs:40", "method": "clip", "backbone": "micro", "text": TEXT}
     elif kind == "sound":
         data = recordings(folder / "sounds", words=2, speakers=1, takes=2)
-        sound = {"rate": RATE, "longest": 0.5, "seconds": 0.2}
+        sound = {"sample_rate": RATE, "max_seconds": 0.5, "crop_seconds": 0.2}
         settings = {"data": str(data), "backbone": "audio-micro", "sound": sound}
     elif kind == "series":
         settings = {"data": "waves:40", "backbone": "dilated-small"}

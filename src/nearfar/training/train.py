@@ -35,7 +35,8 @@ def train(
             {"path": "photos/", "test": "other/"}.
         out: the run folder; None: the next free one under `runs/`.
         settings: the fields of `TrainConfig`, such as method="moco", epochs=100, optimizer={"lr": 0.03}; the rest
-            is what the built-in data bring with them (`nearfar.config.BUILT_IN`), then the defaults.
+            is what the modality has for these data (`Modality.defaults`), then the defaults. A section with a main
+            key may be that key's value: views="simclr".
 
     Returns:
         The trained encoder, as `nearfar.load` would.
