@@ -160,7 +160,7 @@ class _ChunkedEncoding:
     ) -> list[tuple[Tensor, Tensor]]:
         odd = [name for name, x in encoded.items() if x.requires_grad and name not in self.names]
         if odd:
-            raise ValueError(f"encode returns {odd[0]!r} with a gradient in some chunks only; remove --micro-batch")
+            raise ValueError(f"{odd[0]!r} of encode has a gradient in some chunks only; remove --micro-batch-size")
         pairs = [(encoded[n], g[chunk]) for n, g in zip(self.names, gradients, strict=True) if g is not None]
         return [(x, g) for x, g in pairs if x.requires_grad]
 
@@ -220,12 +220,12 @@ def _check_rows(encoded: Encoded, chunk: slice) -> None:
         if x.ndim == 0 or len(x) != rows:
             raise ValueError(
                 f"encode returns {name!r} of shape {tuple(x.shape)}, expected one row for each of {rows} samples of a "
-                "chunk: code that mixes samples belongs in contrast; remove --micro-batch"
+                "chunk: code that mixes samples belongs in contrast; remove --micro-batch-size"
             )
 
 
 def _concatenate(name: str, chunks: list[Tensor]) -> Tensor:
     shapes = sorted({tuple(x.shape[1:]) for x in chunks})
     if len(shapes) > 1:
-        raise ValueError(f"encode returns {name!r} in the shapes {shapes[0]} and {shapes[1]}; remove --micro-batch")
+        raise ValueError(f"{name!r} of encode has the shapes {shapes[0]} and {shapes[1]}; remove --micro-batch-size")
     return torch.cat(chunks)

@@ -99,7 +99,7 @@ class Modality(ABC):
 
     def preset_of(self, presets: Mapping[str, Any]) -> str:
         """The name of the run's views, else of those that the method has for this kind of data."""
-        name = self.config.views or known_method(self.config.method).views_of(self.name)
+        name = self.config.views.preset or known_method(self.config.method).views_of(self.name)
         if name not in presets:
             raise ValueError(f"there are no views {name!r} of {self.noun}{nearest(name, set(presets))}")
         return name
@@ -130,16 +130,16 @@ class Modality(ABC):
 
         return run_splits(self) if data is None else evaluation_splits(self, data, test, seed=seed)
 
-    def reading(self, sources: DataConfig) -> Self:
-        """The same modality, reading other data, or the same data by other rules."""
+    def reading(self, read: DataConfig) -> Self:
+        """The same modality, reading by other settings; the run's own `data.path` stays."""
         other = self.fitted_copy()
-        other.config = replace(self.config, sources=sources)
+        other.config = replace(self.config, data=replace(read, path=self.config.data.path))
         return other
 
-    def sources_of(self, spec: str) -> DataConfig:
+    def read_config_of(self, spec: str) -> DataConfig:
         """How to read these data: the run's own as the run read them, others by the defaults."""
-        own, other = (Path(each).expanduser().absolute() for each in (self.config.data, spec))
-        return self.config.sources if own == other else DataConfig()
+        own, other = (Path(each).expanduser().absolute() for each in (self.config.data.path, spec))
+        return self.config.data if own == other else DataConfig()
 
     def fitted_copy(self) -> Self:
         """A copy that shares what was learned."""
@@ -272,8 +272,8 @@ class Modality(ABC):
             spec: as `open` takes it; None if it is not known, and then nothing is found.
             side: pixels to read images at; None: as for the encoder.
         """
-        sources = DataConfig() if spec is None else self.sources_of(spec)
-        return NamedSamples(self.reading(replace(sources, size=side or sources.size)), spec, split)
+        read = DataConfig() if spec is None else self.read_config_of(spec)
+        return NamedSamples(self.reading(replace(read, stored_size=side or read.stored_size)), spec, split)
 
     def source(self, spec: str, split: str | None = None) -> SamplesByRow:
         """Single samples by row, without decoding the rest if that is possible."""
@@ -318,4 +318,4 @@ class Modality(ABC):
 
     def show(self, source: Dataset, folder: Path) -> str:
         """Show the user what the method sees, in the run folder; a line that says where."""
-        return f"views: {self.config.views or 'default'}"
+        return f"views: {self.config.views.preset or 'default'}"

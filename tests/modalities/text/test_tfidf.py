@@ -114,7 +114,7 @@ def test_words_are_measured_as_scikit_learn_would_use_them() -> None:
     (texts, labels), (others, truth) = made_up(200, 0), made_up(100, 1)
     texts[3] += " rare" + " long" * 200  # the tokenizer would cut it
     others[5] += " newword"
-    tokenizer = Tokenizer.train(texts, vocabulary=300, length=16)
+    tokenizer = Tokenizer.train(texts, vocab_size=300, max_length=16)
     train, test = (
         TextDataset(said, labels=of, classes=list("abcd"), tokenize=tokenizer.encode)
         for said, of in ((texts, labels), (others, truth))
@@ -142,7 +142,7 @@ def test_pairs_are_compared_by_the_idf_of_the_compared() -> None:
     first, second = TEXTS[:4], OTHERS
     unlike = TextDataset(["a a a", "flute flute"] * 20)
     pairs = TextDataset(first, partners=second, scores=torch.arange(4.0))
-    tokenizer = Tokenizer.train(first, vocabulary=260)
+    tokenizer = Tokenizer.train(first, vocab_size=260)
     words = TfIdfBaseline(unlike, pairs, tokenizer)
     theirs = TfidfVectorizer(token_pattern=r"(?u)\b\w+\b").fit([*first, *second])
     expected = np.asarray(theirs.transform(first).multiply(theirs.transform(second)).sum(1)).ravel()

@@ -80,12 +80,12 @@ class ImageModality(Modality):
         }
 
     def open(self, spec: str, split: str | None = None) -> Dataset:
-        read = replace(self.config.sources, groups=None)
+        read = replace(self.config.data, groups_file=None)
         return open_images(spec, read, split=split, image_size=self.config.image_size, captions=self.captions)
 
     def open_to_embed(self, spec: str, split: str | None = None) -> Dataset:
         """Files are decoded when they are needed, and stored nowhere."""
-        return self.reading(replace(self.config.sources, stream=is_files(spec))).open(spec, split)
+        return self.reading(replace(self.config.data, stream=is_files(spec))).open(spec, split)
 
     def own_splits(self, spec: str) -> tuple[str, str] | None:
         if Path(spec).expanduser().is_dir():
@@ -156,7 +156,7 @@ class ImageModality(Modality):
     @property
     def decode_side(self) -> int:
         """Pixels at which single images are decoded, the same as in training."""
-        return self.config.sources.size or decoding_size(self.preparation.size)
+        return self.config.data.stored_size or decoding_size(self.preparation.size)
 
     def read(self, item: Any, kind: str | None = None) -> Tensor:
         """(3, S, S) uint8."""
@@ -205,7 +205,7 @@ class ImageModality(Modality):
         return super().run_encoder(network, x, kind)
 
     def source(self, spec: str, split: str | None = None) -> SamplesByRow:
-        source = find_images(spec, replace(self.config.sources, groups=None), split=split)
+        source = find_images(spec, replace(self.config.data, groups_file=None), split=split)
 
         def read(row: int, root: Path | None) -> Tensor:
             if source.paths is None:

@@ -56,7 +56,7 @@ class SeriesModality(Modality):
         return settings
 
     def open(self, spec: str, split: str | None = None) -> Dataset:
-        data = open_series(spec, self.config.sources, split=split)
+        data = open_series(spec, self.config.data, split=split)
         if self.config.series.channels not in (None, data.channels):
             raise ValueError(f"{spec} has {data.channels} channels, expected {self.config.series.channels}")
         return data

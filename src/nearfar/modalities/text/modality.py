@@ -42,7 +42,7 @@ class TokenizingModality(Modality):
     def learn_tokenizer(self, texts: Sequence[str]) -> None:
         text = self.config.text
         if self.tokenizer is None:
-            self.tokenizer = Tokenizer.train(texts, vocabulary=text.vocabulary, length=text.length)
+            self.tokenizer = Tokenizer.train(texts, vocab_size=text.vocab_size, max_length=text.max_length)
 
     def save(self, folder: Path) -> None:
         assert self.tokenizer is not None
@@ -57,7 +57,7 @@ class TokenizingModality(Modality):
         if config.text.tokenizer is not None:  # a given tokenizer lies beside the weights as a copy
             config = replace(config, text=replace(config.text, tokenizer=str(folder)))
         made = super().load(config, card, folder)
-        made.tokenizer = Tokenizer.load(folder, length=config.text.length)
+        made.tokenizer = Tokenizer.load(folder, max_length=config.text.max_length)
         return made
 
 
@@ -89,7 +89,7 @@ class TextModality(TokenizingModality):
     # Data
 
     def open(self, spec: str, split: str | None = None) -> TextDataset:
-        return open_texts(spec, self.config.sources, split=split, tokenize=self.tokenize)
+        return open_texts(spec, self.config.data, split=split, tokenize=self.tokenize)
 
     def open_to_embed(self, spec: str, split: str | None = None) -> TextDataset:
         """Every sentence of a file, those of pairs one by one, each named by its own words."""
@@ -180,8 +180,8 @@ class TextModality(TokenizingModality):
             "the second view of a sentence is its partner",
             "the second view of a sentence is its partner, and the third texts are negatives of all",
         )[len(source.tokens) - 1]
-        tokens = f"tokens: {self.tokenizer.vocabulary:,} in {file}; {views}"
-        return tokens + cut_note(source.tokens[0], self.config.text.length)
+        tokens = f"tokens: {self.tokenizer.vocab_size:,} in {file}; {views}"
+        return tokens + cut_note(source.tokens[0], self.config.text.max_length)
 
 
 def with_absolute_folder(name: str) -> str:
@@ -190,20 +190,20 @@ def with_absolute_folder(name: str) -> str:
     return TRANSFORMERS + str(source.absolute()) if name.startswith(TRANSFORMERS) and source.is_dir() else name
 
 
-def cut_note(tokens: Tensor, length: int) -> str:
+def cut_note(tokens: Tensor, max_length: int) -> str:
     """Words about the texts that may have lost their end, if there are any.
 
     >>> cut_note(torch.tensor([[1, 5, 2], [1, 2, 0]]), 3)
-    '; 1 of 2 texts fill the 3 tokens of --text.length and may be cut off there'
+    '; 1 of 2 texts fill the 3 tokens of --text.max_length and may be cut off there'
     """
-    full = int((tokens[:, -1] != 0).sum()) if tokens.shape[1] == length else 0
-    words = f"; {full:,} of {len(tokens):,} texts fill the {length} tokens of --text.length and may be cut off there"
-    return words if full else ""
+    full = int((tokens[:, -1] != 0).sum()) if tokens.shape[1] == max_length else 0
+    cut = f"texts fill the {max_length} tokens of --text.max_length and may be cut off there"
+    return f"; {full:,} of {len(tokens):,} {cut}" if full else ""
 
 
 def load_tokenizer(config: TrainConfig) -> Tokenizer:
     assert config.text.tokenizer is not None
-    return Tokenizer.load(config.text.tokenizer, length=config.text.length)
+    return Tokenizer.load(config.text.tokenizer, max_length=config.text.max_length)
 
 
 def make_text_encoder(config: TrainConfig, name: str, *, untrained: bool, dropout: float) -> nn.Module:
@@ -213,11 +213,11 @@ def make_text_encoder(config: TrainConfig, name: str, *, untrained: bool, dropou
         dropout: where the configuration does not say.
     """
     text = config.text
-    vocabulary = text.vocabulary if text.tokenizer is None else load_tokenizer(config).vocabulary
+    vocab_size = text.vocab_size if text.tokenizer is None else load_tokenizer(config).vocab_size
     return text_encoder(
         name,
-        vocabulary=vocabulary,
-        length=text.length,
+        vocab_size=vocab_size,
+        max_length=text.max_length,
         pooling=text.pooling,
         causal=text.causal,
         dropout=dropout if text.dropout is None else text.dropout,
