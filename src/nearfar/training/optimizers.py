@@ -28,9 +28,9 @@ def make_optimiser(method: Method, config: OptimizerConfig, batch_size: int) -> 
 
 
 def rate_factor(step: int, total: int, config: OptimizerConfig) -> float:
-    """Linear warm-up to 1, then a cosine down to `final`.
+    """Linear warm-up to 1, then a cosine down to `min_lr_ratio`.
 
-    >>> config = OptimizerConfig(warmup=0.1)
+    >>> config = OptimizerConfig(warmup_ratio=0.1)
     >>> [round(rate_factor(step, 100, config), 3) for step in (0, 9, 10, 55, 99)]
     [0.1, 1.0, 1.0, 0.5, 0.0]
     """
