@@ -46,6 +46,7 @@ class TrainConfig:
 
     data: str = "glyphs"  # built-in data, a folder, a table, arrays, or a torchvision data set by name
     method: str = "simclr"  # simclr, moco, byol, ...; a name that is not known lists them all; MODULE:NAME is your own
+    recipe: Literal["default", "paper"] = "default"  # paper: options, views and optimizer of the method's authors
     backbone: str = "tiny"  # built-in, a name of timm's, or torchvision:NAME
     pretrained: bool = False  # begin with the backbone's published weights; needs a network once
     weights: str | None = None  # or with those of a local file, safetensors or torch
@@ -132,7 +133,8 @@ TRANSFORMERS = "transformers:"  # before a folder or a name of the Hugging Face 
 def completed(given: Mapping[str, Any]) -> dict[str, Any]:
     """What was asked for, and around it what the modality, built-in data and the method start from.
 
-    A method's options stay away from another method, an optimizer's rate from another optimizer.
+    A method's options stay away from another method, an optimizer's rate from another optimizer. The recipe "paper"
+    replaces options, optimizer and views by the method's `paper_settings`.
 
     >>> completed({"data": "photos/", "epochs": 3})
     {'data': 'photos/', 'epochs': 3}
@@ -162,6 +164,11 @@ def completed(given: Mapping[str, Any]) -> dict[str, Any]:
     }
     if method != TrainConfig.method:
         own.pop("options", None)
+    if given.get("recipe") == "paper":
+        backbone = str(given.get("backbone") or own.get("backbone") or TrainConfig.backbone)
+        for name in ("options", "optimizer", "views"):
+            own.pop(name, None)
+        own |= declared.paper_settings(kind, backbone)
     if "name" in (rates := given.get("optimizer") or {}) and rates["name"] != own.get("optimizer", {}).get("name"):
         own.pop("optimizer", None)
     merged = {**own, **{name: value for name, value in given.items() if value is not None}}

@@ -22,7 +22,7 @@ from nearfar.methods.method import Encoded, Method, Step
 from nearfar.modalities.base import Modality
 from nearfar.nn.shard import Shard, global_norm, shard_of
 from nearfar.training.health import not_finite
-from nearfar.training.optimizers import make_optimiser, rate_factor
+from nearfar.training.optimizers import make_optimiser, rate_factor, set_rates
 from nearfar.training.processes import rank_and_world, shares_weights
 
 
@@ -176,8 +176,7 @@ class Pretraining(lightning.LightningModule):
         optimizer: Any,
         optimizer_closure: Callable[[], Any] | None = None,
     ) -> None:
-        for group in optimizer.param_groups:
-            group["lr"] = group["initial_lr"] * rate_factor(self.done, self.total, self.config.optimizer)
+        set_rates(optimizer, rate_factor(self.done, self.total, self.config.optimizer, self.config.epochs))
         super().optimizer_step(epoch, batch_idx, optimizer, optimizer_closure)
         self.done += 1
         self.method.after_step(self.done / self.total)
