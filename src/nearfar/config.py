@@ -168,7 +168,8 @@ def completed(given: Mapping[str, Any]) -> dict[str, Any]:
         backbone = str(given.get("backbone") or own.get("backbone") or TrainConfig.backbone)
         for name in ("options", "optimizer", "views"):
             own.pop(name, None)
-        own |= declared.paper_settings(kind, backbone)
+        pretrained = bool(given.get("pretrained") or given.get("weights"))
+        own |= declared.paper_settings(kind, backbone, pretrained=pretrained)
     if "name" in (rates := given.get("optimizer") or {}) and rates["name"] != own.get("optimizer", {}).get("name"):
         own.pop("optimizer", None)
     merged = {**own, **{name: value for name, value in given.items() if value is not None}}

@@ -39,6 +39,12 @@ def test_the_rate_scales_with_the_batch(batch: int, expected: float) -> None:
     assert optimiser.param_groups[0]["lr"] == pytest.approx(expected)
 
 
+def test_the_rate_may_scale_with_the_root_of_the_batch() -> None:
+    """SimCLR v2's 0.075 times the root of the batch is 1.2 at batch 256."""
+    optimiser = make_optimiser(method_of(nn.Linear(2, 2)), OptimizerConfig(lr=1.2, scale_lr="sqrt"), 4096)
+    assert optimiser.param_groups[0]["lr"] == pytest.approx(0.075 * math.sqrt(4096))
+
+
 def test_the_rate_rises_then_falls_and_never_leaves_its_bounds() -> None:
     config = OptimizerConfig(warmup=0.1, final=0.01)
     rates = [rate_factor(step, 200, config) for step in range(200)]
@@ -85,7 +91,7 @@ def test_lars_reads_the_state_of_earlier_versions() -> None:
 
 def test_decay_of_everything_and_a_rate_that_is_not_scaled() -> None:
     network = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2))
-    config = OptimizerConfig(lr=0.03, weight_decay=1e-4, decay_all=True, scale_lr=False)
+    config = OptimizerConfig(lr=0.03, weight_decay=1e-4, decay_all=True, scale_lr="none")
     optimiser = make_optimiser(method_of(network), config, 64)
     assert {(group["lr"], group["weight_decay"]) for group in optimiser.param_groups} == {(0.03, 1e-4)}
 

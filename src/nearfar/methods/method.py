@@ -35,6 +35,7 @@ class Horizon:
     key: Tensor  # (R, D) what came; the score is the inner product
     ids: Tensor  # (R,) rows with equal ids are no negatives of each other
     among: Tensor  # (R,) candidates are rows with the same number
+    drawn: int = 0  # negatives that were drawn from these candidates for each row; 0: all of them
 
 
 @dataclass(frozen=True)
@@ -105,6 +106,7 @@ class Method(nn.Module):
     encoder: nn.Module  # what the user keeps: x (B, ...) to h (B, F)
     idle = False  # whether some trained parameters take no part in some steps
     ring = False  # whether the loss is a mean over rows, each against the batch's own by ids: then keys may travel
+    loss_weight = 1.0  # what the trainer multiplies the loss by; `Step.loss` itself stays in the loss's own units
     group = 0  # samples that BatchNorm sees together; 0: all that are encoded at a time
 
     @classmethod
@@ -131,8 +133,12 @@ class Method(nn.Module):
         return cls.default_views.get(modality, Method.default_views.get(modality, ""))
 
     @classmethod
-    def paper_settings(cls, modality: str, backbone: str) -> dict[str, Any]:
-        """Settings of a run by the recipe "paper". A method whose authors tell backbones apart overrides this."""
+    def paper_settings(cls, modality: str, backbone: str, *, pretrained: bool = False) -> dict[str, Any]:
+        """Settings of a run by the recipe "paper". A method whose authors tell backbones apart overrides this.
+
+        Args:
+            pretrained: whether the run starts from given weights.
+        """
         return {**cls.paper, "views": cls.paper_views.get(modality) or cls.views_of(modality) or None}
 
     @classmethod

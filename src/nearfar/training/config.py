@@ -9,8 +9,8 @@ class OptimizerConfig:
     """How the weights move."""
 
     name: Literal["sgd", "adamw", "lars"] = "sgd"  # the optimiser
-    lr: float | None = None  # at batch 256, scaled linearly with the batch; None: 0.06, 1e-3 or 0.3 by name
-    scale_lr: bool = True  # multiply the learning rate by batch / 256; false: use it as it is
+    lr: float | None = None  # at batch 256; None: 0.06, 1e-3 or 0.3 by name
+    scale_lr: Literal["linear", "sqrt", "none"] = "linear"  # factor of the learning rate: batch / 256, its root, or 1
     weight_decay: float | None = None  # on matrices and kernels; None: 5e-4, 0.05 or 1e-6 by name
     decay_all: bool = False  # weight decay on norms, biases and scalars, too
     momentum: float = 0.9  # of SGD and LARS

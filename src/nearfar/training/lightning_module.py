@@ -117,7 +117,7 @@ class Pretraining(lightning.LightningModule):
             raise NotFiniteError(not_finite(self.done, self._checkpoint()))
         loss: Tensor = step.loss
         self.last = replace(step, loss=loss.detach())  # not the graph, which holds the samples
-        return loss
+        return loss if self.method.loss_weight == 1 else self.method.loss_weight * loss
 
     def _encoding(
         self, number: int, index: Tensor, samples: Tensor, shard: Shard | None, *, undivided: bool

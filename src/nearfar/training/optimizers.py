@@ -16,12 +16,13 @@ DEFAULT_DECAY = {"sgd": 5e-4, "adamw": 0.05, "lars": 1e-6}
 
 
 def make_optimiser(method: Method, config: OptimizerConfig, batch_size: int) -> torch.optim.Optimizer:
-    """The optimizer over the method's parameter groups, its learning rate scaled by batch / 256.
+    """The optimizer over the method's parameter groups, its learning rate scaled with the batch.
 
     A group may have `lr_scale`, which multiplies its learning rate, and `constant_lr`, which the schedule leaves alone.
     """
     lr = DEFAULT_LR[config.name] if config.lr is None else config.lr
-    lr = lr * batch_size / 256 if config.scale_lr else lr
+    if config.scale_lr != "none":
+        lr = lr * batch_size / 256 if config.scale_lr == "linear" else lr * math.sqrt(batch_size / 256)
     decay = DEFAULT_DECAY[config.name] if config.weight_decay is None else config.weight_decay
     groups = method.parameter_groups(decay)
     for group in groups:

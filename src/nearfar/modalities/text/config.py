@@ -14,6 +14,8 @@ class TextConfig:
     length: int = 64  # tokens of a text at most
     pooling: Literal["mean", "cls", "last"] = "mean"  # over the tokens of a text, or its first, or its last
     causal: bool = False  # a token sees those before it alone
+    quick_gelu: bool = False  # activation x · sigmoid(1.702 x), as in CLIP, in place of GELU
+    head: bool | None = None  # end the encoder with a linear layer and tanh; None: pairs of the recipe "paper" alone
     dropout: float | None = None  # None: 0.1 of sentences alone, whose only view it is, else 0
     dim: int = 256  # of the space that images and texts share
 

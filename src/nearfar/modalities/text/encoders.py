@@ -15,6 +15,8 @@ def text_encoder(
     pooling: Pooling = "mean",
     causal: bool = False,
     dropout: float | None = None,
+    quick_gelu: bool = False,
+    head: bool = False,
     pretrained: bool = False,
 ) -> nn.Module:
     """An encoder of tokens (B, L) int64, 0 where there is no text, to features h (B, F), with F in its `num_features`.
@@ -27,6 +29,8 @@ def text_encoder(
         pooling: "mean" over the text, "cls": its first token, "last": its last.
         causal: a token sees those before it alone, as in CLIP; then `pooling` is "last" or "mean".
         dropout: in training. None: 0 for our own, the published rates for a model of `transformers`.
+        quick_gelu: CLIP's activation in place of GELU.
+        head: a linear layer and tanh after the pooling, kept with the encoder, as supervised SimCSE does.
         pretrained: with the published weights, safetensors alone; else drawn anew.
     """
     if name in PRESETS:
@@ -42,6 +46,8 @@ def text_encoder(
             pooling=pooling,
             causal=causal,
             dropout=dropout or 0.0,
+            quick_gelu=quick_gelu,
+            head=head,
         )
     if not name.startswith("transformers:"):
         near = difflib.get_close_matches(name, PRESETS, n=1, cutoff=0.0)[0]
@@ -49,8 +55,9 @@ def text_encoder(
             f"there is no text encoder {name!r}; the nearest known is {near!r}; a model of the package transformers "
             "is named 'transformers:FOLDER_OR_NAME'"
         )
-    if causal:
-        raise ValueError(f"causal is True, but whether {name!r} is causal it decides itself; leave causal out")
+    if causal or quick_gelu:
+        given = "causal" if causal else "quick_gelu"
+        raise ValueError(f"{given} is True, but {name!r} has its own architecture; leave {given} out")
     from nearfar.modalities.text.pretrained import PretrainedText
 
     return PretrainedText(
@@ -59,5 +66,6 @@ def text_encoder(
         length=length,
         pooling=pooling,
         dropout=dropout,
+        head=head,
         pretrained=pretrained,
     )

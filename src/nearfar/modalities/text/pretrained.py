@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from nearfar.losses.arguments import check_choice
-from nearfar.nn.text import PADDING, Pooling, check_tokens, pool_tokens, trim_padding
+from nearfar.nn.text import PADDING, Pooling, check_tokens, pool_tokens, tanh_head, trim_padding
 
 
 class PretrainedText(nn.Module):
@@ -28,6 +28,7 @@ class PretrainedText(nn.Module):
         length: int,
         pooling: Pooling = "mean",
         dropout: float | None = None,
+        head: bool = False,
         pretrained: bool = True,
     ) -> None:
         super().__init__()
@@ -45,6 +46,7 @@ class PretrainedText(nn.Module):
         self.vocabulary: int = config.vocab_size
         self.length, self.pooling = length, pooling
         self.num_features: int = config.hidden_size
+        self.head = tanh_head(self.num_features) if head else None
         if dropout is not None:
             for module in self.model.modules():
                 if isinstance(module, nn.Dropout):
@@ -58,7 +60,8 @@ class PretrainedText(nn.Module):
     def forward(self, tokens: Tensor) -> Tensor:
         """tokens (B, L) to h (B, F)."""
         tokens = trim_padding(tokens)
-        return pool_tokens(self.states(tokens), tokens, self.pooling)
+        h = pool_tokens(self.states(tokens), tokens, self.pooling)
+        return h if self.head is None else self.head(h)
 
     def states(self, tokens: Tensor) -> Tensor:
         """tokens (B, L) to (B, L, F): what the model makes of each; at padding it is arbitrary."""
