@@ -5,7 +5,14 @@ import torch
 from torch import Tensor, nn
 
 from nearfar.evaluation.baselines import RawValues
-from nearfar.evaluation.finetune import Classifier, Recipe, draw_labels, layers, parameter_groups, train_on_labels
+from nearfar.evaluation.finetune import (
+    Classifier,
+    FinetuneHyperparameters,
+    draw_labels,
+    layers,
+    parameter_groups,
+    train_on_labels,
+)
 from nearfar.evaluation.protocols import ProtocolConfig
 from nearfar.evaluation.protocols.finetune import FinetuneSettings
 from nearfar.evaluation.protocols.geometry import GeometrySettings
@@ -31,11 +38,11 @@ class Small(nn.Module):
         return x.mean(3).flatten(1)
 
 
-def recipe(**changes: object) -> Recipe:
-    plain = Recipe(
+def recipe(**changes: object) -> FinetuneHyperparameters:
+    plain = FinetuneHyperparameters(
         frozen=False, optimizer="adamw", lr=0.01, epochs=4, batch_size=16, patience=5, validation=0.2, augment=False
     )
-    return Recipe(**{**vars(plain), **changes})  # type: ignore[arg-type]
+    return FinetuneHyperparameters(**{**vars(plain), **changes})  # type: ignore[arg-type]
 
 
 def task(encoder: object, train: Bars, test: Bars) -> Task:

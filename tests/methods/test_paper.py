@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 
+from nearfar import _torchvision  # noqa: F401, before timm
 from nearfar.config import TrainConfig, build, completed
 from nearfar.methods import BYOL, BYOLA, METHODS, BarlowTwins, MoCoV3, SimCLR, SimCSE, SimSiam, SupCon
 from nearfar.methods.toy import toy_text_encoder

@@ -33,7 +33,7 @@ _SHAKE, _COARSE, _ROUNDINGS = 2.0**-22, 2.0**-17, 10  # what magnifies rounding 
 
 
 @dataclass(frozen=True)
-class Row:
+class CertificateRow:
     """How far one variant of a method's training is from its definition."""
 
     what: str  # the method
@@ -65,7 +65,7 @@ def check_method(
     processes: int = 2,
     gather: Gather | None = None,
     said: Callable[[str], None] | None = None,
-) -> list[Row]:
+) -> list[CertificateRow]:
     """Whether a method trains as it is defined, however the batch is computed.
 
     The reference is the method itself in float64 on one process with every similarity matrix held whole; of tiles and
@@ -89,7 +89,7 @@ def certify_methods(
     processes: int = 2,
     gather: Gather | None = None,
     said: Callable[[str], None] | None = None,
-) -> Iterator[list[Row]]:
+) -> Iterator[list[CertificateRow]]:
     """The rows of each method; all share the same processes, since starting them takes seconds."""
     tell = said or (lambda _: None)
     for subject in subjects:
@@ -103,7 +103,7 @@ def certify_methods(
         yield rows_of(subject, trials)
 
 
-def rows_of(subject: Subject, shared: dict[str, Trial]) -> list[Row]:
+def rows_of(subject: Subject, shared: dict[str, Trial]) -> list[CertificateRow]:
     first = replace(subject, batches=subject.batches[:1])
     with use_backend(DenseBackend()):
         truth, truth_of_one = run_trial(subject, REFERENCE), run_trial(first, REFERENCE)
@@ -156,9 +156,9 @@ def _shaken(subject: Subject, shake: float) -> Subject:
     return replace(subject, method=method, batches=batches)
 
 
-def _compared(what: str, variant: str, seen: Trial, truth: Trial, tolerance: float, note: str) -> Row:
+def _compared(what: str, variant: str, seen: Trial, truth: Trial, tolerance: float, note: str) -> CertificateRow:
     if seen.note:
-        return Row(what, variant, math.nan, math.nan, math.nan, tolerance, seen.note)
+        return CertificateRow(what, variant, math.nan, math.nan, math.nan, tolerance, seen.note)
     if seen.counters.shape != truth.counters.shape or not torch.equal(seen.counters, truth.counters):
         note = note or "counters, pointers or ids of the state differ"
     errors = (
@@ -166,7 +166,7 @@ def _compared(what: str, variant: str, seen: Trial, truth: Trial, tolerance: flo
         relative(seen.gradients, truth.gradients),
         relative(seen.state, truth.state),
     )
-    return Row(what, variant, *errors, tolerance, note)
+    return CertificateRow(what, variant, *errors, tolerance, note)
 
 
 def relative(seen: Tensor, expected: Tensor) -> float:

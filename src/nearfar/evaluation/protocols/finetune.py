@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from nearfar.evaluation.classification import classified
-from nearfar.evaluation.finetune import Recipe, train_on_labels
+from nearfar.evaluation.finetune import FinetuneHyperparameters, train_on_labels
 from nearfar.evaluation.protocols.protocol import Protocol
 from nearfar.evaluation.task import Outcome, Task
 from nearfar.settings import check_settings, setting
@@ -33,7 +33,7 @@ class FinetuneSettings:
 
 def finetune(task: Task, settings: FinetuneSettings, seed: int) -> Outcome:
     """Encoder and linear layer, trained on each amount of labels."""
-    recipe = Recipe(
+    recipe = FinetuneHyperparameters(
         frozen=settings.frozen,
         optimizer="adamw",
         lr=settings.lr,

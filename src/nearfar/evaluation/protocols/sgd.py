@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from nearfar.evaluation.classification import classified
-from nearfar.evaluation.finetune import Recipe, train_on_labels
+from nearfar.evaluation.finetune import FinetuneHyperparameters, train_on_labels
 from nearfar.evaluation.protocols.protocol import Protocol
 from nearfar.evaluation.task import Outcome, Task
 from nearfar.settings import check_settings, setting
@@ -24,7 +24,7 @@ class SgdSettings:
 
 def sgd(task: Task, settings: SgdSettings, seed: int) -> Outcome:
     """Stopped early on a validation split of the training rows."""
-    recipe = Recipe(
+    recipe = FinetuneHyperparameters(
         frozen=True,
         optimizer="sgd",
         lr=settings.lr * settings.batch_size / 256,

@@ -9,7 +9,7 @@ from dataclasses import replace
 from torch import Tensor
 
 from nearfar.modalities.image.views.arguments import check_images
-from nearfar.modalities.image.views.view import Drawn, ImageView, apply_views
+from nearfar.modalities.image.views.view import ImageView, ImageViewParameters, apply_views
 from nearfar.nn.seeding import seeded_generator
 from nearfar.nn.shard import Shard
 
@@ -227,7 +227,7 @@ def make_views(
 
 def draw_views(
     images: Tensor, views: Sequence[ImageView], *, seed: int, step: int, shard: Shard | None = None
-) -> list[Drawn]:
+) -> list[ImageViewParameters]:
     """All that is chance in `make_views`, for those who apply it to a few rows at a time."""
     height, width = images.shape[2:]
     count = len(images) if shard is None else shard.total
