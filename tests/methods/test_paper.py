@@ -12,6 +12,7 @@ from nearfar.config import TrainConfig, build, completed
 from nearfar.methods import BYOL, BYOLA, METHODS, BarlowTwins, MoCoV3, SimCLR, SimCSE, SimSiam, SupCon
 from nearfar.methods.toy import toy_text_encoder
 from nearfar.modalities import make_modality
+from nearfar.modalities.image.modality import ImageModality
 from nearfar.modalities.text.data import TextDataset
 from nearfar.modalities.text.modality import TextModality, make_text_encoder
 from nearfar.modalities.text.sentences import SentenceDataset
@@ -52,6 +53,21 @@ def test_a_tiny_instance_trains_with_the_options_of_its_paper(name: str) -> None
         optimiser.step()
         method.after_step((n + 1) / 3)
         assert math.isfinite(loss.item()) and any(p.grad is not None for p in method.encoder.parameters())
+
+
+BICUBIC = {"simclr", "simclr_v2", "byol", "barlow_twins", "vicreg", "clip"}
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, kind in METHODS.items() if {"image", "image-text"} & set(kind.modalities)]
+)
+def test_views_are_resized_as_by_the_authors(name: str) -> None:
+    modality = make_modality(paper_config(name, data="photos.csv"))
+    assert isinstance(modality, ImageModality)
+    assert {view.interpolation for view in modality.recipes} == {"bicubic" if name in BICUBIC else "bilinear"}
+    least = {view.crop_scale[0] for view in modality.recipes}
+    from_a_fifth = {"moco", "moco_v1", "moco_v3", "simsiam", "supcon", "instdisc"}
+    assert least == ({0.2} if name in from_a_fifth else {0.08} if METHODS[name].modalities[0] == "image" else {0.9})
 
 
 def test_what_is_asked_for_comes_first() -> None:

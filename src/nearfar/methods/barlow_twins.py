@@ -25,6 +25,7 @@ class BarlowTwins(Method):
     name = "barlow_twins"
     default_views = {"image": "byol", "sound": "byol_a"}
     toy_options = {"dim": 12, "hidden": 16}
+    paper_views = {"image": "byol_bicubic"}
     paper = {
         "options": {"last_bias": False, "bias_lr": 0.024},
         "optimizer": {

@@ -28,6 +28,7 @@ class BYOL(Method):
     name = "byol"
     default_views = {"image": "byol", "sound": "byol_a"}
     toy_options = {"dim": 8, "hidden": 16}
+    paper_views = {"image": "byol_bicubic"}
     paper = {
         "options": {"last_bias": False},
         "optimizer": {

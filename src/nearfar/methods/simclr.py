@@ -31,6 +31,7 @@ class SimCLR(Method):
     name = "simclr"
     toy_options = {"dim": 8}
     ring = True
+    paper_views = {"image": "simclr_bicubic"}
     paper = {
         "options": {"temperature": 0.1, "last_scale": True, "loss_weight": 2.0},
         "optimizer": {"name": "lars", "lr": 0.3, "weight_decay": 1e-6, "warmup_epochs": 10.0, "warmup_from_zero": True},

@@ -22,6 +22,7 @@ class VICReg(Method):
     name = "vicreg"
     default_views = {"image": "byol", "sound": "byol_a"}
     toy_options = {"dim": 12, "hidden": 16}
+    paper_views = {"image": "byol_bicubic"}
     paper = {
         "options": {"last_bias": False},
         "optimizer": {

@@ -103,8 +103,8 @@ def clip(size: int) -> tuple[ImageView, ...]:
 
 
 def openai_clip(size: int) -> tuple[ImageView, ...]:
-    """As `clip`, normalized by the channel statistics of the models that OpenAI published."""
-    return (replace(clip(size)[0], mean=CLIP_MEAN, std=CLIP_STD),)
+    """As `clip`, resized bicubically and normalized by the channel statistics of the models that OpenAI published."""
+    return (replace(clip(size)[0], interpolation="bicubic", mean=CLIP_MEAN, std=CLIP_STD),)
 
 
 def clip_few(size: int) -> tuple[ImageView, ...]:
@@ -175,8 +175,19 @@ def shapes(size: int) -> tuple[ImageView, ...]:
     return view, view
 
 
+def simclr_bicubic(size: int) -> tuple[ImageView, ...]:
+    """SimCLR's two views, resized bicubically as in its authors' code."""
+    return tuple(replace(view, interpolation="bicubic") for view in simclr(size))
+
+
+def byol_bicubic(size: int) -> tuple[ImageView, ...]:
+    """BYOL's two views, resized bicubically as in the code of BYOL, Barlow Twins and VICReg."""
+    return tuple(replace(view, interpolation="bicubic") for view in byol(size))
+
+
 PRESETS: dict[str, Callable[..., tuple[ImageView, ...]]] = {
     "byol": byol,
+    "byol_bicubic": byol_bicubic,
     "clip": clip,
     "clip_few": clip_few,
     "dino": dino,
@@ -187,6 +198,7 @@ PRESETS: dict[str, Callable[..., tuple[ImageView, ...]]] = {
     "openai_clip": openai_clip,
     "shapes": shapes,
     "simclr": simclr,
+    "simclr_bicubic": simclr_bicubic,
     "supcon": supcon,
 }
 
