@@ -36,6 +36,7 @@ ANYWHERE = {
     "metric_text",
     "progress",
     "settings",
+    "yaml_reader",
 }  # for all
 ALONE = {"losses", "data"}  # import no other package
 MAY_IMPORT = {

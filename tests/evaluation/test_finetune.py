@@ -170,15 +170,15 @@ def test_geometry_needs_no_labels() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "changes", "message"),
+    ("changes", "message"),
     [
-        (KnnSettings, {"k": []}, "protocols.knn.k [] 1"),
-        (FinetuneSettings, {"label_fractions": [0.0]}, "protocols.finetune.label_fractions [0.0]"),
-        (FinetuneSettings, {"layer_decay": 1.5}, "protocols.finetune.layer_decay 1.5"),
-        (SgdSettings, {"epochs": 0}, "protocols.sgd.epochs 0 1"),
-        (ProtocolConfig, {"validation_fraction": 1.0}, "protocols.validation_fraction 1.0"),
+        ({"knn": KnnSettings(k=[])}, "protocols.knn.k [] 1"),
+        ({"finetune": FinetuneSettings(label_fractions=[0.0])}, "protocols.finetune.label_fractions [0.0]"),
+        ({"finetune": FinetuneSettings(layer_decay=1.5)}, "protocols.finetune.layer_decay 1.5"),
+        ({"sgd": SgdSettings(epochs=0)}, "protocols.sgd.epochs 0 1"),
+        ({"validation_fraction": 1.0}, "protocols.validation_fraction 1.0"),
     ],
 )
-def test_wrong_settings_are_refused(settings: type, changes: dict[str, object], message: str) -> None:
+def test_wrong_settings_are_refused(changes: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=facts(message)):
-        settings(**changes)
+        ProtocolConfig(**changes)

@@ -15,7 +15,6 @@ from nearfar.modalities import make_modality
 from nearfar.modalities.image.modality import ImageModality
 from nearfar.modalities.text.data import TextDataset
 from nearfar.modalities.text.modality import TextModality, make_text_encoder
-from nearfar.modalities.text.sentences import SentenceDataset
 from nearfar.nn.text import TextEncoder
 from nearfar.nn.vit import fix_patches_and_positions, sincos_positions
 from nearfar.training.build_method import check_options
@@ -82,6 +81,8 @@ def test_the_settings_of_built_in_data_give_way_to_the_paper() -> None:
     config: TrainConfig = build(TrainConfig, completed({"recipe": "paper"}), "train")
     assert config.options["temperature"] == 0.1 and config.optimizer.name == "lars"
     assert config.backbone == "strokes"  # what is no part of the method
+    pairs = completed({"method": "clip", "recipe": "paper"})["text"]
+    assert pairs["encoder"] == "text-micro" and pairs["causal"] and pairs["max_length"] == 77
 
 
 def test_the_default_recipe_is_as_before() -> None:
@@ -179,8 +180,7 @@ def test_an_encoder_with_a_head_of_its_own_gets_no_other() -> None:
 def test_the_papers_simcse_keeps_its_head_for_pairs(partners: list[str] | None, kept: bool) -> None:
     modality = make_modality(paper_config("simcse", data="lines.txt"))
     assert isinstance(modality, TextModality)
-    texts = TextDataset(texts=["a b", "c d"], names=["1", "2"], partners=partners)
-    assert modality.fit(SentenceDataset(texts, modality.tokenize)).text.head is kept
+    assert modality.fit(TextDataset(["a b", "c d"], partners=partners)).text.head is kept
     assert modality.config.text.pooling == "cls"
 
 

@@ -46,7 +46,7 @@ def test_the_rate_may_scale_with_the_root_of_the_batch() -> None:
 
 
 def test_the_rate_rises_then_falls_and_never_leaves_its_bounds() -> None:
-    config = OptimizerConfig(warmup=0.1, final=0.01)
+    config = OptimizerConfig(warmup_ratio=0.1, min_lr_ratio=0.01)
     rates = [rate_factor(step, 200, config) for step in range(200)]
     assert rates[:20] == sorted(rates[:20]) and rates[20:] == sorted(rates[20:], reverse=True)
     assert rates[0] == pytest.approx(1 / 20) and max(rates) == 1.0 and 0.01 <= rates[-1] < 0.011
@@ -118,19 +118,20 @@ def test_groups_may_scale_their_rate_and_keep_it_constant() -> None:
 
 
 def test_the_step_schedule_divides_by_ten_at_each_milestone() -> None:
-    config = OptimizerConfig(warmup=0.0, schedule="step", milestones=[0.6, 0.8])
+    config = OptimizerConfig(warmup_ratio=0.0, schedule="step", milestones=[0.6, 0.8])
     rates = [rate_factor(epoch * 7, 200 * 7, config, epochs=200) for epoch in range(200)]
     assert rates == pytest.approx([1.0] * 120 + [0.1] * 40 + [0.01] * 40)
 
 
 def test_linear_and_constant_schedules() -> None:
-    linear, constant = OptimizerConfig(warmup=0.0, schedule="linear"), OptimizerConfig(warmup=0.0, schedule="constant")
+    linear = OptimizerConfig(warmup_ratio=0.0, schedule="linear")
+    constant = OptimizerConfig(warmup_ratio=0.0, schedule="constant")
     assert [rate_factor(step, 4, linear) for step in range(4)] == [1.0, 0.75, 0.5, 0.25]
     assert {rate_factor(step, 4, constant) for step in range(4)} == {1.0}
 
 
 def test_a_schedule_per_epoch_moves_once_an_epoch() -> None:
-    config = OptimizerConfig(warmup=0.0, per_epoch=True)
+    config = OptimizerConfig(warmup_ratio=0.0, per_epoch=True)
     rates = [rate_factor(step, 30, config, epochs=10) for step in range(30)]
     by_hand = [(1 + math.cos(math.pi * epoch / 10)) / 2 for epoch in range(10) for _ in range(3)]
     assert rates == pytest.approx(by_hand)
@@ -138,7 +139,7 @@ def test_a_schedule_per_epoch_moves_once_an_epoch() -> None:
 
 def test_warm_up_in_epochs_from_zero() -> None:
     """As BYOL, MoCo v3, Barlow Twins and VICReg: step / warm-up steps, then a cosine of what is left."""
-    config = OptimizerConfig(warmup_epochs=10, warmup_from_zero=True, final=0.001)
+    config = OptimizerConfig(warmup_epochs=10, warmup_from_zero=True, min_lr_ratio=0.001)
     rates = [rate_factor(step, 400, config, epochs=100) for step in range(400)]
     for step, rate in enumerate(rates):
         q = (1 + math.cos(math.pi * (step - 40) / 360)) / 2

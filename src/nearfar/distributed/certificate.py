@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from nearfar.distributed import gather as gathering
+from nearfar.distributed.check import relative_error
 from nearfar.distributed.contract import check_contract, draws, same_object
 from nearfar.distributed.processes import Gather, run_in_processes
 from nearfar.distributed.trial import (
@@ -22,7 +23,7 @@ from nearfar.distributed.trial import (
     VARIANTS,
     Subject,
     Trial,
-    divided_step,
+    encode_divided,
     in_dtype,
     run_trial,
     shared_trials,
@@ -108,13 +109,13 @@ def rows_of(subject: Subject, shared: dict[str, Trial]) -> list[CertificateRow]:
     with use_backend(DenseBackend()):
         truth, truth_of_one = run_trial(subject, REFERENCE), run_trial(first, REFERENCE)
         truth_accumulated = run_trial(subject, replace(REFERENCE, accumulate=2))
-        truth_divided = run_trial(subject, replace(REFERENCE, step=divided_step))
+        truth_divided = run_trial(subject, replace(REFERENCE, encode=encode_divided))
         in_single = replace(REFERENCE, dtype=torch.float32)
         singles = [run_trial(subject, replace(in_single, accumulate=n)) for n in (1, 2)]
         fine, coarse = (run_trial(_shaken(subject, shake), REFERENCE) for shake in (_SHAKE, _COARSE))
     # What rounding alone does to this network, kinks and all: float32 cannot be held to less, nor can bfloat16.
     rounding, more = (
-        max(relative(shaken.gradients, truth.gradients), relative(shaken.values, truth.values))
+        max(relative_error(shaken.gradients, truth.gradients), relative_error(shaken.values, truth.values))
         for shaken in (fine, coarse)
     )
     note = same_object(subject)
@@ -161,13 +162,5 @@ def _compared(what: str, variant: str, seen: Trial, truth: Trial, tolerance: flo
         return CertificateRow(what, variant, math.nan, math.nan, math.nan, tolerance, seen.note)
     if seen.counters.shape != truth.counters.shape or not torch.equal(seen.counters, truth.counters):
         note = note or "counters, pointers or ids of the state differ"
-    errors = (
-        relative(seen.values, truth.values),
-        relative(seen.gradients, truth.gradients),
-        relative(seen.state, truth.state),
-    )
-    return CertificateRow(what, variant, *errors, tolerance, note)
-
-
-def relative(seen: Tensor, expected: Tensor) -> float:
-    return float((seen - expected).norm() / expected.norm().clamp(min=1e-12))
+    value, gradient = relative_error(seen.values, truth.values), relative_error(seen.gradients, truth.gradients)
+    return CertificateRow(what, variant, value, gradient, relative_error(seen.state, truth.state), tolerance, note)

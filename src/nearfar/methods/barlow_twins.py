@@ -35,7 +35,7 @@ class BarlowTwins(Method):
             "lr_in_momentum": False,
             "warmup_epochs": 10.0,
             "warmup_from_zero": True,
-            "final": 1e-3,
+            "min_lr_ratio": 1e-3,
         },
     }
 

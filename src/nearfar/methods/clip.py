@@ -44,7 +44,7 @@ class CLIP(Method):
     uses_captions = True
     ring = True
     paper = {
-        "text": {"causal": True, "pooling": "last", "quick_gelu": True, "length": 77},
+        "text": {"causal": True, "pooling": "last", "quick_gelu": True, "max_length": 77},
         "optimizer": {
             "name": "adamw",
             "lr": 5e-4,
@@ -52,7 +52,7 @@ class CLIP(Method):
             "weight_decay": 0.2,
             "beta2": 0.98,
             "eps": 1e-6,
-            "warmup": 0.005,
+            "warmup_ratio": 0.005,
         },
     }
     paper_views = {"image-text": "openai_clip"}
@@ -151,7 +151,7 @@ class LiT(CLIP):
     """
 
     name = "lit"
-    paper = {"optimizer": {"name": "adamw", "lr": 1e-3, "scale_lr": "none", "weight_decay": 1e-4, "clip": 1.0}}
+    paper = {"optimizer": {"name": "adamw", "lr": 1e-3, "scale_lr": "none", "weight_decay": 1e-4, "clip_norm": 1.0}}
     paper_views = {}
 
     def __init__(

@@ -44,7 +44,7 @@ class SimCSE(Method):
     min_views, max_views = 1, 3  # a sentence alone is read twice
     toy_options = {"mlm": 0.1, "mask_rate": 0.4}
     paper = {
-        "text": {"pooling": "cls", "length": 32},
+        "text": {"pooling": "cls", "max_length": 32},
         "optimizer": {
             "name": "adamw",
             "lr": 3e-5,
@@ -52,7 +52,7 @@ class SimCSE(Method):
             "weight_decay": 0.0,
             "schedule": "linear",
             "warmup_epochs": 0.0,
-            "clip": 1.0,
+            "clip_norm": 1.0,
         },
     }
     steps: Tensor  # () with the seed and the sample: its mask
@@ -139,7 +139,7 @@ class SimCSE(Method):
         tokens = batch.views[0]
         masked, chosen = mask_tokens(
             tokens,
-            vocabulary=masked_words.vocabulary,
+            vocab_size=masked_words.vocab_size,
             mask=self.mask_token,
             special=self.special_tokens,
             # a text's own, whatever chunk of the batch and whatever process it is in
@@ -178,9 +178,9 @@ class MaskedWords(nn.Module):
                 f"the token embedding has {embedding.embedding_dim} features and the encoder gives {features}, "
                 "expected the same for masked words; set mlm and warmup to 0"
             )
-        self.vocabulary = embedding.num_embeddings
+        self.vocab_size = embedding.num_embeddings
         self.transform = nn.Sequential(nn.Linear(features, features), nn.GELU(), nn.LayerNorm(features))
-        self.bias = nn.Parameter(torch.zeros(self.vocabulary))
+        self.bias = nn.Parameter(torch.zeros(self.vocab_size))
 
     def forward(self, encoder: nn.Module, masked: Tensor, tokens: Tensor, chosen: Tensor) -> Tensor:
         """(B,), the sum over a sentence's chosen tokens of `-log p(token)`; only those are scored.

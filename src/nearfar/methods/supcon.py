@@ -35,7 +35,7 @@ class SupCon(Method):
             "weight_decay": 1e-4,
             "decay_all": True,
             "warmup_epochs": 10.0,
-            "final": 1e-3,
+            "min_lr_ratio": 1e-3,
             "per_epoch": True,
         },
     }

@@ -32,7 +32,7 @@ class VICReg(Method):
             "lr_in_momentum": False,
             "warmup_epochs": 10.0,
             "warmup_from_zero": True,
-            "final": 1e-3,
+            "min_lr_ratio": 1e-3,
         },
     }
 

@@ -90,7 +90,7 @@ def embed(
         "backbone": encoder.card["backbone"],
         "data": _absolute(spec),
         "split": reading.get("split"),
-        "names": _digest(samples.names),
+        "names": digest(samples.names),
         "labels": _digest_of_labels(samples),
         "size": samples.size,
         "dtype": dtype,
@@ -136,8 +136,10 @@ def _fill(
                 skipped: dict[int, Skipped] = {}  # by position in the chunk
                 for start in range(0, len(rows), batch_size):
                     x, failed = next(batches)
-                    part = slice(start, start + len(x))
-                    vectors[part] = _check_shape(encoder(x), len(x)).cpu().numpy()
+                    h = encoder(x)
+                    if h.ndim != 2 or len(h) != len(x):
+                        raise ValueError(f"the encoder returns shape {tuple(h.shape)}, expected ({len(x)}, F)")
+                    vectors[start : start + len(x)] = h.cpu().numpy()
                     skipped |= {start + place: why for place, why in failed.items()}
                     advance(len(x))
                 kept = np.array([place not in skipped for place in range(len(rows))])
@@ -183,12 +185,6 @@ def _prepared(
             future.cancel()
 
 
-def _check_shape(h: Tensor, count: int) -> Tensor:
-    if h.ndim != 2 or len(h) != count:
-        raise ValueError(f"the encoder returns shape {tuple(h.shape)} for {count} samples, expected (B, F)")
-    return h
-
-
 def _check_replaced(path: Path, about: dict[str, Any], progress: bool) -> None:
     """Print that other embeddings will be replaced; refuse files that `embed` did not write."""
     if not path.exists():
@@ -214,7 +210,8 @@ def _absolute(spec: str | None) -> str | None:
     return str(Path(spec).expanduser().absolute()) if spec is not None and Path(spec).expanduser().exists() else spec
 
 
-def _digest(texts: Sequence[str]) -> str:
+def digest(texts: Sequence[str]) -> str:
+    """Of texts in their order."""
     digest = hashlib.blake2b(digest_size=12)
     for text in texts:
         digest.update(json.dumps(text).encode())
@@ -224,4 +221,4 @@ def _digest(texts: Sequence[str]) -> str:
 def _digest_of_labels(samples: Dataset) -> str | None:
     if samples.labels is None:
         return None
-    return _digest([*(samples.classes or []), samples.labels.numpy().tobytes().hex()])
+    return digest([*(samples.classes or []), samples.labels.numpy().tobytes().hex()])

@@ -80,7 +80,7 @@ class TrainingMonitor(lightning.Callback):
         self, trainer: lightning.Trainer, module: lightning.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         assert isinstance(module, Pretraining) and module.last is not None
-        if (batch_idx + 1) % module.config.accumulate:
+        if (batch_idx + 1) % module.config.accumulate_batches:
             return
         if trainer.world_size > 1:  # a signal to one process stops all of them after the same step
             self.stop_signal = int(all_reduce_max(self.stop_signal, module.device))
@@ -213,7 +213,7 @@ class TrainingMonitor(lightning.Callback):
 
     def _speed(self, module: Pretraining) -> float:
         step, start = self._since
-        samples = (module.done - step) * module.config.batch_size * module.config.accumulate
+        samples = (module.done - step) * module.config.batch_size * module.config.accumulate_batches
         return samples / max(time.perf_counter() - start, 1e-9)
 
 

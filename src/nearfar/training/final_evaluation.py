@@ -28,7 +28,7 @@ def evaluate_trained(setup: TrainingSetup, folder: Path, console: Console) -> Re
     card = read_card(folder / CARD)
     encoder = Encoder(setup.method.encoder.to(setup.device), setup.modality, card).eval()
     test, split = setup.splits.evaluated or (setup.train, "training")
-    name = named(config.data, config.sources.test if setup.test is not None else None)
+    name = named(config.data.path, config.data.test if setup.test is not None else None)
     results = evaluate_run(
         {"trained": encoder},
         replace(setup.splits, notes=[*setup.splits.notes, *training_notes(config, None, None, split)]),

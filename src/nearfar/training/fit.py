@@ -103,9 +103,9 @@ def _advice(setup: TrainingSetup, module: Pretraining) -> list[Verdict]:
 def _train(setup: TrainingSetup, module: Pretraining, monitor: TrainingMonitor, console: Console) -> None:
     """Run the remaining steps; raises if they do not come to their end."""
     config, total = setup.config, setup.total_steps
-    prefetched = 1 if config.micro_batch else 2  # less where memory is scarce and a step is long
-    first = module.done * config.accumulate
-    steps = Steps(setup.train, setup.loader, first, total * config.accumulate, prefetched)
+    prefetched = 1 if config.micro_batch_size else 2  # less where memory is scarce and a step is long
+    first = module.done * config.accumulate_batches
+    steps = Steps(setup.train, setup.loader, first, total * config.accumulate_batches, prefetched)
     if config.nodes == 1 and (others := config.processes - 1) > 0:
         print_line(console, f"waiting for {others} other process{'es' * (others > 1)} to start and open the data")
     trainer = make_trainer(setup, monitor, done=module.done)
@@ -156,8 +156,8 @@ def make_trainer(setup: TrainingSetup, monitor: TrainingMonitor, *, done: int) -
         strategy=strategy(config, setup.device.type, idle=setup.method.idle),
         precision=_PRECISION[config.precision],  # type: ignore[arg-type]
         max_steps=setup.total_steps - done,
-        accumulate_grad_batches=config.accumulate,
-        gradient_clip_val=config.optimizer.clip,
+        accumulate_grad_batches=config.accumulate_batches,
+        gradient_clip_val=config.optimizer.clip_norm,
         callbacks=[monitor],
         logger=logger or False,
         default_root_dir=folder,

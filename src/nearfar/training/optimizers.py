@@ -51,13 +51,13 @@ def rate_factor(step: int, total: int, config: OptimizerConfig, epochs: int = 1)
         total: steps of the run.
         epochs: of the run, for settings that count in epochs.
 
-    >>> config = OptimizerConfig(warmup=0.1)
+    >>> config = OptimizerConfig(warmup_ratio=0.1)
     >>> [round(rate_factor(step, 100, config), 3) for step in (0, 9, 10, 55, 99)]
     [0.1, 1.0, 1.0, 0.5, 0.0]
-    >>> [round(rate_factor(step, 100, OptimizerConfig(warmup=0.0, schedule="step")), 4) for step in (0, 60, 80)]
+    >>> [round(rate_factor(step, 100, OptimizerConfig(warmup_ratio=0.0, schedule="step")), 4) for step in (0, 60, 80)]
     [1.0, 0.1, 0.01]
     """
-    warmup = round(config.warmup * total)
+    warmup = round(config.warmup_ratio * total)
     if config.warmup_epochs is not None:
         warmup = min(total, round(config.warmup_epochs * total / epochs))
     if step < warmup:
@@ -69,7 +69,7 @@ def rate_factor(step: int, total: int, config: OptimizerConfig, epochs: int = 1)
         return 0.1 ** sum(at >= part * total - 1e-9 for part in config.milestones)
     progress = max(0.0, at - warmup) / max(1, total - warmup)
     left = 1 - progress if config.schedule == "linear" else (1 + math.cos(math.pi * progress)) / 2
-    return config.final + (1 - config.final) * left
+    return config.min_lr_ratio + (1 - config.min_lr_ratio) * left
 
 
 class LARS(torch.optim.Optimizer):

@@ -32,7 +32,7 @@ def restore_newest(setup: TrainingSetup, folder: Path, console: Console) -> dict
     checkpoint.set_aside(broken)
     if state.get("data", setup.fingerprint) != setup.fingerprint:
         raise ValueError(
-            f"the data of {folder} have changed since {path.name} was written: {setup.config.data} now has "
+            f"the data of {folder} have changed since {path.name} was written: {setup.config.data.path} now has "
             f"{len(setup.train):,} training samples that are not the same ones; start a new run"
         )
     _print_changed_settings(setup, state, path, console)

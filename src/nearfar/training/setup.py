@@ -45,14 +45,14 @@ class TrainingSetup:
         self.config = self.modality.config = config = fitted
         self._check_samples()
         self.loader = Loader(
-            len(self.train), config.batch_size, config.seed, parts=self.train.shards, window=config.sources.shuffle
+            len(self.train), config.batch_size, config.seed, parts=self.train.shards, window=config.data.shuffle_window
         )
-        self.steps_per_epoch = max(1, len(self.loader) // config.accumulate)
-        self.total_steps = config.epochs * len(self.loader) // config.accumulate
+        self.steps_per_epoch = max(1, len(self.loader) // config.accumulate_batches)
+        self.total_steps = config.epochs * len(self.loader) // config.accumulate_batches
         if self.total_steps < 1:
             raise ValueError(
                 f"{config.epochs} epochs of {len(self.loader)} batches make no optimiser step of "
-                f"{config.accumulate} batches; lower --accumulate"
+                f"{config.accumulate_batches} batches; lower --accumulate-batches"
             )
         self.method = build_method(config, len(self.train))
         if config.gather == "ring":
@@ -62,12 +62,12 @@ class TrainingSetup:
     def _check_samples(self) -> None:
         if len(self.train) < 2:
             raise ValueError(
-                f"{self.config.data} has {counted(len(self.train), 'sample')} to learn from, expected at least 2, and "
-                "some hundreds to learn anything: give more data"
+                f"{self.config.data.path} has {counted(len(self.train), 'sample')} to learn from, expected at least 2 "
+                "(some hundreds to learn anything); give more data"
             )
         if find_method(self.config.method).needs_labels and self.train.labels is None:
             hint = labels_hint(self.config) or "give labelled data, or another --method, such as simclr"
-            raise ValueError(f"{self.config.method} learns from labels, and {self.config.data} has none; {hint}")
+            raise ValueError(f"{self.config.method} learns from labels, and {self.config.data.path} has none; {hint}")
 
     @property
     def method_labels(self) -> torch.Tensor | None:
@@ -77,7 +77,7 @@ class TrainingSetup:
 
 def _fit_batch_size(config: TrainConfig, samples: int, console: Console) -> TrainConfig:
     """Reduce the default batch size if the data do not fill it; a batch size that the user set is kept."""
-    given = {"data": config.data, "method": config.method, "modality": config.modality}
+    given = {"data": config.data.path, "method": config.method, "modality": config.modality}
     default = completed(given).get("batch_size", TrainConfig.batch_size)
     reduced = 1 << (samples // 2).bit_length() >> 1  # a power of two, at least two batches
     if config.batch_size != default or samples >= default or reduced < max(8, 2 * config.processes * config.nodes):

@@ -1,6 +1,7 @@
 """`nearfar.train`, and the run of a configuration in a folder: new or resumed."""
 
 import re
+from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -8,20 +9,22 @@ from typing import Any
 
 from rich.console import Console
 
-from nearfar.config import TrainConfig, build, completed
+from nearfar.config import TrainConfig, completed
 from nearfar.data.cache import locked
+from nearfar.data.config import DataConfig
 from nearfar.data.sources import check_apart
 from nearfar.evaluation.results import Results
 from nearfar.modalities import modality_class
 from nearfar.model.encoder import Encoder
 from nearfar.progress import print_line
+from nearfar.settings import build
 from nearfar.training.processes import is_rank_zero
 from nearfar.training.run import Run
 from nearfar.training.signals import how_to_continue, stop_outside_steps
 
 
 def train(
-    data: str | Path = "glyphs",
+    data: str | Path | Mapping[str, Any] | DataConfig = "glyphs",
     *,
     out: str | Path | None = None,
     method: str | None = None,
@@ -39,7 +42,8 @@ def train(
     default of `TrainConfig`.
 
     Args:
-        data: built-in data, a folder, a table, arrays, or a torchvision data set by name.
+        data: built-in data, a folder, a table, arrays, or a torchvision data set by name; or the keys of `DataConfig`:
+            {"path": "photos/", "test": "other/"}.
         out: the run folder; None: the next free one under `runs/`.
         method: such as simclr, moco or byol, or MODULE:NAME.
         backbone: the network, such as "resnet18".
@@ -65,7 +69,7 @@ def train(
         "seed": seed,
         "device": device,
     }
-    given = {"data": str(data), **{name: value for name, value in named.items() if value is not None}, **settings}
+    given = {"data": data, **{name: value for name, value in named.items() if value is not None}, **settings}
     config: TrainConfig = build(TrainConfig, completed(given), "train")
     folder = free_folder(config) if out is None else Path(out)
     prepared, _ = _execute(config, folder)
@@ -124,12 +128,12 @@ def check_free(folder: Path, config: TrainConfig) -> None:
                 f"{folder} holds {other} and no run, expected a new or empty folder; give another one"
             )
     if modality_class(config.kind).walks_folders:
-        check_apart(folder, config.data)
+        check_apart(folder, config.data.path)
 
 
 def free_folder(config: TrainConfig) -> Path:
     """runs/DATA-METHOD with a number if that is taken, in characters that every file system allows."""
-    name = re.sub(r'[<>:"/\\|?*]+', "-", f"{Path(config.data).stem or 'data'}-{config.method}")
+    name = re.sub(r'[<>:"/\\|?*]+', "-", f"{Path(config.data.path).stem or 'data'}-{config.method}")
     number, folder = 1, Path("runs") / name
     while folder.exists():
         number += 1

@@ -6,7 +6,7 @@ from nearfar.evaluation.classification import classified
 from nearfar.evaluation.finetune import FinetuneHyperparameters, train_on_labels
 from nearfar.evaluation.protocols.protocol import Protocol
 from nearfar.evaluation.task import Outcome, Task
-from nearfar.settings import check_settings, setting
+from nearfar.settings import setting
 
 
 @dataclass(frozen=True)
@@ -26,9 +26,6 @@ class FinetuneSettings:
     layer_decay: float = setting(0.75, "learning rate of each layer as a fraction of the next one's", above=0, most=1)
     batch_size: int = setting(128, "samples to a step", least=1)
     patience: int = setting(5, "epochs without a better validation accuracy after which it stops", least=1)
-
-    def __post_init__(self) -> None:
-        check_settings(self, "protocols.finetune")
 
 
 def finetune(task: Task, settings: FinetuneSettings, seed: int) -> Outcome:

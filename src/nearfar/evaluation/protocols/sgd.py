@@ -6,7 +6,7 @@ from nearfar.evaluation.classification import classified
 from nearfar.evaluation.finetune import FinetuneHyperparameters, train_on_labels
 from nearfar.evaluation.protocols.protocol import Protocol
 from nearfar.evaluation.task import Outcome, Task
-from nearfar.settings import check_settings, setting
+from nearfar.settings import setting
 
 
 @dataclass(frozen=True)
@@ -17,9 +17,6 @@ class SgdSettings:
     lr: float = setting(0.1, "learning rate at batch 256, scaled linearly with the batch", above=0)
     batch_size: int = setting(256, "samples to a step", least=1)
     patience: int = setting(5, "epochs without a better validation accuracy after which it stops", least=1)
-
-    def __post_init__(self) -> None:
-        check_settings(self, "protocols.sgd")
 
 
 def sgd(task: Task, settings: SgdSettings, seed: int) -> Outcome:

@@ -186,20 +186,23 @@ def byol_bicubic(size: int) -> tuple[ImageView, ...]:
 
 
 PRESETS: dict[str, Callable[..., tuple[ImageView, ...]]] = {
-    "byol": byol,
-    "byol_bicubic": byol_bicubic,
-    "clip": clip,
-    "clip_few": clip_few,
-    "dino": dino,
-    "instdisc": instdisc,
-    "moco_v1": moco_v1,
-    "moco_v2": moco_v2,
-    "moco_v3": moco_v3,
-    "openai_clip": openai_clip,
-    "shapes": shapes,
-    "simclr": simclr,
-    "simclr_bicubic": simclr_bicubic,
-    "supcon": supcon,
+    preset.__name__: preset
+    for preset in (
+        byol,
+        byol_bicubic,
+        clip,
+        clip_few,
+        dino,
+        instdisc,
+        moco_v1,
+        moco_v2,
+        moco_v3,
+        openai_clip,
+        shapes,
+        simclr,
+        simclr_bicubic,
+        supcon,
+    )
 }
 
 
