@@ -167,7 +167,7 @@ _small = partial(CPCEncoder, width=128, context=128)
 _small_sound = partial(CPCEncoder, width=(64, 64, 128, 128, 128), context=128, pooling="both")  # first, most steps
 PRESETS: dict[str, Callable[[int], nn.Module]] = {
     "cpc-16k": CPCEncoder,  # the paper's: a frame every 10 ms of sound at 16 kHz; 5.8 M parameters
-    "cpc-audio": partial(  # the same as CPC_audio has it: narrower, an LSTM; 2.1 M
+    "cpc-audio": partial(  # the same as CPC_audio has it: narrower, an LSTM; 1.8 M
         CPCEncoder, width=256, recurrent="lstm", pad_first=True, unbiased=True
     ),
     "cpc-8k": partial(CPCEncoder, kernels=(10, 8, 4, 4, 3), strides=(5, 4, 2, 2, 1)),  # 10 ms at 8 kHz; 5.6 M
