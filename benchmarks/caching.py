@@ -19,10 +19,11 @@ from rich.console import Console
 from torch import Tensor, nn
 
 from machine import describe, extra_memory
-from nearfar.config import TrainConfig, build, completed
+from nearfar.config import TrainConfig, completed
+from nearfar.settings import build
 from nearfar.training.lightning_module import Pretraining
 from nearfar.training.memory_plan import resident
-from nearfar.training.run import Run
+from nearfar.training.setup import TrainingSetup
 
 BATCHES, MICRO = (256, 512, 1024, 2048), 128
 PARTS = (128, 64, 32, 16)
@@ -30,16 +31,23 @@ PARTS = (128, 64, 32, 16)
 
 def module_of(**settings: Any) -> Pretraining:
     config: TrainConfig = build(TrainConfig, completed({"data": "glyphs:2100", "batch_size": 256} | settings), "bench")
-    run = Run(config, Path("bench"), resume=False, console=Console(quiet=True))
-    ids = run.modality.ids(run.train)
+    setup = TrainingSetup(config, Console(quiet=True))
+    ids = setup.modality.ids(setup.train)
     return Pretraining(
-        run.method.train(), config, run.modality, run.train, total=100, ids=ids, labels=None, checkpoint=lambda: ""
+        setup.method.train(),
+        config,
+        setup.modality,
+        setup.train,
+        total=100,
+        ids=ids,
+        labels=None,
+        checkpoint=lambda: "",
     )
 
 
 def step(module: Pretraining, rows: int, micro: int | None) -> Tensor:
     """Loss of a step that ends with the gradients in place."""
-    module.config = replace(module.config, batch_size=rows, micro_batch=micro)
+    module.config = replace(module.config, batch_size=rows, micro_batch_size=micro)
     index = torch.arange(rows) % len(module.source)
     module.method.zero_grad()
     loss = module.training_step((0, index, module.source.fetch(index)), 0)
@@ -116,7 +124,7 @@ def main() -> None:
         f"{describe()}, {torch.get_num_threads()} thread{'s' if torch.get_num_threads() > 1 else ''}.",
         "`python benchmarks/caching.py`: SimCLR on glyphs, backbone `strokes`, 32 px.",
         "",
-        f"| batch | in one piece, MiB | CPU s | `--micro-batch {MICRO}`, MiB | CPU s |",
+        f"| batch | in one piece, MiB | CPU s | `--micro-batch-size {MICRO}`, MiB | CPU s |",
         "|---|---|---|---|---|",
         *found,
         "",

@@ -29,7 +29,6 @@ import subprocess
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -40,10 +39,11 @@ from markdown_it import MarkdownIt
 from torch import Tensor
 
 from nearfar.cli import COMMANDS, main
-from nearfar.config import TrainConfig, build
+from nearfar.config import TrainConfig
 from nearfar.evaluation.evaluate_run import evaluate_run
 from nearfar.evaluation.protocols import PROTOCOLS, ProtocolConfig
 from nearfar.evaluation.results import Results
+from nearfar.settings import build
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(
@@ -133,7 +133,7 @@ class Reader:
         monkeypatch.setattr("nearfar.training.train.build", small)
         monkeypatch.setattr("nearfar.cli.train.build", small)
         monkeypatch.setattr("nearfar.cli.evaluate.build", small)
-        monkeypatch.setattr(import_module("nearfar.training.run"), "evaluate_run", quickly)  # at the end of a run
+        monkeypatch.setattr("nearfar.training.final_evaluation.evaluate_run", quickly)  # at the end of a run
         monkeypatch.setattr("nearfar.explore.serve.serve", lambda *_, **__: None)  # which would never end
 
     def follow(self, page: Path) -> None:
@@ -243,7 +243,7 @@ class Reader:
         with self.monkeypatch.context() as patch:
             for place in (
                 "nearfar.training.train.run",
-                "nearfar.training.train.resumed",
+                "nearfar.training.train.resume_run",
                 "nearfar.training.memory_plan.plan",
             ):
                 patch.setattr(place, _stop)
@@ -356,12 +356,12 @@ def small(kind: type[Any], values: Any, where: str) -> Any:
         config,
         epochs=1,
         batch_size=min(config.batch_size, 32),
-        micro_batch=None if config.micro_batch is None else 16,
+        micro_batch_size=None if config.micro_batch_size is None else 16,
         backbone=backbone,
         image_size=32,
         processes=1,
         options={**config.options, **heads},
-        text=replace(config.text, encoder="text-micro", dim=16, vocabulary=300),
+        text=replace(config.text, encoder="text-micro", embed_dim=16, vocab_size=300),
     )
 
 

@@ -8,14 +8,16 @@ import torch
 
 import nearfar
 from nearfar.cli import main
-from nearfar.config import TrainConfig, build, completed
+from nearfar.config import TrainConfig, completed
 from nearfar.evaluation.results import Results
 from nearfar.methods import METHODS
 from nearfar.modalities import make_modality
-from nearfar.modalities.sound.baseline import over_time
+from nearfar.modalities.sound.logmel import LogMelStatistics
 from nearfar.modalities.sound.modality import SoundModality
 from nearfar.report.thumbnail_sheet import sheet_side
+from nearfar.settings import build
 from nearfar.training.run import Run
+from nearfar.training.signals import TrainingStopped
 from tests.methods.test_every_method import SMALL
 from tests.support.facts import tells
 from tests.support.sounds import RATE, recordings
@@ -38,7 +40,7 @@ def of_sounds(**settings: Any) -> TrainConfig:
         "epochs": 1,
         "batch_size": 16,
         "checkpoint_every": 1,
-        "sound": {"seconds": 0.3, "mels": 16},
+        "sound": {"crop_seconds": 0.3, "n_mels": 16},
     }
     merged = {**given, **settings, "sound": {**given["sound"], **settings.get("sound", {})}}  # type: ignore[dict-item]
     config: TrainConfig = build(TrainConfig, completed(merged), "test")
@@ -60,9 +62,9 @@ def test_every_method_trains_on_sounds(method: str, tmp_path: Path, train_only: 
     run = Run(
         of_sounds(method=method, backbone=backbone, options=options), tmp_path / "run", resume=False, console=QUIET
     )
-    before = {name: x.clone() for name, x in run.method.encoder.named_parameters()}
-    run.go()
-    after = dict(run.method.encoder.named_parameters())
+    before = {name: x.clone() for name, x in run.setup.method.encoder.named_parameters()}
+    run.execute()
+    after = dict(run.setup.method.encoder.named_parameters())
     assert all(bool(x.isfinite().all()) for x in after.values())
     assert any(not torch.equal(before[name], x) for name, x in after.items())
     assert (tmp_path / "run" / "views.png").is_file()
@@ -74,13 +76,14 @@ def test_a_stopped_run_resumes_to_the_same_weights(
 ) -> None:
     config = of_sounds(method=method, options=SMALL["byol"] if method == "byol_a" else {}, epochs=2)
     whole = Run(config, tmp_path / "whole", resume=False, console=QUIET)
-    whole.go()
+    whole.execute()
     folder = tmp_path / "stopped"
     with monkeypatch.context() as patch:
         stop_after(2, patch)
-        assert Run(config, folder, resume=False, console=QUIET).go() is None
+        with pytest.raises(TrainingStopped):
+            Run(config, folder, resume=False, console=QUIET).execute()
     resumed = Run(config, folder, resume=True, console=QUIET)
-    resumed.go()
+    resumed.execute()
     for name, x in weights(whole).items():
         assert torch.equal(x, weights(resumed)[name]), name
 
@@ -88,9 +91,9 @@ def test_a_stopped_run_resumes_to_the_same_weights(
 def trained(tmp_path: Path, **settings: Any) -> Path:
     folder = recordings(tmp_path / "words")
     (folder / "broken.wav").write_text("no sound")
-    given = {"data": str(folder), "batch_size": 8, "sound": {"rate": RATE}, "sources": BY_NAME}
+    given = {"data": {"path": str(folder), **BY_NAME}, "batch_size": 8, "sound": {"sample_rate": RATE}}
     run = Run(of_sounds(**(given | settings)), tmp_path / "run", resume=False, console=QUIET)
-    assert run.go() is not None
+    assert run.execute() is not None
     return tmp_path / "run"
 
 
@@ -104,7 +107,7 @@ def test_a_run_on_files_is_evaluated_loaded_and_reported(tmp_path: Path) -> None
     samples = shown(folder, "0")
     assert len(samples) == 12 and sheet_side(samples.sheet.tobytes(), 12) == 48
     model = nearfar.load(folder)
-    assert isinstance(model.modality, SoundModality) and model.modality.rate == RATE
+    assert isinstance(model.modality, SoundModality) and model.modality.sample_rate == RATE
     files = [tmp_path / "words" / f"0_{speaker}_0.wav" for speaker in ("ann", "cem")]  # of unequal length
     both = model.encode(files)
     assert both.shape == (2, model.num_features)
@@ -150,7 +153,7 @@ def test_evaluate_embed_and_search_take_sounds(tmp_path: Path, capsys: pytest.Ca
 def test_other_labels_are_other_numbers(tmp_path: Path) -> None:
     folder = trained(tmp_path)
     assert main(["evaluate", str(folder), "--protocol", "linear"]) == 0
-    who = ["--data", str(tmp_path / "words"), "--sources.pattern", "{word}_{label}_{take}"]
+    who = ["--data", str(tmp_path / "words"), "--data.pattern", "{word}_{label}_{take}"]
     assert main(["evaluate", str(folder), "--protocol", "linear", *who]) == 0
     rows = Results.load(folder / "evaluation.json").rows
     names = {row.data for row in rows if row.protocol == "linear"}
@@ -160,7 +163,7 @@ def test_other_labels_are_other_numbers(tmp_path: Path) -> None:
 def test_statistics_over_time_are_those_of_each_sound() -> None:
     x = torch.randn(3, 1, 4, 9)
     x[1, ..., 5:] = torch.nan
-    found = over_time(x)
+    found = LogMelStatistics()(x)
     for row, frames in enumerate((9, 5, 9)):
         own = x[row, 0, :, :frames]
         torch.testing.assert_close(found[row], torch.cat([own.mean(1), own.std(1, correction=0)]))
@@ -174,6 +177,6 @@ def test_clipped_sounds_are_told(tmp_path: Path) -> None:
 
     folder = recordings(tmp_path / "words", words=1, speakers=1, takes=2)
     soundfile.write(folder / "loud.wav", np.clip(tone(200, loud=3.0), -1, 1), RATE)
-    modality = SoundModality(of_sounds(data=str(folder), sound={"rate": RATE}))
+    modality = SoundModality(of_sounds(data=str(folder), sound={"sample_rate": RATE}))
     line = modality.show(modality.open(str(folder)), tmp_path)
     assert tells(line, "1 sound") and (tmp_path / "clipped.txt").read_text() == "loud.wav\n"

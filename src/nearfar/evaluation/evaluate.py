@@ -1,13 +1,14 @@
 """`nearfar.evaluate`: an encoder and data, by object or by name, to numbers."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from nearfar.config import TrainConfig
-from nearfar.data.config import DataConfig, ReadConfig
+from nearfar.data.config import DataConfig, EvaluationData, ReadConfig
 from nearfar.data.dataset import Dataset
 from nearfar.devices import find_device
 from nearfar.evaluation.detection.splits import open_boxed_splits
@@ -24,120 +25,94 @@ from nearfar.modalities.image.data.boxes import find_boxes
 from nearfar.model.card import config_of
 from nearfar.model.encoder import Encoder
 from nearfar.model.load import LIBRARIES, TOWERS, load
+from nearfar.settings import as_section, build
 
 DEFAULT_PROTOCOLS = ("knn", "linear")
+Data = str | Path | Mapping[str, Any] | EvaluationData | None
 
 
 def evaluate(
     encoder: Encoder | str | Path,
-    data: str | Path | None = None,
+    data: Data = None,
     *,
     test: str | Path | None = None,
     protocols: Sequence[str] = DEFAULT_PROTOCOLS,
-    against: Sequence[str | Path] = (),
-    settings: ProtocolConfig | None = None,
-    sources: ReadConfig | None = None,
-    seeds: int | Sequence[int] = 1,
-    image_size: int | None = None,
-    compute: Compute | None = None,
+    **options: Any,
 ) -> Results:
     """Measure an encoder on labelled data, beside its untrained self and the raw samples. Writes nothing.
 
     Args:
         encoder: an `Encoder`, a run or export folder, or a name that `nearfar.load` takes.
-        data: a name or path. Their own test part is measured on, else a fifth of each class, held out by the first
-            seed. None: the run's own data; its test part, or its validation part if it has none.
+        data: a name or path, or keys as in `EvaluationData`: {"path": "pairs.csv", "label_column": "kind"}. Their own
+            test part is measured on, else a fifth of each class, held out by the first seed. No path: the run's own
+            data, read as in the run but for these keys; its test part, or its validation part if it has none.
         test: other data for the test part.
         protocols: names of protocols, or MODULE:NAME; ["all"]: all that suit any encoder of such data.
-        against: further encoders to compare with, of images.
-        settings: of the protocols, such as `ProtocolConfig(bootstrap=1000)`.
-        sources: columns of a table, and how to read files; fields left at their defaults are those of the run, if
-            its own data are evaluated.
-        seeds: for the protocols that depend on one; a number counts from the run's own seed, or from 0 on other data.
-        image_size: pixels of the input of encoders of other libraries.
-        compute: batch size, device and progress.
+        options: further parameters of `Evaluation`: against, settings, seeds, image_size, compute.
 
     >>> results = nearfar.evaluate("runs/photos", "labelled/", protocols=["knn"])  # doctest: +SKIP
     >>> results.value("trained", "knn")  # doctest: +SKIP
     0.93
     """
-    evaluation = Evaluation.open(
-        encoder,
-        data,
-        test=test,
-        protocols=protocols,
-        against=against,
-        settings=settings,
-        sources=sources,
-        seeds=seeds,
-        image_size=image_size,
-        compute=compute,
-    )
-    return evaluation.run()
+    return Evaluation(encoder, data, test=test, protocols=protocols, **options).run()
 
 
-@dataclass(frozen=True)
 class Evaluation:
-    """Encoders, data and protocols, opened and checked, ready to be measured."""
+    """Encoders, data and protocols, opened and checked, ready to be measured.
 
-    encoders: Mapping[str, Encoder]
-    splits: Splits
-    data: str  # their name in the result rows
-    protocols: Sequence[str]
-    settings: ProtocolConfig
-    seeds: Sequence[int]
-    untrained: Encoder | None
-    origins: Mapping[str, str] = field(default_factory=dict)
-    compute: Compute = field(default_factory=Compute)
+    Args:
+        encoder, data, test, protocols: as in `evaluate`.
+        against: further encoders to compare with, of images.
+        settings: of the protocols, such as `ProtocolConfig(bootstrap=1000)`.
+        seeds: for the protocols that depend on one; a number counts from the run's own seed, or from 0 on other data.
+        image_size: pixels of the input of encoders of other libraries.
+        compute: batch size, device and progress.
 
-    @classmethod
-    def open(
-        cls,
+    Attributes:
+        encoders: by their name in the result rows.
+        splits: training and test samples.
+        data: name of the data in the result rows.
+    """
+
+    def __init__(
+        self,
         encoder: Encoder | str | Path,
-        data: str | Path | None = None,
+        data: Data = None,
         *,
         test: str | Path | None = None,
         protocols: Sequence[str] = DEFAULT_PROTOCOLS,
         against: Sequence[str | Path] = (),
         settings: ProtocolConfig | None = None,
-        sources: ReadConfig | None = None,
         seeds: int | Sequence[int] = 1,
         image_size: int | None = None,
         compute: Compute | None = None,
-    ) -> "Evaluation":
-        """Arguments as `evaluate` has them."""
+    ) -> None:
         if image_size is not None and image_size < 1:
             raise ValueError(f"image_size is {image_size}, expected at least 1")
-        settings, compute = settings or ProtocolConfig(), compute or Compute()
-        data, test = (None if each is None else str(each) for each in (data, test))
-        protocols, boxed = _chosen(protocols, data)
+        self.settings, self.compute = settings or ProtocolConfig(), compute or Compute()
+        read: EvaluationData = build(EvaluationData, as_section(EvaluationData, data), "data")
+        path, test = read.path, read.test if test is None else str(test)
+        self.protocols, boxed = _chosen(protocols, path)
         names = _names(encoder, against)
-        device = compute.device or (encoder.device if isinstance(encoder, Encoder) else find_device("auto"))
-        encoders = {
-            name: each if isinstance(each, Encoder) else load(each, device=device, image_size=image_size)
-            for name, each in names.items()
-        }
-        first = next(iter(encoders.values()))
-        if against and any("image" not in each.modality.queries for each in encoders.values()):
-            noun = first.modality.noun
-            raise ValueError(f"--against is for encoders of images; evaluate each encoder of {noun} by itself")
+        self.encoders = _load(names, self.compute, image_size)
+        first = next(iter(self.encoders.values()))
         config = _run_config(first)
-        seeds = _seeds(seeds, config.seed if config is not None and data is None else 0)
-        if boxed:
-            assert data is not None
-            name = named(data, test)
-            splits = open_boxed_splits(
-                data, test, size=settings.detection.size, seed=seeds[0], progress=compute.progress
-            )
-        else:
-            folder = None if isinstance(encoder, Encoder) else Path(encoder)
-            name, splits = _open(encoders, folder, data, test, sources or ReadConfig(), seeds[0])
-            embedders = [as_embedder(each, encoder) for each, encoder in encoders.items()]
-            assert splits.evaluated is not None
-            check_protocols(protocols, embedders, splits.train, splits.evaluated[0], name)
-        untrained = _untrained(encoder, first, image_size)
-        origins = {each: str(origin) for each, origin in names.items() if not isinstance(origin, Encoder)}
-        return cls(encoders, splits, name, protocols, settings, seeds, untrained, origins, compute)
+        self.seeds = _seeds(seeds, config.seed if config is not None and path is None else 0)
+        self.data, self.splits = (
+            self._open_boxed(str(path), test)
+            if boxed
+            else _open(self.encoders, encoder, path, test, read, self.seeds[0])
+        )
+        if not boxed:
+            embedders = [as_embedder(name, each) for name, each in self.encoders.items()]
+            assert self.splits.evaluated is not None
+            check_protocols(self.protocols, embedders, self.splits.train, self.splits.evaluated[0], self.data)
+        self.untrained = _untrained(encoder, first, image_size)
+        self.origins = {name: str(origin) for name, origin in names.items() if not isinstance(origin, Encoder)}
+
+    def _open_boxed(self, data: str, test: str | None) -> tuple[str, Splits]:
+        size, progress = self.settings.detection.size, self.compute.progress
+        return named(data, test), open_boxed_splits(data, test, size=size, seed=self.seeds[0], progress=progress)
 
     def run(self, finished: Finished | None = None) -> Results:
         """Measure.
@@ -191,6 +166,20 @@ def _names(encoder: Encoder | str | Path, against: Sequence[str | Path]) -> dict
     return names
 
 
+def _load(names: Mapping[str, Encoder | str | Path], compute: Compute, image_size: int | None) -> dict[str, Encoder]:
+    """The encoders, on the device of the first one, or that of `compute`."""
+    given = next(iter(names.values()))
+    device = compute.device or (given.device if isinstance(given, Encoder) else find_device("auto"))
+    encoders = {
+        name: each if isinstance(each, Encoder) else load(each, device=device, image_size=image_size)
+        for name, each in names.items()
+    }
+    if len(encoders) > 1 and any("image" not in each.modality.queries for each in encoders.values()):
+        noun = next(iter(encoders.values())).modality.noun
+        raise ValueError(f"--against is for encoders of images; evaluate each encoder of {noun} by itself")
+    return encoders
+
+
 def _called(spec: str) -> str:
     if spec.startswith(LIBRARIES):
         name, equals, weights = spec.partition("=")
@@ -231,10 +220,10 @@ def _untrained(encoder: Encoder | str | Path, loaded: Encoder, image_size: int |
 
 def _open(
     encoders: Mapping[str, Encoder],
-    folder: Path | None,
+    encoder: Encoder | str | Path,
     data: str | None,
     test: str | None,
-    sources: ReadConfig,
+    read: ReadConfig,
     seed: int,
 ) -> tuple[str, Splits]:
     """The name of the data and their parts, with notes on what the encoder was trained on."""
@@ -243,14 +232,14 @@ def _open(
     # Encoders of images may take other sizes: files are decoded for the largest.
     largest = max(each.modality.config.image_size for each in encoders.values())
     reader.config = replace(reader.config, image_size=largest)
-    given = {f.name: vars(sources)[f.name] for f in fields(ReadConfig) if vars(sources)[f.name] != f.default}
-    shown = data or (config.data if config is not None else "")
+    given = {f.name: vars(read)[f.name] for f in fields(ReadConfig) if vars(read)[f.name] != f.default}
+    shown = data or (config.data.path if config is not None else "")
     if given.get("pattern") or given.get("label_column"):  # other labels are other numbers
         shown += f" by {given.get('pattern') or 'column ' + given['label_column']}"
     if data is not None:
         splits = reader.reading(DataConfig(**given)).split(data, test, seed=seed)
         if config is not None:
-            held_out, part = sources.held_out, splits.test_name
+            held_out, part = read.held_out, splits.test_name
             splits.notes.extend(training_notes(config, data, test, part, held_out=held_out, noun=reader.noun))
         return named(shown, test), splits
     if config is None:
@@ -258,23 +247,22 @@ def _open(
     splits = _own_splits(reader, config, given, test)
     if splits.evaluated is None:
         raise ValueError(
-            f"nothing was held out of {config.data} in this run; give other data with --data, or to test on with --test"
+            f"nothing was held out of {config.data.path} in this run; give other data with --data, or data to test on "
+            "with --test"
         )
-    other = config.data if test is not None or "held_out" in given else None
-    splits.notes.extend(
-        training_notes(config, other, test, splits.test_name, held_out=sources.held_out, noun=reader.noun)
-    )
-    if folder is not None and test is None and not given and largest == config.image_size:
-        splits.notes.extend(changes_since(folder, reader, splits))
-    tested = test or (config.sources.test if splits.test is not None else None)
+    other = config.data.path if test is not None or "held_out" in given else None
+    splits.notes.extend(training_notes(config, other, test, splits.test_name, held_out=read.held_out, noun=reader.noun))
+    if not isinstance(encoder, Encoder) and test is None and not given and largest == config.image_size:
+        splits.notes.extend(changes_since(Path(encoder), reader, splits))
+    tested = test or (config.data.test if splits.test is not None else None)
     return named(shown, tested), splits
 
 
 def _own_splits(reader: Modality, config: TrainConfig, given: Mapping[str, object], test: str | None) -> Splits:
     """The run's own parts; the same samples if `given` asks for other labels."""
-    own = reader.reading(config.sources)
-    merged = replace(config.sources, **given)  # type: ignore[arg-type]
-    held_out = config.sources.held_out
+    own = reader.reading(config.data)
+    merged = replace(config.data, **given)  # type: ignore[arg-type]
+    held_out = config.data.held_out
     if test is not None:
         return reader.reading(replace(merged, test=test)).split()
     if not given:
@@ -283,7 +271,7 @@ def _own_splits(reader: Modality, config: TrainConfig, given: Mapping[str, objec
     if column is None or "held_out" in given or merged.pattern is None or f"{{{column}}}" in merged.pattern:
         return reader.reading(merged).split()
     # The new pattern has no such column: the samples held out in training are found by their names.
-    before, everything = own.split(), reader.reading(replace(merged, held_out=None)).open(config.data)
+    before, everything = own.split(), reader.reading(replace(merged, held_out=None)).open(config.data.path)
     rows = {name: row for row, name in enumerate(everything.names)}
 
     def relabelled(part: Dataset) -> Dataset:

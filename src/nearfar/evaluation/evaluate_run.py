@@ -45,7 +45,7 @@ def evaluate_run(
         more than bring samples into form; notes on what could not be measured, instead of an error.
     """
     if splits.evaluated is None:
-        few = f"nothing is held out of {len(splits.train):,} samples; give other ones with --sources.test"
+        few = f"nothing is held out of {len(splits.train):,} samples; give other ones with --data.test"
         return Results([], [few])
     (test, split), settings, origins = splits.evaluated, settings or ProtocolConfig(), origins or {}
     (name, first), boxed = next(iter(encoders.items())), splits.train.boxed
@@ -91,14 +91,5 @@ def _raw(modality: Modality, splits: Splits, prepare: Prepare) -> list[Embedder]
 
 def baseline_embedder(name: str, baseline: Baseline, prepare: Prepare, origin: str = "") -> Embedder:
     """A baseline as protocols see it."""
-    return Embedder(
-        name,
-        baseline,
-        prepare,
-        origin,
-        embed_texts=baseline.embed_texts,
-        frames=baseline.frames,
-        sparse_rows=baseline.sparse_rows,
-        cosines=baseline.cosines,
-        protocols=baseline.protocols,
-    )
+    abilities = ("embed_texts", "frames", "sparse_rows", "cosines", "protocols")
+    return Embedder(name, baseline, prepare, origin, **{ability: getattr(baseline, ability) for ability in abilities})

@@ -56,27 +56,25 @@ def _embeddings_of(folder: Path, encoder: Encoder, data: str | None, progress: b
     """The run's file of embeddings of these data; written where it is missing or from another encoder."""
     config = encoder.card.get("config")
     config = config if isinstance(config, Mapping) else {}
-    own = str(config.get("data", ""))
+    section = config.get("data")
+    section = section if isinstance(section, Mapping) else {}
+    own = str(section.get("path", ""))
     what = data or own
     if not what:
         raise ValueError(f"{folder} does not name its data; give --data or --embeddings")
     path = folder / (EMBEDDINGS if what == own else f"embeddings-{file_name(what)}.parquet")
     before = read_about(path) if path.is_file() else None
-    if before and before.get("encoder") == encoder.digest() and _same(before.get("data"), what):
+    same = (what, str(Path(what).expanduser().absolute()))  # even where they do not exist any more
+    if before and before.get("encoder") == encoder.digest() and before.get("data") in same:
         return path
     try:
-        return embed(encoder, what, path, labels=_labels(config) if what == own else None, progress=progress).path
+        return embed(encoder, what, path, labels=_labels(section) if what == own else None, progress=progress).path
     except (ValueError, FileNotFoundError) as error:
         if data is None and not path.exists():
             raise type(error)(f"{error}; if the run's data moved, give --data") from None
         raise
 
 
-def _labels(config: Mapping[str, Any]) -> bool | None:
-    sources = config.get("sources")
-    found = sources.get("labels") if isinstance(sources, Mapping) else None
+def _labels(section: Mapping[str, Any]) -> bool | None:
+    found = section.get("labels")
     return found if isinstance(found, bool) else None
-
-
-def _same(before: object, what: str) -> bool:
-    return before in (what, str(Path(what).expanduser().absolute()))  # even where they do not exist any more

@@ -12,7 +12,7 @@ from nearfar.methods.method import Batch, Encoded, Method, Step, Toy, all_differ
 from nearfar.methods.toy import text_views, toy_method, toy_text_encoder
 from nearfar.nn.masking import BERT_RATE, mask_tokens
 from nearfar.nn.seeding import seeded_generator
-from nearfar.nn.text import trim_padding
+from nearfar.nn.text import tanh_head, trim_padding
 
 _FACTOR = 0x5851F42D4C957F2D  # odd, so that no token of a text is lost modulo 2^64
 
@@ -33,7 +33,8 @@ class SimCSE(Method):
         seed: of the masks.
         mask_token, special_tokens: ids, of `Tokenizer.mask` and `Tokenizer.special`; in a run its tokenizer's.
 
-    The head (one layer and tanh) is left behind after training, as in the unsupervised SimCSE.
+    The head (one layer and tanh) is left behind after training, as in the unsupervised SimCSE. The supervised one keeps
+    it: an encoder with a head of its own (`--text.head true`) gets no other. The recipe "paper" does so for pairs.
 
     Reference: Gao et al. 2021, eqs. 4 and 5, https://arxiv.org/abs/2104.08821
     """
@@ -42,6 +43,18 @@ class SimCSE(Method):
     modalities = ("text",)
     min_views, max_views = 1, 3  # a sentence alone is read twice
     toy_options = {"mlm": 0.1, "mask_rate": 0.4}
+    paper = {
+        "text": {"pooling": "cls", "max_length": 32},
+        "optimizer": {
+            "name": "adamw",
+            "lr": 3e-5,
+            "scale_lr": "none",
+            "weight_decay": 0.0,
+            "schedule": "linear",
+            "warmup_epochs": 0.0,
+            "clip_norm": 1.0,
+        },
+    }
     steps: Tensor  # () with the seed and the sample: its mask
     progress: Tensor  # () the part of the run that is done
 
@@ -69,7 +82,8 @@ class SimCSE(Method):
                 "or give another tokenizer"
             )
         self.encoder = encoder
-        self.projector = nn.Sequential(nn.Linear(features, features), nn.Tanh())
+        own_head = getattr(encoder, "head", None) is not None
+        self.projector = nn.Identity() if own_head else tanh_head(features)
         self.temperature, self.mlm, self.warmup, self.seed = temperature, mlm, warmup, seed
         self.mask_rate, self.mask_token, self.special_tokens = mask_rate, mask_token, tuple(special_tokens)
         self.masked_words = MaskedWords(encoder, features) if mlm or warmup else None
@@ -125,7 +139,7 @@ class SimCSE(Method):
         tokens = batch.views[0]
         masked, chosen = mask_tokens(
             tokens,
-            vocabulary=masked_words.vocabulary,
+            vocab_size=masked_words.vocab_size,
             mask=self.mask_token,
             special=self.special_tokens,
             # a text's own, whatever chunk of the batch and whatever process it is in
@@ -164,9 +178,9 @@ class MaskedWords(nn.Module):
                 f"the token embedding has {embedding.embedding_dim} features and the encoder gives {features}, "
                 "expected the same for masked words; set mlm and warmup to 0"
             )
-        self.vocabulary = embedding.num_embeddings
+        self.vocab_size = embedding.num_embeddings
         self.transform = nn.Sequential(nn.Linear(features, features), nn.GELU(), nn.LayerNorm(features))
-        self.bias = nn.Parameter(torch.zeros(self.vocabulary))
+        self.bias = nn.Parameter(torch.zeros(self.vocab_size))
 
     def forward(self, encoder: nn.Module, masked: Tensor, tokens: Tensor, chosen: Tensor) -> Tensor:
         """(B,), the sum over a sentence's chosen tokens of `-log p(token)`; only those are scored.

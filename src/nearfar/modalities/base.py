@@ -14,8 +14,10 @@ from torch import Tensor, nn
 from nearfar.config import TrainConfig
 from nearfar.data.config import DataConfig
 from nearfar.data.dataset import Dataset
+from nearfar.messages import nearest
+from nearfar.methods import known_method
 from nearfar.modalities.baseline import Baseline
-from nearfar.modalities.named_samples import NamedSamples
+from nearfar.modalities.named_samples import NamedSamples, SamplesByRow
 from nearfar.nn.shard import Shard
 
 Prepare = Callable[[Tensor], Tensor]  # raw samples, as `fetch` gives them, to the encoder's input
@@ -95,6 +97,13 @@ class Modality(ABC):
         """
         return
 
+    def preset_of(self, presets: Mapping[str, Any]) -> str:
+        """The name of the run's views, else of those that the method has for this kind of data."""
+        name = self.config.views.preset or known_method(self.config.method).views_of(self.name)
+        if name not in presets:
+            raise ValueError(f"there are no views {name!r} of {self.noun}{nearest(name, set(presets))}")
+        return name
+
     # Data
 
     @abstractmethod
@@ -121,16 +130,16 @@ class Modality(ABC):
 
         return run_splits(self) if data is None else evaluation_splits(self, data, test, seed=seed)
 
-    def reading(self, sources: DataConfig) -> Self:
-        """The same modality, reading other data, or the same data by other rules."""
+    def reading(self, read: DataConfig) -> Self:
+        """The same modality, reading by other settings; the run's own `data.path` stays."""
         other = self.fitted_copy()
-        other.config = replace(self.config, sources=sources)
+        other.config = replace(self.config, data=replace(read, path=self.config.data.path))
         return other
 
-    def sources_of(self, spec: str) -> DataConfig:
+    def read_config_of(self, spec: str) -> DataConfig:
         """How to read these data: the run's own as the run read them, others by the defaults."""
-        own, other = (Path(each).expanduser().absolute() for each in (self.config.data, spec))
-        return self.config.sources if own == other else DataConfig()
+        own, other = (Path(each).expanduser().absolute() for each in (self.config.data.path, spec))
+        return self.config.data if own == other else DataConfig()
 
     def fitted_copy(self) -> Self:
         """A copy that shares what was learned."""
@@ -263,14 +272,13 @@ class Modality(ABC):
             spec: as `open` takes it; None if it is not known, and then nothing is found.
             side: pixels to read images at; None: as for the encoder.
         """
-        sources = DataConfig() if spec is None else self.sources_of(spec)
-        return NamedSamples(self.reading(replace(sources, size=side or sources.size)), spec, split)
+        read = DataConfig() if spec is None else self.read_config_of(spec)
+        return NamedSamples(self.reading(replace(read, stored_size=side or read.stored_size)), spec, split)
 
-    def source(self, spec: str, split: str | None = None) -> Any:
-        """What has `names` and gives single samples by `sample(row)`, without decoding the rest if that is possible."""
-        from nearfar.modalities.named_samples import DatasetSamples
-
-        return DatasetSamples(self.open(spec, split))
+    def source(self, spec: str, split: str | None = None) -> SamplesByRow:
+        """Single samples by row, without decoding the rest if that is possible."""
+        data = self.open(spec, split)
+        return SamplesByRow(data.names, lambda row, root: data.fetch(torch.tensor([row]))[0])
 
     def thumbnails(self, samples: Tensor, side: int) -> NDArray[np.uint8] | None:
         """(B, ...) raw samples to pictures (B, s, s, 3), s at most `side`; None if they have no picture."""
@@ -310,4 +318,4 @@ class Modality(ABC):
 
     def show(self, source: Dataset, folder: Path) -> str:
         """Show the user what the method sees, in the run folder; a line that says where."""
-        return f"views: {self.config.views or 'default'}"
+        return f"views: {self.config.views.preset or 'default'}"

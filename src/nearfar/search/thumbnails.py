@@ -52,11 +52,6 @@ def thumbnails(
     return pictures, missing
 
 
-def blank(size: int) -> Picture:
-    """A white square, in place of a query that has no picture."""
-    return np.full((size, size, 3), 255, np.uint8)
-
-
 def picture_of(samples: NamedSamples, name: str, size: int) -> Picture:
     """(size, size, 3) of the sample of that name."""
     if not samples.modality.has_pictures:
@@ -66,7 +61,7 @@ def picture_of(samples: NamedSamples, name: str, size: int) -> Picture:
 
 def query_picture(modality: Modality, item: Any, size: int) -> Picture:
     """(size, size, 3) of an item of the user's."""
-    reading = modality.reading(replace(modality.config.sources, size=size))
+    reading = modality.reading(replace(modality.config.data, stored_size=size))
     return thumbnail(reading, reading.read(item), size)
 
 

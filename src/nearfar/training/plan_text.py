@@ -7,7 +7,7 @@ from rich.table import Table
 from nearfar.config import TrainConfig
 from nearfar.devices import find_device
 from nearfar.losses.engine.tiles import default_tile_side
-from nearfar.training.memory_costs import Costs, Plan
+from nearfar.training.memory_costs import Costs, MemoryPlan
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 
@@ -31,10 +31,12 @@ def format_size(size: int) -> str:
     return f"{size / 1e9:.2f} GB" if size >= 1e9 else f"{size / 1e6:.0f} MB"
 
 
-def plan_sentence(config: TrainConfig, found: Plan, costs: Costs) -> str:
+def plan_sentence(config: TrainConfig, found: MemoryPlan, costs: Costs) -> str:
     """What the whole batch takes, and what was chosen instead."""
     processes, ring = config.processes * config.nodes, config.gather == "ring"
-    whole = costs.peak(config.batch_size, None, accumulate=config.accumulate, processes=processes, ring=ring).total
+    whole = costs.peak(
+        config.batch_size, None, accumulate=config.accumulate_batches, processes=processes, ring=ring
+    ).total
     text = f"a batch of {config.batch_size:,} in one piece takes {format_size(whole)}"
     if processes > 1:
         text += f" of each of {processes} processes"
@@ -45,10 +47,10 @@ def plan_sentence(config: TrainConfig, found: Plan, costs: Costs) -> str:
         )
     if found.micro is not None and found.micro < -(-found.batch // processes):
         text += f"; encoded {found.micro} at a time, with the same gradient, {format_size(found.peak.total)}"
-    return f"{config.method}, {config.backbone}, {config.data}: {text}"
+    return f"{config.method}, {config.backbone}, {config.data.path}: {text}"
 
 
-def plan_table(config: TrainConfig, found: Plan, side: int, budget: int) -> Table:
+def plan_table(config: TrainConfig, found: MemoryPlan, side: int, budget: int) -> Table:
     """The parts of the predicted peak; `side` is that of the tiles."""
     peak, processes = found.peak, config.processes * config.nodes
     own = -(-found.batch // processes)
@@ -68,10 +70,10 @@ def plan_table(config: TrainConfig, found: Plan, side: int, budget: int) -> Tabl
     return table
 
 
-def plan_flags(config: TrainConfig, found: Plan, side: int) -> list[str]:
+def plan_flags(config: TrainConfig, found: MemoryPlan, side: int) -> list[str]:
     """The flags of `nearfar train` that follow the plan."""
     flags = ["--batch-size", str(found.batch)]
-    flags += [] if found.micro is None else ["--micro-batch", str(found.micro)]
-    flags += [] if found.accumulate == 1 else ["--accumulate", str(found.accumulate)]
-    automatic = config.tile is None and side == default_tile_side(find_device(config.device))
-    return flags if automatic else [*flags, "--tile", str(side)]
+    flags += [] if found.micro is None else ["--micro-batch-size", str(found.micro)]
+    flags += [] if found.accumulate == 1 else ["--accumulate-batches", str(found.accumulate)]
+    automatic = config.tile_size is None and side == default_tile_side(find_device(config.device))
+    return flags if automatic else [*flags, "--tile-size", str(side)]

@@ -105,7 +105,7 @@ def spoken(seed: int, count: int = 60) -> SoundDataset:
     starts = lengths.cumsum() - lengths
     groups = torch.arange(count) % 2
     return SoundDataset(
-        values, starts, lengths, rate=1000, labels=torch.from_numpy(labels), classes=WORDS, groups=groups
+        values, starts, lengths, sample_rate=1000, labels=torch.from_numpy(labels), classes=WORDS, groups=groups
     )
 
 
@@ -171,4 +171,4 @@ def test_units_are_written_and_read() -> None:
 @pytest.mark.parametrize("change", [{"max_words": 1, "min_words": 2}, {"train_sequences": 0}, {"lr": 0.0}])
 def test_settings_refuse_nonsense(change: dict[str, float]) -> None:
     with pytest.raises(ValueError, match=r"ctc\."):
-        CtcSettings(**change)  # type: ignore[arg-type]
+        ProtocolConfig(ctc=CtcSettings(**change))  # type: ignore[arg-type]

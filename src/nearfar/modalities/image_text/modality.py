@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import torch
 from numpy.typing import NDArray
@@ -11,20 +11,12 @@ from torch import Tensor, nn
 from nearfar.config import TRANSFORMERS, TrainConfig
 from nearfar.data.dataset import Dataset
 from nearfar.data.groups import caption_ids, merged_ids
-from nearfar.modalities.image.card import preparation_of
 from nearfar.modalities.image.data.decode import SUFFIXES
 from nearfar.modalities.image.modality import ImageModality
 from nearfar.modalities.image.views.presets import make_views
 from nearfar.modalities.image_text.captioned import CaptionedImages
 from nearfar.modalities.picture_grid import ROWS
-from nearfar.modalities.text.modality import (
-    TokenizingModality,
-    cut_note,
-    load_tokenizer,
-    make_text_encoder,
-    with_absolute_folder,
-)
-from nearfar.modalities.text.tokenizer import Tokenizer
+from nearfar.modalities.text.modality import TokenizingModality, cut_note, make_text_encoder, with_absolute_folder
 from nearfar.nn.seeding import seeded_generator
 from nearfar.nn.shard import Shard
 from nearfar.nn.towers import TwoTowers
@@ -46,7 +38,6 @@ class ImageTextModality(TokenizingModality, ImageModality):
     def __init__(self, config: TrainConfig) -> None:
         super().__init__(config)
         self.recipes = self.recipes[:1]
-        self.tokenizer = None if config.text.tokenizer is None else load_tokenizer(config)
 
     @classmethod
     def defaults(cls, data: str) -> dict[str, Any]:
@@ -56,7 +47,7 @@ class ImageTextModality(TokenizingModality, ImageModality):
             "backbone": "strokes",
             "batch_size": 64,
             "optimizer": {"name": "adamw", "lr": 4e-3},
-            "text": {"encoder": "text-micro", "vocabulary": 512, "length": 24, "dim": 128},
+            "text": {"encoder": "text-micro", "vocab_size": 512, "max_length": 24, "embed_dim": 128},
         }
 
     @classmethod
@@ -65,7 +56,8 @@ class ImageTextModality(TokenizingModality, ImageModality):
         text = dict(given.get("text") or {})
         name = with_absolute_folder(str(text.get("encoder") or ""))
         if name.startswith(TRANSFORMERS):
-            merged["text"] = {"tokenizer": name.removeprefix(TRANSFORMERS), **text, "encoder": name}
+            plain = {"causal": False, "quick_gelu": False} if given.get("recipe") == "paper" else {}  # it has its own
+            merged["text"] = {"tokenizer": name.removeprefix(TRANSFORMERS), **plain, **text, "encoder": name}
 
     def open(self, spec: str, split: str | None = None) -> Dataset:
         images = super().open(spec, split)
@@ -74,14 +66,14 @@ class ImageTextModality(TokenizingModality, ImageModality):
     def for_training(self, data: Dataset) -> Dataset:
         if data.captions is None:
             raise ValueError(
-                f"{self.config.data} has no captions, which {self.config.method} learns from; expected a table with "
-                "the columns path and caption, captions of COCO or Flickr, shards, or glyphs"
+                f"{self.config.data.path} has no captions, which {self.config.method} learns from; expected a table "
+                "with the columns path and caption, captions of COCO or Flickr, shards, or glyphs"
             )
         return data
 
     def open_to_embed(self, spec: str, split: str | None = None) -> Dataset:
         """The images alone: captions are not needed."""
-        return ImageModality(self.config).reading(self.config.sources).open_to_embed(spec, split)
+        return ImageModality(self.config).reading(self.config.data).open_to_embed(spec, split)
 
     def fit(self, data: Dataset) -> TrainConfig:
         """Learn a tokenizer from the captions, unless one is given."""
@@ -91,7 +83,7 @@ class ImageTextModality(TokenizingModality, ImageModality):
 
     def encoder(self, *, untrained: bool = False) -> nn.Module:
         texts = make_text_encoder(self.config, self.config.text.encoder, untrained=untrained, dropout=0.0)
-        return TwoTowers(super().encoder(untrained=untrained), texts, dim=self.config.text.dim)
+        return TwoTowers(super().encoder(untrained=untrained), texts, embed_dim=self.config.text.embed_dim)
 
     def views(
         self, samples: Tensor, source: Dataset, index: Tensor, *, seed: int, step: int, shard: Shard | None = None
@@ -145,13 +137,6 @@ class ImageTextModality(TokenizingModality, ImageModality):
             return h
         return super().run_encoder(network, x, kind)
 
-    @classmethod
-    def load(cls, config: TrainConfig, card: Mapping[str, Any], folder: Path) -> Self:
-        made = cls(cls.with_saved_tokenizer(config, folder))
-        made.preparation = preparation_of(card)
-        made.tokenizer = Tokenizer.load(folder, length=config.text.length)
-        return made
-
     def show(self, source: Dataset, folder: Path) -> str:
         assert self.tokenizer is not None and isinstance(source, CaptionedImages)
         file = self.tokenizer.save(folder)
@@ -159,5 +144,5 @@ class ImageTextModality(TokenizingModality, ImageModality):
         drawn = source.draw(rows, seeded_generator(self.config.seed, 0, _CAPTION))
         texts = [" ".join(text.split()) for text in self.tokenizer.decode(drawn)]
         (folder / "views.txt").write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
-        line = f"{super().show(source, folder)}; {self.tokenizer.vocabulary:,} tokens in {file}"
-        return line + cut_note(source.tokens, self.config.text.length)
+        line = f"{super().show(source, folder)}; {self.tokenizer.vocab_size:,} tokens in {file}"
+        return line + cut_note(source.tokens, self.config.text.max_length)

@@ -10,9 +10,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from nearfar.config import TrainConfig, nearest
+from nearfar.config import TrainConfig
 from nearfar.data.dataset import Dataset
-from nearfar.methods import check_views, known_method
+from nearfar.methods import check_views
 from nearfar.modalities.base import Modality
 from nearfar.modalities.baseline import Baseline
 from nearfar.modalities.series.config import SeriesConfig
@@ -35,9 +35,7 @@ class SeriesModality(Modality):
 
     def __init__(self, config: TrainConfig) -> None:
         super().__init__(config)
-        self.preset = config.views or known_method(config.method).views_of(self.name)
-        if self.preset not in SERIES_PRESETS:
-            raise ValueError(f"there are no views {self.preset!r} of series{nearest(self.preset, set(SERIES_PRESETS))}")
+        self.preset = self.preset_of(SERIES_PRESETS)
         self.recipes = SERIES_PRESETS[self.preset]()
         check_views(config.method, self.preset, self.recipes)
 
@@ -58,7 +56,7 @@ class SeriesModality(Modality):
         return settings
 
     def open(self, spec: str, split: str | None = None) -> Dataset:
-        data = open_series(spec, self.config.sources, split=split)
+        data = open_series(spec, self.config.data, split=split)
         if self.config.series.channels not in (None, data.channels):
             raise ValueError(f"{spec} has {data.channels} channels, expected {self.config.series.channels}")
         return data
@@ -106,10 +104,6 @@ class SeriesModality(Modality):
 
     def baseline(self, train: Dataset, test: Dataset) -> Baseline:
         return SeriesValues(train.size)
-
-    def seconds_per_frame(self, hop: int) -> float:
-        """In steps: a series does not say how long one takes."""
-        return float(hop)
 
     def read(self, item: Any, kind: str | None = None) -> Tensor:
         """(C, T) float32."""

@@ -17,7 +17,7 @@ from nearfar.nn.shard import Shard
 
 
 @dataclass(frozen=True)
-class Drawn:
+class SeriesViewParameters:
     """What chance decided for B series of C channels and T steps."""
 
     start: Tensor  # (B,) and
@@ -29,10 +29,10 @@ class Drawn:
     noise: Tensor  # (B, C, T) added to them
     hidden: Tensor  # (B, 2) begin and end of the hidden stretch, as parts of the series
 
-    def of(self, shard: Shard) -> "Drawn":
+    def of(self, shard: Shard) -> "SeriesViewParameters":
         """What was drawn for the rows of one process."""
         kept = {field.name: shard.select(getattr(self, field.name)) for field in fields(self) if field.name != "noise"}
-        return Drawn(**kept, noise=self.noise if self.noise.numel() == 1 else shard.select(self.noise))
+        return SeriesViewParameters(**kept, noise=self.noise if self.noise.numel() == 1 else shard.select(self.noise))
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class SeriesView:
                 raise ValueError(f"{name} is {getattr(self, name)}, expected at least 1")
         check_probability("mask", self.mask)
 
-    def draw(self, rows: int, channels: int, steps: int, generator: torch.Generator) -> Drawn:
+    def draw(self, rows: int, channels: int, steps: int, generator: torch.Generator) -> SeriesViewParameters:
         """All that is random of a batch, on the CPU, so that all devices get the same."""
 
         def uniform(*shape: int) -> Tensor:
@@ -87,7 +87,7 @@ class SeriesView:
         unused = torch.arange(self.segments - 1) >= many - 1
         hidden = self.mask * uniform(rows)
         begin = uniform(rows) * (1 - hidden)
-        return Drawn(
+        return SeriesViewParameters(
             start=uniform(rows) * (1 - width),
             width=width,
             speeds=(self.warp * normal(rows, self.stretches)).exp(),
@@ -98,7 +98,7 @@ class SeriesView:
             hidden=torch.stack([begin, begin + hidden], 1),
         )
 
-    def apply(self, x: Tensor, drawn: Drawn) -> Tensor:
+    def apply(self, x: Tensor, drawn: SeriesViewParameters) -> Tensor:
         """(B, C, T) to (B, C, T)."""
         u = parts_of_time(x)  # (B, T)
         hidden = drawn.hidden.to(x.device)

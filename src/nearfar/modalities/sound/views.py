@@ -14,7 +14,7 @@ from nearfar.nn.seeding import seeded_generator
 from nearfar.nn.shard import Shard
 
 LEAST_DEVIATION = 1e-5
-Drawn = dict[str, Tensor]
+SoundViewParameters = dict[str, Tensor]
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,8 @@ class SoundView:
         resize: heights and lengths of the box that is resized to the whole, from and to; None: no box.
         heights: of the box, where they are others than its lengths.
         bands, frames: most of them that are masked, by one stripe each.
-        renormalize: all views of the batch together to mean 0 and deviation 1.
+        renormalize: all views of the batch together to mean 0 and deviation 1, also those that are made beside this
+            one (`make_sound_views`).
     """
 
     values: int
@@ -75,10 +76,10 @@ class SoundView:
         if self.mel is not None and (self.ends or self.level):
             raise ValueError("ends and level are of waves, but mel is not None")
 
-    def draw(self, count: int, generator: torch.Generator) -> Drawn:
+    def draw(self, count: int, generator: torch.Generator) -> SoundViewParameters:
         """All that is chance in B views, whatever the sounds; always in the same order, used or not."""
         u = torch.rand(9, count, generator=generator, dtype=torch.float64)
-        drawn: Drawn = {
+        drawn: SoundViewParameters = {
             "place": u[0],
             "speed": self.speed[0] + (self.speed[1] - self.speed[0]) * u[1],
             "gain": self.gain[0] + (self.gain[1] - self.gain[0]) * u[2],
@@ -94,12 +95,12 @@ class SoundView:
         if self.mel is not None and self.resize is not None:
             frames = self.mel.frames(self.values)
             drawn["boxes"] = draw_boxes(
-                count, self.mel.mels, frames, generator, lengths=self.resize, heights=self.heights
+                count, self.mel.n_mels, frames, generator, lengths=self.resize, heights=self.heights
             )
         return drawn
 
     @torch.no_grad()
-    def apply(self, waves: Tensor, drawn: Drawn, shard: Shard | None = None) -> Tensor:
+    def apply(self, waves: Tensor, drawn: SoundViewParameters, shard: Shard | None = None) -> Tensor:
         """(B, L) int16 to (B, 1, mels, frames), or to (B, 1, values) where the view is the wave.
 
         Where the waves are part of a batch, what was drawn is that of the part; the sounds in the background and the
@@ -129,7 +130,7 @@ class SoundView:
             return x[:, None]
         return self._of_spectrogram((self.mel(x) - self.mean) / self.std, drawn, shard)[:, None]
 
-    def _of_spectrogram(self, x: Tensor, drawn: Drawn, shard: Shard | None) -> Tensor:
+    def _of_spectrogram(self, x: Tensor, drawn: SoundViewParameters, shard: Shard | None) -> Tensor:
         if self.mixup:
             every = x if shard is None else shard.gather(x)
             x = log_mixup_exp(x, every[drawn["other"].to(x.device)], drawn["ratio"])
@@ -141,9 +142,15 @@ class SoundView:
                 begin = (drawn["stripe places"][number] * (x.shape[dim] - extent + 1)).long()
                 x = mask(x, begin, extent, dim=dim)
         if self.renormalize:
-            mean, deviation = (x.mean(), x.std()) if shard is None else _of_all(x, shard)
-            x = (x - mean) / (deviation + LEAST_DEVIATION)
+            x = _renormalized([x], shard)[0]
         return x
+
+
+def _renormalized(views: Sequence[Tensor], shard: Shard | None) -> list[Tensor]:
+    """The views, each (B, ...), by the mean and deviation of all their values together."""
+    x = torch.cat([view.flatten(1) for view in views], 1)
+    mean, deviation = (x.mean(), x.std()) if shard is None else _of_all(x, shard)
+    return [(view - mean) / (deviation + LEAST_DEVIATION) for view in views]
 
 
 def _of_all(x: Tensor, shard: Shard) -> tuple[Tensor, Tensor]:
@@ -157,7 +164,7 @@ def _of_all(x: Tensor, shard: Shard) -> tuple[Tensor, Tensor]:
     return whole.to(x.dtype), variance.sqrt().to(x.dtype)
 
 
-def _own(drawn: Drawn, shard: Shard) -> Drawn:
+def _own(drawn: SoundViewParameters, shard: Shard) -> SoundViewParameters:
     """What was drawn for the rows of one process."""
     return {name: shard.select(x, 1 if name.startswith("stripe") else 0) for name, x in drawn.items()}
 
@@ -192,7 +199,7 @@ def simclr(values: int, mel: LogMel, *, mean: float = 0.0, std: float = 1.0) -> 
         noise=(10.0, 40.0),
         noisy=0.5,
         resize=(0.6, 1.5),
-        bands=mel.mels // 8,
+        bands=mel.n_mels // 8,
         frames=mel.frames(values) // 8,
     )
     return view, view
@@ -214,7 +221,7 @@ def speech(values: int, mel: LogMel, *, mean: float = 0.0, std: float = 1.0) -> 
         noisy=0.5,
         resize=(0.7, 1.3),
         heights=(0.9, 1.0),
-        bands=mel.mels // 5,
+        bands=mel.n_mels // 5,
         frames=mel.frames(values) // 5,
     )
     return view, view
@@ -244,11 +251,7 @@ def of_waves(view: SoundView, *, level: bool = False) -> SoundView:
 
 
 SOUND_PRESETS: dict[str, Callable[..., tuple[SoundView, ...]]] = {
-    "byol_a": byol_a,
-    "cola": cola,
-    "cpc": cpc,
-    "simclr": simclr,
-    "speech": speech,
+    preset.__name__: preset for preset in (byol_a, cola, cpc, simclr, speech)
 }
 
 
@@ -264,7 +267,12 @@ def make_sound_views(
     made = []
     for index, view in enumerate(views):
         drawn = view.draw(len(waves) if shard is None else shard.total, seeded_generator(seed, step, index))
-        made.append(view.apply(waves, drawn if shard is None else _own(drawn, shard), shard))
+        plain = replace(view, renormalize=False)
+        made.append(plain.apply(waves, drawn if shard is None else _own(drawn, shard), shard))
+    together = [index for index, view in enumerate(views) if view.renormalize]
+    if together:
+        for index, x in zip(together, _renormalized([made[i] for i in together], shard), strict=True):
+            made[index] = x
     return made
 
 
@@ -316,9 +324,9 @@ class SoundPreparation:
             else "minus mean, divided by std"
         )
         return (
-            f"one channel at {mel.rate} Hz in [-1, 1]; sounds of fewer than {self.values} values in the middle of "
-            f"zeros; log(librosa.feature.melspectrogram(n_fft={mel.window}, hop_length={mel.hop}, n_mels={mel.mels}, "
-            f"fmin={mel.low:g}, fmax={mel.high:g}) + {mel.floor:g}); {normalised}"
+            f"one channel at {mel.sample_rate} Hz in [-1, 1]; sounds of fewer than {self.values} values in the middle "
+            f"of zeros; log(librosa.feature.melspectrogram(n_fft={mel.window}, hop_length={mel.hop}, "
+            f"n_mels={mel.n_mels}, fmin={mel.f_min:g}, fmax={mel.f_max:g}) + {mel.floor:g}); {normalised}"
         )
 
 

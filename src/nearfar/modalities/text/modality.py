@@ -15,10 +15,9 @@ from nearfar.data.sources import TEST_FOLDERS
 from nearfar.modalities.base import Modality
 from nearfar.modalities.baseline import Baseline
 from nearfar.modalities.splits import table_splits
-from nearfar.modalities.text.baseline import TfIdfBaseline
-from nearfar.modalities.text.data import open_texts
+from nearfar.modalities.text.data import TextDataset, open_texts
 from nearfar.modalities.text.encoders import text_encoder
-from nearfar.modalities.text.sentences import SentenceDataset
+from nearfar.modalities.text.tfidf import TfIdfBaseline
 from nearfar.modalities.text.tokenizer import Tokenizer
 from nearfar.nn.shard import Shard
 
@@ -28,7 +27,9 @@ DROPOUT = 0.1  # of an encoder whose only view it is
 class TokenizingModality(Modality):
     """What sentences and captions share: a tokenizer, given or learned by `fit`."""
 
-    tokenizer: Tokenizer | None
+    def __init__(self, config: TrainConfig) -> None:
+        super().__init__(config)
+        self.tokenizer = None if config.text.tokenizer is None else load_tokenizer(config)
 
     def tokenize(self, texts: Sequence[str]) -> Tensor:
         """N texts to (N, L) integers, 0 where there is no text."""
@@ -41,7 +42,7 @@ class TokenizingModality(Modality):
     def learn_tokenizer(self, texts: Sequence[str]) -> None:
         text = self.config.text
         if self.tokenizer is None:
-            self.tokenizer = Tokenizer.train(texts, vocabulary=text.vocabulary, length=text.length)
+            self.tokenizer = Tokenizer.train(texts, vocab_size=text.vocab_size, max_length=text.max_length)
 
     def save(self, folder: Path) -> None:
         assert self.tokenizer is not None
@@ -51,12 +52,13 @@ class TokenizingModality(Modality):
         assert self.tokenizer is not None
         return self.tokenizer.save(folder, name)
 
-    @staticmethod
-    def with_saved_tokenizer(config: TrainConfig, folder: Path) -> TrainConfig:
-        """A given tokenizer lies beside the weights as a copy."""
-        if config.text.tokenizer is None:
-            return config
-        return replace(config, text=replace(config.text, tokenizer=str(folder)))
+    @classmethod
+    def load(cls, config: TrainConfig, card: Mapping[str, Any], folder: Path) -> Self:
+        if config.text.tokenizer is not None:  # a given tokenizer lies beside the weights as a copy
+            config = replace(config, text=replace(config.text, tokenizer=str(folder)))
+        made = super().load(config, card, folder)
+        made.tokenizer = Tokenizer.load(folder, max_length=config.text.max_length)
+        return made
 
 
 class TextModality(TokenizingModality):
@@ -68,10 +70,6 @@ class TextModality(TokenizingModality):
     queries = ("text",)
     baseline_name = "tf-idf of all words, idf of all sentences compared"
     reads_texts = True
-
-    def __init__(self, config: TrainConfig) -> None:
-        super().__init__(config)
-        self.tokenizer = None if config.text.tokenizer is None else load_tokenizer(config)
 
     @classmethod
     def defaults(cls, data: str) -> dict[str, Any]:
@@ -90,16 +88,14 @@ class TextModality(TokenizingModality):
 
     # Data
 
-    def open(self, spec: str, split: str | None = None) -> SentenceDataset:
-        texts = open_texts(spec, self.config.sources, split=split)
-        if self.config.sources.labels is False:
-            texts = replace(texts, labels=None, classes=None)
-        return SentenceDataset(texts, self.tokenize)
+    def open(self, spec: str, split: str | None = None) -> TextDataset:
+        return open_texts(spec, self.config.data, split=split, tokenize=self.tokenize)
 
-    def open_to_embed(self, spec: str, split: str | None = None) -> SentenceDataset:
+    def open_to_embed(self, spec: str, split: str | None = None) -> TextDataset:
         """Every sentence of a file, those of pairs one by one, each named by its own words."""
-        texts = open_texts(spec, self.config.sources, split=split).sentences()
-        return SentenceDataset(replace(texts, names=texts.texts), self.tokenize)
+        data = self.open(spec, split).sentences()
+        data.names = data.texts
+        return data
 
     def own_splits(self, spec: str) -> tuple[str, str] | None:
         folder = Path(spec).expanduser()
@@ -110,15 +106,16 @@ class TextModality(TokenizingModality):
 
     def for_training(self, data: Dataset) -> Dataset:
         """Pairs with a score or a label may not be positives: then each text is a sentence of its own."""
-        assert isinstance(data, SentenceDataset)
-        judged = data.partners is not None and not data.source.paired
-        return SentenceDataset(data.source.sentences(), self.tokenize) if judged else data
+        assert isinstance(data, TextDataset)
+        return data if data.paired else data.sentences()
 
     def fit(self, data: Dataset) -> TrainConfig:
-        """Learn a tokenizer, unless one is given."""
-        assert isinstance(data, SentenceDataset)
-        self.learn_tokenizer(list(data.all_texts))
-        return self.config
+        """Learn a tokenizer, unless one is given; by the recipe "paper" an encoder of pairs keeps its head."""
+        assert isinstance(data, TextDataset)
+        self.learn_tokenizer([text for part in data.several for text in part])
+        if self.config.text.head is not None or self.config.recipe != "paper":
+            return self.config
+        return replace(self.config, text=replace(self.config.text, head=data.partners is not None))
 
     def run_protocols(self, test: Dataset) -> Sequence[str]:
         if test.scores is None:
@@ -127,10 +124,10 @@ class TextModality(TokenizingModality):
 
     def ids(self, source: Dataset) -> Tensor:
         """Equal for sentences of one group, and for sentences that say the same, or whose partners do."""
-        assert isinstance(source, SentenceDataset)
-        same = caption_ids(source.source.texts)
-        if source.source.partners is not None:
-            either = caption_ids([*source.source.texts, *source.source.partners])  # (2N,)
+        assert isinstance(source, TextDataset)
+        same = caption_ids(source.texts)
+        if source.partners is not None:
+            either = caption_ids([*source.texts, *source.partners])  # (2N,)
             same = merged_ids(torch.arange(len(source)).repeat(2), either)[: len(source)]
         return same if source.groups is None else merged_ids(source.groups, same)
 
@@ -151,8 +148,8 @@ class TextModality(TokenizingModality):
         self, samples: Tensor, source: Dataset, index: Tensor, *, seed: int, step: int, shard: Shard | None = None
     ) -> list[Tensor]:
         """The sentence, its partner and its negative; without partners the sentence twice."""
-        assert isinstance(source, SentenceDataset)
-        others = [x.to(samples.device) for x in source.others(index)]
+        assert isinstance(source, TextDataset)
+        others = [x[index.cpu()].long().to(samples.device) for x in source.tokens[1:]]
         return [samples, *(others or [samples])]
 
     def pair_of_views(self, samples: Tensor, source: Dataset, index: Tensor, *, seed: int, step: int) -> list[Tensor]:
@@ -177,22 +174,16 @@ class TextModality(TokenizingModality):
     def card(self) -> dict[str, Any]:
         return {"modality": self.name, "preprocessing": "tokens by tokenizer.json, 0 where there is no text"}
 
-    @classmethod
-    def load(cls, config: TrainConfig, card: Mapping[str, Any], folder: Path) -> Self:
-        made = cls(cls.with_saved_tokenizer(config, folder))
-        made.tokenizer = Tokenizer.load(folder, length=config.text.length)
-        return made
-
     def show(self, source: Dataset, folder: Path) -> str:
-        assert self.tokenizer is not None and isinstance(source, SentenceDataset)
+        assert self.tokenizer is not None and isinstance(source, TextDataset)
         file = self.tokenizer.save(folder)
         views = (
             "dropout makes the views",
             "the second view of a sentence is its partner",
             "the second view of a sentence is its partner, and the third texts are negatives of all",
         )[len(source.tokens) - 1]
-        tokens = f"tokens: {self.tokenizer.vocabulary:,} in {file}; {views}"
-        return tokens + cut_note(source.tokens[0], self.config.text.length)
+        tokens = f"tokens: {self.tokenizer.vocab_size:,} in {file}; {views}"
+        return tokens + cut_note(source.tokens[0], self.config.text.max_length)
 
 
 def with_absolute_folder(name: str) -> str:
@@ -201,20 +192,20 @@ def with_absolute_folder(name: str) -> str:
     return TRANSFORMERS + str(source.absolute()) if name.startswith(TRANSFORMERS) and source.is_dir() else name
 
 
-def cut_note(tokens: Tensor, length: int) -> str:
+def cut_note(tokens: Tensor, max_length: int) -> str:
     """Words about the texts that may have lost their end, if there are any.
 
     >>> cut_note(torch.tensor([[1, 5, 2], [1, 2, 0]]), 3)
-    '; 1 of 2 texts fill the 3 tokens of --text.length and may be cut off there'
+    '; 1 of 2 texts fill the 3 tokens of --text.max_length and may be cut off there'
     """
-    full = int((tokens[:, -1] != 0).sum()) if tokens.shape[1] == length else 0
-    words = f"; {full:,} of {len(tokens):,} texts fill the {length} tokens of --text.length and may be cut off there"
-    return words if full else ""
+    full = int((tokens[:, -1] != 0).sum()) if tokens.shape[1] == max_length else 0
+    cut = f"texts fill the {max_length} tokens of --text.max_length and may be cut off there"
+    return f"; {full:,} of {len(tokens):,} {cut}" if full else ""
 
 
 def load_tokenizer(config: TrainConfig) -> Tokenizer:
     assert config.text.tokenizer is not None
-    return Tokenizer.load(config.text.tokenizer, length=config.text.length)
+    return Tokenizer.load(config.text.tokenizer, max_length=config.text.max_length)
 
 
 def make_text_encoder(config: TrainConfig, name: str, *, untrained: bool, dropout: float) -> nn.Module:
@@ -224,13 +215,15 @@ def make_text_encoder(config: TrainConfig, name: str, *, untrained: bool, dropou
         dropout: where the configuration does not say.
     """
     text = config.text
-    vocabulary = text.vocabulary if text.tokenizer is None else load_tokenizer(config).vocabulary
+    vocab_size = text.vocab_size if text.tokenizer is None else load_tokenizer(config).vocab_size
     return text_encoder(
         name,
-        vocabulary=vocabulary,
-        length=text.length,
+        vocab_size=vocab_size,
+        max_length=text.max_length,
         pooling=text.pooling,
         causal=text.causal,
         dropout=dropout if text.dropout is None else text.dropout,
+        quick_gelu=text.quick_gelu,
+        head=bool(text.head),
         pretrained=config.pretrained and not untrained,
     )

@@ -18,7 +18,7 @@ from nearfar.modalities.image.views.color import (
     solarize,
     standardize,
 )
-from nearfar.modalities.image.views.crop import Crops, chunks, random_crop_boxes, sources
+from nearfar.modalities.image.views.crop import Crops, Interpolation, chunks, random_crop_boxes, sources
 from nearfar.nn.arguments import check_probability, check_range
 from nearfar.nn.scratch import Scratch, scratch_for, single_thread
 
@@ -28,7 +28,7 @@ VIEW_VALUES = 200_000  # floats of a chunk of views on the CPU: it and its tempo
 
 
 @dataclass(frozen=True)
-class Drawn:
+class ImageViewParameters:
     """What was drawn for each of B samples; row i belongs to image i."""
 
     boxes: Tensor  # (B, 4) integers: top, left, height, width
@@ -43,12 +43,12 @@ class Drawn:
     solarize: Tensor  # (B,) booleans
     affine: Tensor  # (B, 2, 3); [[1, 0, 0], [0, 1, 0]] where the image stays in place
 
-    def to(self, device: torch.device) -> "Drawn":
-        return Drawn(**{field.name: getattr(self, field.name).to(device) for field in fields(self)})
+    def to(self, device: torch.device) -> "ImageViewParameters":
+        return ImageViewParameters(**{field.name: getattr(self, field.name).to(device) for field in fields(self)})
 
-    def rows(self, start: int, stop: int) -> "Drawn":
+    def rows(self, start: int, stop: int) -> "ImageViewParameters":
         """The parameters of samples start to stop."""
-        return Drawn(**{field.name: getattr(self, field.name)[start:stop] for field in fields(self)})
+        return ImageViewParameters(**{field.name: getattr(self, field.name)[start:stop] for field in fields(self)})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +63,7 @@ class ImageView:
         size: pixels of a side of the view.
         crop_scale: range of the crop's area, as a part of the image's.
         crop_ratio: range of the crop's width over height.
+        interpolation: how crops are resized, "bilinear" or "bicubic", both with antialiasing.
         flip, jitter, grayscale, blur, solarize, affine: probabilities.
         brightness, contrast, saturation, hue: strength of the jitter.
         blur_sigma: range of the Gaussian's deviation, in pixels of the view, uniform.
@@ -82,6 +83,7 @@ class ImageView:
     size: int
     crop_scale: tuple[float, float] = (0.08, 1.0)
     crop_ratio: tuple[float, float] = (3 / 4, 4 / 3)
+    interpolation: Interpolation = "bilinear"
     flip: float = 0.5
     jitter: float = 0.8
     brightness: float = 0.8
@@ -106,6 +108,8 @@ class ImageView:
 
     def __post_init__(self) -> None:
         check_size(self.size)
+        if self.interpolation not in ("bilinear", "bicubic"):
+            raise ValueError(f"interpolation is {self.interpolation!r}, expected 'bilinear' or 'bicubic'")
         check_range("crop_scale", self.crop_scale, most=1)
         check_range("crop_ratio", self.crop_ratio)
         for name in ("blur_sigma", "zoom", "stretch"):
@@ -138,7 +142,7 @@ class ImageView:
         check_images(images)
         return self.apply(images, self.draw(len(images), images.shape[2], images.shape[3], generator))
 
-    def draw(self, count: int, height: int, width: int, generator: torch.Generator) -> Drawn:
+    def draw(self, count: int, height: int, width: int, generator: torch.Generator) -> ImageViewParameters:
         """The parameters of `count` views of images of this height and width, on the generator's device."""
         boxes = random_crop_boxes(count, height, width, generator, scale=self.crop_scale, ratio=self.crop_ratio)
         chances = torch.rand(5, count, generator=generator, device=generator.device)
@@ -149,7 +153,7 @@ class ImageView:
             low, high = max(0.0, 1 - strength), 1 + strength
             return torch.where(jittered, low + (high - low) * amount, 1.0)
 
-        return Drawn(
+        return ImageViewParameters(
             boxes=boxes,
             flip=chances[1] < self.flip,
             brightness=factor(amounts[0], self.brightness),
@@ -185,7 +189,7 @@ class ImageView:
         )
         return torch.where((chance < self.affine)[:, None, None], moved, still)
 
-    def apply(self, images: Tensor, drawn: Drawn, *, out: Tensor | None = None) -> Tensor:
+    def apply(self, images: Tensor, drawn: ImageViewParameters, *, out: Tensor | None = None) -> Tensor:
         """The views that these parameters make of these images, written to `out` if given; see `__call__`."""
         check_images(images)
         views = self.room(images, out)
@@ -212,17 +216,19 @@ class _Planned:
     crops: Crops
     factors: Tensor  # (5, B, 1, 1, 1): contrast, saturation, hue, 1 or 0 for colour or gray, threshold
     kernels: Tensor  # (B, radius + 1)
-    drawn: Drawn
+    drawn: ImageViewParameters
 
     @classmethod
-    def of(cls, view: ImageView, images: Tensor, drawn: Drawn) -> "_Planned":
+    def of(cls, view: ImageView, images: Tensor, drawn: ImageViewParameters) -> "_Planned":
         drawn = drawn.to(images.device)
         coloured = (~drawn.grayscale).float()  # 0 or 1, of which lerp is exact
         threshold = torch.where(drawn.solarize, view.solarize_threshold, 2.0)  # 2: nothing is inverted
         factors = torch.stack([drawn.contrast, drawn.saturation, drawn.hue, coloured, threshold])
         return cls(
             view=view,
-            crops=Crops.of(images, drawn.boxes, view.size, drawn.flip, drawn.brightness),
+            crops=Crops.of(
+                images, drawn.boxes, view.size, drawn.flip, drawn.brightness, interpolation=view.interpolation
+            ),
             factors=factors.view(5, -1, 1, 1, 1),
             kernels=half_kernel(drawn.sigma[:, None], view.blur_radius),
             drawn=drawn,
@@ -234,6 +240,8 @@ class _Planned:
         contrast, saturation, hue, coloured, threshold = self.factors[:, first:last]
         x = scratch.take("view", (last - first, 3, view.size, view.size), out)
         self.crops.cut(source, first, last, out=x, scratch=scratch)
+        if view.interpolation == "bicubic":  # overshoots; here times the brightness
+            torch.minimum(x.clamp_(min=0), drawn.brightness[first:last].view(-1, 1, 1, 1), out=x)
         if view.affine > 0:
             affine(x, drawn.affine[first:last], out=x)
         if view.jitter > 0:
@@ -256,7 +264,9 @@ class _Planned:
 
 
 @torch.no_grad()
-def apply_views(images: Tensor, views: Sequence[ImageView], drawn: Sequence[Drawn], out: Sequence[Tensor]) -> None:
+def apply_views(
+    images: Tensor, views: Sequence[ImageView], drawn: Sequence[ImageViewParameters], out: Sequence[Tensor]
+) -> None:
     """All views of a batch, each by its own parameters, written to `out`.
 
     On the CPU a few images at a time: they are made floating point once for all views, and stay in the core's cache
