@@ -10,19 +10,19 @@ from nearfar.settings import check_settings, setting
 class OptimizerConfig:
     """Optimizer and learning rate schedule."""
 
-    name: Literal["sgd", "adamw", "lars"] = setting("sgd", "the optimizer")
-    lr: float | None = setting(None, "peak learning rate at batch 256; None: 0.06, 1e-3 or 0.3 by name", above=0)
-    scale_lr: Literal["linear", "sqrt", "none"] = setting(
-        "linear", "multiply the learning rate by batch / 256, by its root, or not"
+    name: Literal["sgd", "adamw", "lars", "muon"] = setting("sgd", "the optimizer")
+    lr: float | None = setting(None, "peak learning rate at batch 256; None: 0.06, 1e-3, 0.3 or 0.02 by name", above=0)
+    scale_lr: Literal["linear", "sqrt", "none"] | None = setting(
+        None, "multiply the learning rate by batch / 256, by its root, or not; None: not for muon, else linear"
     )
-    weight_decay: float | None = setting(None, "of matrices and kernels; None: 5e-4, 0.05 or 1e-6 by name", least=0)
+    weight_decay: float | None = setting(None, "of matrices and kernels; None: 5e-4, 0.05, 1e-6 or 0 by name", least=0)
     decay_all: bool = setting(False, "weight decay on norms, biases and scalars, too")
-    momentum: float = setting(0.9, "of SGD and LARS")
+    momentum: float | None = setting(None, "of SGD, LARS and Muon; None: 0.9, of Muon 0.95", least=0, below=1)
     lr_in_momentum: bool = setting(
         True, "of LARS: momentum sums learning rate times gradient (SimCLR); false: gradients alone (BYOL)"
     )
-    beta2: float = setting(0.999, "of AdamW: decay of the squared gradients", above=0, below=1)
-    eps: float = setting(1e-8, "of AdamW: added to the root of the squared gradients", above=0)
+    beta2: float = setting(0.999, "of AdamW (and beside Muon): decay of the squared gradients", above=0, below=1)
+    eps: float = setting(1e-8, "of AdamW (and beside Muon): added to the root of the squared gradients", above=0)
     schedule: Literal["cosine", "linear", "step", "constant"] = setting("cosine", "learning rate after the warm-up")
     milestones: list[float] = setting(
         [0.6, 0.8], "of schedule step: fractions of the run after which the rate is divided by 10", above=0, below=1

@@ -10,9 +10,11 @@ from torch import Tensor
 from nearfar.methods import Method
 from nearfar.nn.shard import global_norm
 from nearfar.training.config import OptimizerConfig
+from nearfar.training.muon import Muon
 
-DEFAULT_LR = {"sgd": 0.06, "adamw": 1e-3, "lars": 0.3}
-DEFAULT_DECAY = {"sgd": 5e-4, "adamw": 0.05, "lars": 1e-6}
+DEFAULT_LR = {"sgd": 0.06, "adamw": 1e-3, "lars": 0.3, "muon": 0.02}
+DEFAULT_DECAY = {"sgd": 5e-4, "adamw": 0.05, "lars": 1e-6, "muon": 0.0}
+DEFAULT_MOMENTUM = {"sgd": 0.9, "adamw": 0.9, "lars": 0.9, "muon": 0.95}
 
 
 def make_optimiser(method: Method, config: OptimizerConfig, batch_size: int) -> torch.optim.Optimizer:
@@ -21,8 +23,9 @@ def make_optimiser(method: Method, config: OptimizerConfig, batch_size: int) -> 
     A group may have `lr_scale`, which multiplies its learning rate, and `constant_lr`, which the schedule leaves alone.
     """
     lr = DEFAULT_LR[config.name] if config.lr is None else config.lr
-    if config.scale_lr != "none":
-        lr = lr * batch_size / 256 if config.scale_lr == "linear" else lr * math.sqrt(batch_size / 256)
+    scaling = config.scale_lr or ("none" if config.name == "muon" else "linear")  # steps of Muon have one size
+    if scaling != "none":
+        lr = lr * batch_size / 256 if scaling == "linear" else lr * math.sqrt(batch_size / 256)
     decay = DEFAULT_DECAY[config.name] if config.weight_decay is None else config.weight_decay
     groups = method.parameter_groups(decay)
     for group in groups:
@@ -30,11 +33,14 @@ def make_optimiser(method: Method, config: OptimizerConfig, batch_size: int) -> 
             group["lr"] = lr * group["lr_scale"]
         if config.decay_all:
             group["weight_decay"] = decay
+    momentum = DEFAULT_MOMENTUM[config.name] if config.momentum is None else config.momentum
     if config.name == "sgd":
-        return torch.optim.SGD(groups, lr=lr, momentum=config.momentum)
+        return torch.optim.SGD(groups, lr=lr, momentum=momentum)
     if config.name == "adamw":
         return torch.optim.AdamW(groups, lr=lr, betas=(0.9, config.beta2), eps=config.eps)
-    return LARS(groups, lr=lr, momentum=config.momentum, lr_in_momentum=config.lr_in_momentum)
+    if config.name == "muon":
+        return Muon(groups, lr=lr, momentum=momentum, betas=(0.9, config.beta2), eps=config.eps)
+    return LARS(groups, lr=lr, momentum=momentum, lr_in_momentum=config.lr_in_momentum)
 
 
 def set_rates(optimizer: torch.optim.Optimizer, factor: float) -> None:
