@@ -14,11 +14,26 @@ from torch import Tensor, nn
 from nearfar.config import TrainConfig
 from nearfar.data.config import DataConfig
 from nearfar.data.dataset import Dataset
+from nearfar.methods import Batch
 from nearfar.modalities.baseline import Baseline
 from nearfar.modalities.named_samples import NamedSamples
 from nearfar.nn.shard import Shard
 
 Prepare = Callable[[Tensor], Tensor]  # raw samples, as `fetch` gives them, to the encoder's input
+
+
+@dataclass(frozen=True)
+class RequestedViews:
+    preset: str | None
+    count: int | None
+    local: int | None
+
+
+def requested_views(config: TrainConfig) -> RequestedViews:
+    views: Any = config.views
+    if views is None or isinstance(views, str):
+        return RequestedViews(views, None, None)
+    return RequestedViews(views.preset, views.count, views.local)
 
 
 @dataclass(frozen=True)
@@ -191,6 +206,14 @@ class Modality(ABC):
     def forget_buffers(self) -> None:
         """Free memory that is kept from one batch to the next."""
         return
+
+    local_views: int = 0  # of the last of the views: those of small parts
+
+    def as_batch(
+        self, views: Sequence[Tensor], source: Dataset, index: Tensor, ids: Tensor, labels: Tensor | None = None
+    ) -> Batch:
+        """What `views` made of samples of the source, as a method takes it."""
+        return Batch(views, index, ids, labels, local=self.local_views)
 
     views_in_rows: ClassVar[bool] = False  # whether `views_of_rows` saves memory
     reads_texts: ClassVar[bool] = False  # whether the encoder has a text input

@@ -6,7 +6,6 @@ from rich.console import Console
 
 from nearfar.config import TrainConfig
 from nearfar.distributed.trial import Subject
-from nearfar.methods import Batch
 from nearfar.training import checkpoint
 from nearfar.training.run import Run
 
@@ -21,5 +20,6 @@ def subject_of_run(folder: Path, rows: int = 12) -> Subject:
     for step, index in enumerate(run.loader.order(0)[: 2 * rows].split(rows)):
         views = run.modality.views(run.train.fetch(index), run.train, index, seed=run.config.seed, step=step)
         views = [x.clone() for x in views]  # the next are written over these
-        batches.append(Batch(views, index, ids[index], None if labels is None else labels[index]))
+        of_batch = None if labels is None else labels[index]
+        batches.append(run.modality.as_batch(views, run.train, index, ids[index], of_batch))
     return Subject(run.config.method, run.method.cpu(), batches)

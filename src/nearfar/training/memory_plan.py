@@ -129,7 +129,8 @@ class _Probe:
         samples = self.run.train.fetch(index)
         views = self.run.modality.views(samples, self.run.train, index, seed=self.config.seed, step=0)
         labels = self.run.train.labels if self.run.method.needs_labels else None
-        return Batch([x.clone() for x in views], index, index, None if labels is None else labels[index])
+        views, of_batch = [x.clone() for x in views], None if labels is None else labels[index]
+        return self.run.modality.as_batch(views, self.run.train, index, index, of_batch)
 
     def method(self) -> Method:
         return copy.deepcopy(self.run.method)

@@ -15,8 +15,8 @@ from nearfar.config import TrainConfig, nearest
 from nearfar.data.dataset import Dataset
 from nearfar.data.sources import folder_splits
 from nearfar.messages import shown
-from nearfar.methods import check_views, known_method
-from nearfar.modalities.base import Modality
+from nearfar.methods import choose_views, known_method
+from nearfar.modalities.base import Modality, requested_views
 from nearfar.modalities.baseline import Baseline
 from nearfar.modalities.image.card import is_finite
 from nearfar.modalities.picture_grid import ROWS
@@ -31,6 +31,7 @@ from nearfar.modalities.sound.views import (
     SoundPreparation,
     SoundView,
     jittered,
+    local_view,
     make_sound_views,
     of_waves,
 )
@@ -61,7 +62,7 @@ class SoundModality(Modality):
     def __init__(self, config: TrainConfig) -> None:
         super().__init__(config)
         sound = config.sound
-        self.preset = config.views or known_method(config.method).views_of(self.name)
+        self.preset = requested_views(config).preset or known_method(config.method).views_of(self.name)
         if self.preset not in SOUND_PRESETS:
             raise ValueError(f"there are no views {self.preset!r} of sounds{nearest(self.preset, set(SOUND_PRESETS))}")
         self.wave = config.backbone in SEQUENCE
@@ -76,7 +77,8 @@ class SoundModality(Modality):
             high=sound.rate * 7800 / 16_000 if sound.high is None else sound.high,
             centred=sound.normalize == "sound",
         )
-        check_views(config.method, self.preset, self.recipes)
+        self.local_views = requested_views(config).local or 0
+        _ = self.recipes  # refused before anything is read, if the method cannot use them
 
     @classmethod
     def owns_name(cls, data: str) -> bool:
@@ -125,8 +127,12 @@ class SoundModality(Modality):
     @property
     def recipes(self) -> tuple[SoundView, ...]:
         """One for each view."""
-        recipes = SOUND_PRESETS[self.preset](self.values, self.mel, **self._scale())
-        return tuple(of_waves(recipe, level=self.level) for recipe in recipes) if self.wave else recipes
+        recipes: Sequence[SoundView] = SOUND_PRESETS[self.preset](self.values, self.mel, **self._scale())
+        local = [local_view(recipes[0])] * self.local_views
+        recipes = choose_views(
+            self.config.method, self.preset, recipes, local, count=requested_views(self.config).count
+        )
+        return tuple(of_waves(recipe, level=self.level) for recipe in recipes) if self.wave else tuple(recipes)
 
     @property
     def preparation(self) -> SoundPreparation:
@@ -165,8 +171,8 @@ class SoundModality(Modality):
         return make_sound_views(samples, self.recipes, seed=seed, step=step, shard=shard)
 
     def pair_of_views(self, samples: Tensor, source: Dataset, index: Tensor, *, seed: int, step: int) -> list[Tensor]:
-        recipes = self.recipes
-        return make_sound_views(samples, recipes[:2] if len(recipes) > 1 else recipes * 2, seed=seed, step=step)
+        full = self.recipes[: len(self.recipes) - self.local_views]
+        return make_sound_views(samples, full[:2] if len(full) > 1 else full * 2, seed=seed, step=step)
 
     def vary(self, samples: Tensor, generator: torch.Generator, *, strong: bool = False) -> Tensor:
         return jittered(samples, generator)
