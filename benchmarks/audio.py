@@ -34,7 +34,7 @@ CASES = {
 
 def librosas(mel: LogMel, x: np.ndarray) -> np.ndarray:
     energy = librosa.feature.melspectrogram(
-        y=x, sr=mel.rate, n_fft=mel.window, hop_length=mel.hop, n_mels=mel.mels, fmin=mel.low, fmax=mel.high
+        y=x, sr=mel.sample_rate, n_fft=mel.window, hop_length=mel.hop, n_mels=mel.n_mels, fmin=mel.f_min, fmax=mel.f_max
     )
     return np.log(energy + mel.floor)
 
@@ -78,7 +78,9 @@ def main() -> None:
         "|---|---|---|---|---|---|---|---|",
     ]
     for case, (mel, length) in CASES.items():
-        x = (0.1 * np.random.default_rng(0).standard_normal((BATCH, round(length * mel.rate)))).astype(np.float32)
+        x = (0.1 * np.random.default_rng(0).standard_normal((BATCH, round(length * mel.sample_rate)))).astype(
+            np.float32
+        )
         waves = torch.from_numpy(x)
         apart = float(np.abs(librosas(mel, x) - mel(waves).numpy()).max())
 

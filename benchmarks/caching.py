@@ -19,7 +19,8 @@ from rich.console import Console
 from torch import Tensor, nn
 
 from machine import describe, extra_memory
-from nearfar.config import TrainConfig, build, completed
+from nearfar.config import TrainConfig, completed
+from nearfar.settings import build
 from nearfar.training.lightning_module import Pretraining
 from nearfar.training.memory_plan import resident
 from nearfar.training.run import Run
@@ -39,7 +40,7 @@ def module_of(**settings: Any) -> Pretraining:
 
 def step(module: Pretraining, rows: int, micro: int | None) -> Tensor:
     """Loss of a step that ends with the gradients in place."""
-    module.config = replace(module.config, batch_size=rows, micro_batch=micro)
+    module.config = replace(module.config, batch_size=rows, micro_batch_size=micro)
     index = torch.arange(rows) % len(module.source)
     module.method.zero_grad()
     loss = module.training_step((0, index, module.source.fetch(index)), 0)
@@ -116,7 +117,7 @@ def main() -> None:
         f"{describe()}, {torch.get_num_threads()} thread{'s' if torch.get_num_threads() > 1 else ''}.",
         "`python benchmarks/caching.py`: SimCLR on glyphs, backbone `strokes`, 32 px.",
         "",
-        f"| batch | in one piece, MiB | CPU s | `--micro-batch {MICRO}`, MiB | CPU s |",
+        f"| batch | in one piece, MiB | CPU s | `--micro-batch-size {MICRO}`, MiB | CPU s |",
         "|---|---|---|---|---|",
         *found,
         "",

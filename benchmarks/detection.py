@@ -33,7 +33,7 @@ def pretrain(options: argparse.Namespace, run: Path, table: Path) -> None:
     with table.open("w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([["path"], *([str(picture)] for picture in pictures)])
     nearfar.train(
-        table,
+        {"path": table, "stored_size": 2 * options.view, "validation": 0.0},
         out=run,
         method="moco",
         backbone=options.backbone,
@@ -42,7 +42,6 @@ def pretrain(options: argparse.Namespace, run: Path, table: Path) -> None:
         batch_size=min(BATCH, len(pictures)),
         options={"momentum": MOMENTUM, "queue_size": QUEUE, "batch_norm": True},
         optimizer={"name": "adamw", "lr": 4e-3},
-        sources={"size": 2 * options.view, "validation": 0.0},
     )
 
 

@@ -85,7 +85,7 @@ def case(name: str, size: int, count: int, rounds: int, folder: Path) -> list[st
         Image.fromarray(picture).save(files / f"{number:06d}.jpg", quality=90)
     sources: dict[str, Dataset] = {
         "arrays in memory": ArrayDataset(made),
-        f"JPEG files of {2 * size} px": open_images(files, size=side, stream=True),
+        f"JPEG files of {2 * size} px": open_images(files, stored_size=side, stream=True),
     }
     assert isinstance(sources[f"JPEG files of {2 * size} px"], StreamDataset)
 

@@ -21,9 +21,9 @@ from machine import describe
 GLYPHS = "glyphs:1500"
 RUNS: list[dict[str, Any]] = [
     {"data": GLYPHS, "batch_size": 1024},
-    {"data": GLYPHS, "batch_size": 1024, "micro_batch": 128},
+    {"data": GLYPHS, "batch_size": 1024, "micro_batch_size": 128},
     {"data": GLYPHS, "method": "moco", "backbone": "tiny", "batch_size": 512},
-    {"data": GLYPHS, "method": "moco", "backbone": "tiny", "batch_size": 512, "micro_batch": 64},
+    {"data": GLYPHS, "method": "moco", "backbone": "tiny", "batch_size": 512, "micro_batch_size": 64},
     {
         "data": GLYPHS,
         "method": "barlow_twins",
@@ -35,21 +35,22 @@ RUNS: list[dict[str, Any]] = [
     {"data": GLYPHS, "method": "clip", "batch_size": 512, "precision": "bf16"},
     {"data": "waves:1500", "method": "cpc", "batch_size": 256, "options": {"positions": 8}},
     {"data": "melodies:300", "method": "byol_a", "batch_size": 128, "options": {"hidden": 512}},
-    {"data": "TEXTS", "method": "simcse", "batch_size": 512, "micro_batch": 128},
+    {"data": "TEXTS", "method": "simcse", "batch_size": 512, "micro_batch_size": 128},
 ]
 TARGET = 0.2
 
 
 def one(settings: dict[str, Any], measured: int | None) -> None:
     """Predict, in this process; measure, in another, unless that was done."""
-    from nearfar.config import TrainConfig, build, completed
+    from nearfar.config import TrainConfig, completed
+    from nearfar.settings import build
     from nearfar.training.memory_plan import costs_of, measure
 
     config: TrainConfig = build(TrainConfig, completed(settings), "plan")
     start = time.process_time()
     costs = costs_of(config)
     seconds = time.process_time() - start
-    peak = costs.peak(config.batch_size, config.micro_batch, accumulate=config.accumulate)
+    peak = costs.peak(config.batch_size, config.micro_batch_size, accumulate=config.accumulate_batches)
     seen = measured or measure(config)
     print(json.dumps({"predicted": peak.total, "process": peak.process, "seconds": seconds, "peak": seen}))
 
@@ -83,7 +84,7 @@ def main() -> None:
             found = json.loads(child.stdout.strip().splitlines()[-1])
             ratio = found["predicted"] / found["peak"]
             name = f"{settings.get('method', 'simclr')}, {settings['data'].partition(':')[0].lower()}"
-            rest = {k: v for k, v in settings.items() if k not in ("data", "method", "batch_size", "micro_batch")}
+            rest = {k: v for k, v in settings.items() if k not in ("data", "method", "batch_size", "micro_batch_size")}
             words = ", ".join(f"{k} {v}" for k, v in rest.items()) or "defaults"
             rows.append(
                 f"| {name} | {words} | {settings['batch_size']} | {settings.get('micro_batch', '–')} "

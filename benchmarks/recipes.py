@@ -52,8 +52,8 @@ COLUMNS = {
 
 def recipe_of(method: str, options: argparse.Namespace) -> TrainConfig:
     config = TrainConfig.from_yaml(ROOT / "recipes" / f"cifar10-{method}.yaml")
-    sources = replace(config.sources, test=str(options.data / "test"))
-    return replace(config, data=str(options.data / "train"), sources=sources, epochs=options.epochs or config.epochs)
+    data = replace(config.data, path=str(options.data / "train"), test=str(options.data / "test"))
+    return replace(config, data=data, epochs=options.epochs or config.epochs)
 
 
 def train(config: TrainConfig, run: Path) -> None:

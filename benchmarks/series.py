@@ -61,10 +61,9 @@ def measure(path: Path, config: TrainConfig, steps: int, seeds: int, known: dict
         found["dtw_seconds"] = time.process_time() - start
     config = replace(
         config,
-        data=str(path),
+        data=replace(config.data, path=str(path), validation=0.0),
         batch_size=min(config.batch_size, len(train)),
         epochs=math.ceil(steps / max(1, len(train) // config.batch_size)),
-        sources=replace(config.sources, validation=0.0),
         checkpoint_every=10**6,
         health_every=10**6,
     )

@@ -45,8 +45,8 @@ def jpegs(count: int, side: int) -> list[bytes]:
 
 
 def ours(folder: Path, size: int, cache: Path) -> Iterator[torch.Tensor]:
-    """As `nearfar train --sources.stream true` reads, opening included; the members are listed in the cache."""
-    data = open_images(folder, size=size, stream=True, cache=cache)
+    """As `nearfar train --data.stream true` reads, opening included; the members are listed in the cache."""
+    data = open_images(folder, stored_size=size, stream=True, cache=cache)
     loader = Loader(len(data), BATCH, 0, parts=data.parts, window=1000)  # type: ignore[attr-defined]
     for batch in loader.fetched(data, 0):
         yield batch.x
@@ -110,7 +110,7 @@ def listed(count: int, folder: Path) -> str:
 
     def look() -> None:
         start = time.perf_counter()
-        kept.append(open_images(folder / "many", size=8, stream=True, cache=folder / "list"))
+        kept.append(open_images(folder / "many", stored_size=8, stream=True, cache=folder / "list"))
         seconds.append(time.perf_counter() - start)
 
     extra_memory(look)

@@ -45,7 +45,7 @@ def train_nearfar(data: Path, name: str, epochs: int, seed: int, folder: Path) -
     import nearfar
 
     encoder = nearfar.train(
-        data / "train",
+        {"path": data / "train", "stored_size": SIZE, "validation": 0.0},
         out=folder / "run",
         method="simclr",
         views="simclr",
@@ -55,8 +55,7 @@ def train_nearfar(data: Path, name: str, epochs: int, seed: int, folder: Path) -
         batch_size=BATCH,
         seed=seed,
         options={"temperature": TEMPERATURE, "dim": DIM},
-        optimizer={"name": "sgd", "lr": RATE, "weight_decay": DECAY, "momentum": MOMENTUM, "warmup": WARMUP},
-        sources={"size": SIZE, "validation": 0.0},
+        optimizer={"name": "sgd", "lr": RATE, "weight_decay": DECAY, "momentum": MOMENTUM, "warmup_ratio": WARMUP},
     )
     lines = (folder / "run" / "metrics.jsonl").read_text().splitlines()
     return encoder, float(json.loads(lines[-1])["samples_per_second"])
@@ -121,7 +120,7 @@ def train_lightly(
 
 def knn(encoder: nn.Module, data: Path) -> float:
     encoder = getattr(encoder, "backbone", encoder).eval()
-    train, test = (open_images(str(data / part), size=SIZE, labels=True) for part in ("train", "test"))
+    train, test = (open_images(str(data / part), stored_size=SIZE, labels=True) for part in ("train", "test"))
     h = [embed(encoder, part, prepare=lambda x: resize_eval(x, SIZE)) for part in (train, test)]
     classes = int(train.labels.max()) + 1
     return knn_accuracy(h[0], train.labels, h[1], test.labels, classes=classes).value

@@ -166,7 +166,9 @@ def config_page() -> str:
     about = (
         "A run is a function of these keys: as flags (`--optimizer.lr 0.03`), in a file (`--config run.yaml`), or as\n"
         "arguments of `nearfar.train`. A run folder holds all of them in `config.yaml`. What is left out is taken\n"
-        "from the kind of data, and on built-in data from `nearfar.config.BUILT_IN`."
+        "from the modality (`Modality.defaults`), which also knows the built-in data, then from the table.\n\n"
+        "A section with a main key may be given as a plain value: `data: photos/` is `data: {path: photos/}`,\n"
+        "`--views simclr` is `--views.preset simclr`, and both forms together work."
     )
     parts = [
         "# The configuration",
@@ -178,7 +180,8 @@ def config_page() -> str:
 
 
 def keys_of(kind: type[Any], prefix: str, title: str) -> Iterator[str]:
-    from nearfar.cli.flags import first_line, help_texts
+    from nearfar.cli.flags import first_line
+    from nearfar.settings import help_texts
 
     said, hints = help_texts(kind), get_type_hints(kind)
     yield f"## {title}"

@@ -25,7 +25,7 @@ def main(arguments: list[str] | None = None) -> None:
     options = parser.parse_args(arguments)
 
     nearfar.train(
-        options.data,
+        {"path": options.data, "labels": not options.data.startswith("melodies")},  # melodies take longer to learn
         out=options.out,
         method="cpc",
         modality="sound",
@@ -33,10 +33,9 @@ def main(arguments: list[str] | None = None) -> None:
         epochs=options.epochs,
         batch_size=8,  # many steps count for more than many negatives
         options={"horizons": 8, "negatives": "sequence"},
-        sound={"rate": options.rate, "seconds": 0.64, "normalize": "sound"},
+        sound={"sample_rate": options.rate, "crop_seconds": 0.64, "normalize": "sound"},
         optimizer={"name": "adamw", "lr": 3.2e-2},
         health_every=60,
-        sources={"labels": not options.data.startswith("melodies")},  # their order of notes takes longer than this
     )
 
     # How far ahead does it see? Each horizon has a bound on the mutual information, and a ceiling that no bound passes.
@@ -53,7 +52,7 @@ def main(arguments: list[str] | None = None) -> None:
 
     # What is kept is an encoder of sounds: a vector for each, or one for every frame.
     encoder = nearfar.load(options.out)
-    rate = encoder.modality.config.sound.rate
+    rate = encoder.modality.config.sound.sample_rate
     wave = torch.sin(2 * torch.pi * 440 * torch.arange(rate) / rate)  # a second of A
     print(f"a second of sound as {tuple(encoder.encode([wave]).shape)} numbers")
 

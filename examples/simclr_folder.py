@@ -32,7 +32,7 @@ def main(arguments: list[str] | None = None) -> None:
 
     # Train. All settings of `nearfar train` are there; labels (sub-folders) are for the readout alone.
     nearfar.train(
-        folder,
+        {"path": folder, "labels": any(path.is_dir() for path in folder.iterdir())},
         out=options.out,
         method="simclr",
         views=None if options.data else "shapes",
@@ -42,7 +42,6 @@ def main(arguments: list[str] | None = None) -> None:
         batch_size=64,
         options={"temperature": 0.2, "layers": 1, "dim": 256},
         optimizer={"name": "adamw", "lr": 8e-3},
-        sources={"labels": any(path.is_dir() for path in folder.iterdir())},
     )
 
     # The verdict: is it healthy, and better than nothing learned? report.html in the run folder has all of it.

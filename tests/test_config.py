@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from nearfar.config import TrainConfig, build, completed, kind_of
+from nearfar.config import TrainConfig, completed, kind_of
 from nearfar.methods import METHODS
 from nearfar.modalities.image.modality import ImageModality
+from nearfar.settings import build
 from nearfar.training.build_method import build_method
 from tests.support.facts import facts
 
@@ -17,15 +18,15 @@ RECIPES = Path(__file__).parent.parent / "recipes"
 
 def test_glyphs_bring_a_whole_recipe_and_own_data_none() -> None:
     config = build(TrainConfig, completed({}), "train")
-    assert (config.data, config.views, config.backbone) == ("glyphs", "shapes", "strokes")
+    assert (config.data.path, config.views.preset, config.backbone) == ("glyphs", "shapes", "strokes")
     assert config.options == ImageModality.defaults("glyphs")["options"] and config.optimizer.name == "adamw"
     assert build(TrainConfig, completed({"data": "photos/"}), "train") == TrainConfig(data="photos/")
 
 
 def test_what_is_asked_for_comes_first() -> None:
-    asked = {"data": "glyphs:99", "views": "simclr", "options": {"temperature": 0.5}, "optimizer": {"clip": 1.0}}
+    asked = {"data": "glyphs:99", "views": "simclr", "options": {"temperature": 0.5}, "optimizer": {"clip_norm": 1.0}}
     config = build(TrainConfig, completed(asked), "train")
-    assert config.views == "simclr" and config.optimizer.clip == 1.0 and config.optimizer.name == "adamw"
+    assert config.views.preset == "simclr" and config.optimizer.clip_norm == 1.0 and config.optimizer.name == "adamw"
     assert config.options == {**ImageModality.defaults("glyphs")["options"], "temperature": 0.5}
     assert ImageModality.defaults("glyphs")["options"]["temperature"] == 0.2, "the recipe itself was changed"
 
@@ -44,8 +45,8 @@ def test_options_stay_with_their_method_and_rates_with_their_optimiser() -> None
         ({"optimizer": {"lr": "fast"}}, "optimizer lr 'fast'"),
         ({"optimizer": {"lr": -1}}, "optimizer.lr -1.0 0"),
         ({"precision": 16}, "precision 16 '32' 'bf16' 'fp16'"),
-        ({"data": None}, "data None text"),
-        ({"data": " "}, "data empty"),
+        ({"data": None}, "data path None text"),
+        ({"data": " "}, "data.path empty"),
         ({"options": []}, "options []"),
         ({"pretrained": True, "weights": "a.pt"}, "pretrained weights 'a.pt'"),
     ],
@@ -57,15 +58,16 @@ def test_a_value_of_the_wrong_kind_is_named(given: dict[str, Any], said: str) ->
 
 def test_what_is_meant_is_taken() -> None:
     """YAML reads 1e-3 as text, and 32 as a number."""
-    given = {"data": Path("photos"), "precision": 32, "optimizer": {"lr": "1e-3", "clip": 1}}
+    given = {"data": Path("photos"), "precision": 32, "optimizer": {"lr": "1e-3", "clip_norm": 1}}
     config = build(TrainConfig, given, "train")
-    assert (config.data, config.precision, config.optimizer.lr, config.optimizer.clip) == ("photos", "32", 1e-3, 1.0)
+    assert (config.data.path, config.precision) == ("photos", "32")
+    assert (config.optimizer.lr, config.optimizer.clip_norm) == (1e-3, 1.0)
 
 
 @pytest.mark.parametrize("path", sorted(RECIPES.glob("*.yaml")), ids=lambda path: path.stem)
 def test_a_recipe_can_be_built(path: Path) -> None:
     config = TrainConfig.from_yaml(path)
-    assert path.stem in (f"{re.split('[:/]', config.data)[0]}-{config.method}", f"ucr-{config.method}")
+    assert path.stem in (f"{re.split('[:/]', config.data.path)[0]}-{config.method}", f"ucr-{config.method}")
     assert build_method(config, samples=4096).encoder is not None
 
 

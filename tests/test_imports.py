@@ -27,7 +27,16 @@ ORDER = [
     ["doctor", "explore", "lab"],
     ["cli"],
 ]
-ANYWHERE = {"__version__", "_torchvision", "devices", "messages", "metric_text", "progress", "settings"}  # for all
+ANYWHERE = {
+    "__version__",
+    "_torchvision",
+    "devices",
+    "messages",
+    "metric_text",
+    "progress",
+    "settings",
+    "yaml_reader",
+}  # for all
 ALONE = {"losses", "data"}  # import no other package
 MAY_IMPORT = {
     package: set() if package in ALONE else {other for row in ORDER[:place] for other in row}

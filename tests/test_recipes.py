@@ -12,12 +12,13 @@ import yaml
 
 import nearfar.training.train  # noqa: F401  is looked up below
 from nearfar.cli import main
-from nearfar.cli.train import with_recipes
-from nearfar.config import TrainConfig, build, completed
+from nearfar.cli.train import config_file, take_configs
+from nearfar.config import TrainConfig, completed
 from nearfar.evaluation.results import Results, Row
 from nearfar.recipes import REACHED, folder, names, recipe, recipes
 from nearfar.recipes.listing import full_text, short_text
 from nearfar.recipes.rerun import compare_rerun, rerun
+from nearfar.settings import build
 from tests.support.facts import all_tell, facts, tells
 
 ROOT = Path(__file__).parents[1]
@@ -87,12 +88,13 @@ def test_a_recipe_without_numbers_says_so() -> None:
 
 def test_a_recipe_may_be_named_to_train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    path = str(folder() / "glyphs-clip.yaml")
-    assert with_recipes(["--config", "glyphs-clip", "--epochs", "1"]) == ["--config", path, "--epochs", "1"]
-    assert with_recipes(["--config=glyphs-clip"]) == [f"--config={path}"]
+    assert take_configs(["--config", "glyphs-clip", "--epochs", "1"]) == (["glyphs-clip"], ["--epochs", "1"])
+    assert take_configs(["--config=glyphs-clip"]) == (["glyphs-clip"], [])
+    assert config_file("glyphs-clip") == folder() / "glyphs-clip.yaml"
     (tmp_path / "glyphs-clip").write_text("epochs: 1")  # a file of that name is the file
-    for words in (["--config", "glyphs-clip"], ["--data", "glyphs-clip"], ["--config"]):
-        assert with_recipes(words) == words
+    assert config_file("glyphs-clip") == Path("glyphs-clip")
+    with pytest.raises(ValueError, match=facts("--config")):
+        take_configs(["--epochs", "1", "--config"])
 
 
 @pytest.mark.parametrize(

@@ -1,23 +1,31 @@
 """What a run is a function of: frozen dataclasses, as YAML in the run folder and as flags of the command."""
 
-import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal
 
 import yaml
 
 from nearfar.data.config import LARGEST_SIDE, DataConfig
-from nearfar.messages import nearest_or_all, shown
+from nearfar.modalities.config import ViewsConfig
 from nearfar.modalities.series.config import SeriesConfig
 from nearfar.modalities.sound.config import SoundConfig
 from nearfar.modalities.text.config import TextConfig
+from nearfar.settings import (
+    as_section,
+    build,
+    check_settings,
+    checked_values,
+    overlaid,
+    sections,
+    setting,
+    with_sections,
+)
 from nearfar.training.config import OptimizerConfig
+from nearfar.yaml_reader import read_yaml
 
-nearest = nearest_or_all  # for modules that import it from here
-_LARGEST_YAML = 1 << 20  # bytes
+TRANSFORMERS = "transformers:"  # before a folder or a name of the Hugging Face hub
 
 
 def kind_of(data: str, method: str, modality: str | None) -> str:
@@ -42,78 +50,68 @@ def kind_of(data: str, method: str, modality: str | None) -> str:
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """One pretraining run."""
+    """One pretraining run. A section with a main key may be given as that key's value: TrainConfig(data="photos/")."""
 
-    data: str = "glyphs"  # built-in data, a folder, a table, arrays, or a torchvision data set by name
-    method: str = "simclr"  # simclr, moco, byol, ...; a name that is not known lists them all; MODULE:NAME is your own
-    backbone: str = "tiny"  # built-in, a name of timm's, or torchvision:NAME
-    pretrained: bool = False  # begin with the backbone's published weights; needs a network once
-    weights: str | None = None  # or with those of a local file, safetensors or torch
-    image_size: int = 32  # side of the views
-    epochs: int = 20  # passes over the training data
-    batch_size: int = 256  # samples to a step, each in two views
-    micro_batch: int | None = None  # samples encoded at a time, gradient still the whole batch's; None: all at once
-    tile: int | None = None  # side of the tiles of similarities held at a time; None: what fits the cache
-    seed: int = 0  # of weights, order and views
-    device: str = "auto"  # or cpu, cuda, cuda:1, mps
-    precision: Literal["32", "bf16", "fp16"] = "32"  # of the forward pass
-    accumulate: int = 1  # batches to one optimiser step
-    processes: int = 1  # on each machine, one to a GPU; they share the batch, and train as one would
-    nodes: int = 1  # machines
-    strategy: Literal["ddp", "fsdp"] = "ddp"  # of several processes: each has all weights, or a part of them
-    gather: Literal["gather", "ring"] = "gather"  # all rows to each process, or keys that travel, in linear memory
-    channels_last: bool = True  # memory layout of the images: faster for most convolutions
-    views: str | None = None  # preset; None: the method's own
-    options: dict[str, Any] = field(default_factory=dict)  # the method's hyperparameters, such as temperature
-    health_every: int = 100  # steps between looks at the health
-    checkpoint_every: int = 500  # steps between checkpoints; one is written at the end of each epoch, too
-    tensorboard: bool = False  # write its event files, too
-    modality: str | None = None  # image, image-text, series, sound, text or MODULE:NAME; None: what data and method say
-    sources: DataConfig = field(default_factory=DataConfig)  # where the samples come from
-    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)  # how the weights move
-    text: TextConfig = field(default_factory=TextConfig)  # how texts become tokens and features
-    series: SeriesConfig = field(default_factory=SeriesConfig)  # how series are fed
-    sound: SoundConfig = field(default_factory=SoundConfig)  # how sounds become waves and spectrograms
+    data: DataConfig = setting(DataConfig, "training data and how they are read; as a plain value, their path")
+    method: str = setting("simclr", "simclr, moco, byol, ...; an unknown name lists them all; MODULE:NAME is your own")
+    backbone: str = setting("tiny", "encoder: built-in, a timm name, or torchvision:NAME")
+    pretrained: bool = setting(False, "start from the backbone's published weights; needs a network once")
+    weights: str | None = setting(None, "start from the weights in a local file, safetensors or torch")
+    image_size: int = setting(32, "side of the views in pixels", least=1, most=LARGEST_SIDE)
+    epochs: int = setting(20, "passes over the training data", least=1)
+    batch_size: int = setting(256, "samples of one batch, over all processes; one alone has no negatives", least=2)
+    micro_batch_size: int | None = setting(
+        None, "samples encoded at a time, with the gradient of the whole batch; None: all at once", least=2
+    )
+    tile_size: int | None = setting(
+        None, "side of the similarity tiles held in memory at a time; None: what fits the cache", least=1
+    )
+    seed: int = setting(0, "of weights, order and views", least=0, below=1 << 63)
+    device: str = setting("auto", "auto, cpu, cuda, cuda:1 or mps")
+    precision: Literal["32", "bf16", "fp16"] = setting("32", "of the forward pass")
+    accumulate_batches: int = setting(1, "batches of one optimizer step", least=1)
+    processes: int = setting(1, "processes on each machine, one per GPU; they share the batch", least=1)
+    nodes: int = setting(1, "machines", least=1)
+    strategy: Literal["ddp", "fsdp"] = setting("ddp", "of several processes: each has all weights, or a shard of them")
+    gather: Literal["gather", "ring"] = setting(
+        "gather", "of several processes: each has all keys at once, or keys travel in a ring, in linear memory"
+    )
+    channels_last: bool = setting(True, "memory layout of images: faster for most convolutions")
+    views: ViewsConfig = setting(ViewsConfig, "augmented views of each sample; as a plain value, the preset")
+    options: dict[str, Any] = setting({}, "the method's hyperparameters, such as temperature")
+    health_every: int = setting(100, "steps between health checks", least=1)
+    checkpoint_every: int = setting(500, "steps between checkpoints; the end of each epoch has one, too", least=1)
+    tensorboard: bool = setting(False, "also write TensorBoard event files")
+    modality: str | None = setting(
+        None, "image, image-text, series, sound, text or MODULE:NAME; None: what data and method say"
+    )
+    optimizer: OptimizerConfig = setting(OptimizerConfig, "optimizer and learning rate schedule")
+    text: TextConfig = setting(TextConfig, "how texts become tokens and features")
+    series: SeriesConfig = setting(SeriesConfig, "how series are normalized")
+    sound: SoundConfig = setting(SoundConfig, "how sounds are cut and become spectrograms")
 
     @property
     def kind(self) -> str:
         """The modality: what was asked for, else what the method is for, else what the data look like."""
-        return kind_of(self.data, self.method, self.modality)
+        return kind_of(self.data.path, self.method, self.modality)
 
     def __post_init__(self) -> None:
-        counts = ("image_size", "epochs", "batch_size", "accumulate", "health_every", "checkpoint_every")
-        for name in (*counts, "processes", "nodes"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}, expected at least 1")
+        for name, kind in sections(TrainConfig).items():
+            if not isinstance(value := getattr(self, name), kind):
+                object.__setattr__(self, name, build(kind, as_section(kind, value), name))
+        check_settings(self)
         if self.batch_size < self.processes * self.nodes:
             raise ValueError(
-                f"batch_size is {self.batch_size} for {self.processes * self.nodes} processes, expected a sample or "
-                "more for each: it is that of all together"
+                f"batch_size is {self.batch_size} for {self.processes * self.nodes} processes, expected at least one "
+                "sample for each: it is the number of samples over all processes"
             )
-        if not self.data.strip():
-            raise ValueError("data is empty, expected the name of a data set or a path")
         if self.pretrained and self.weights is not None:
             raise ValueError(f"pretrained is True and weights is {self.weights!r}, expected one of them")
-        for name in ("lr", "clip"):
-            if (value := getattr(self.optimizer, name)) is not None and not value > 0:
-                raise ValueError(f"optimizer.{name} is {value}, expected above 0")
-        if not 0 <= self.seed < 1 << 63:
-            raise ValueError(f"seed is {self.seed}, expected at least 0, and below 2^63")
-        if self.image_size > LARGEST_SIDE:
-            raise ValueError(f"image_size is {self.image_size}, expected at most {LARGEST_SIDE:,} pixels")
-        if self.batch_size < 2:
-            raise ValueError("batch_size is 1, expected at least 2: a batch of one has no negatives")
-        self._check_parts()
-
-    def _check_parts(self) -> None:
-        if self.tile is not None and self.tile < 1:
-            raise ValueError(f"tile is {self.tile}, expected at least 1")
-        if self.micro_batch is None:
-            return
-        if self.micro_batch < 2 or self.batch_size // -(-self.batch_size // self.micro_batch) < 2:
+        micro = self.micro_batch_size
+        if micro is not None and self.batch_size // -(-self.batch_size // micro) < 2:
             raise ValueError(
-                f"micro_batch is {self.micro_batch} of {self.batch_size} samples, expected parts of at least 2: "
-                "batch-norm has no deviation of one"
+                f"micro_batch_size is {micro} of {self.batch_size} samples, expected parts of at least 2: BatchNorm "
+                "needs two samples"
             )
 
     def to_yaml(self) -> str:
@@ -126,16 +124,13 @@ class TrainConfig:
         return config
 
 
-TRANSFORMERS = "transformers:"  # before a folder or a name of the Hugging Face hub
-
-
 def completed(given: Mapping[str, Any]) -> dict[str, Any]:
     """What was asked for, and around it what the modality, built-in data and the method start from.
 
     A method's options stay away from another method, an optimizer's rate from another optimizer.
 
     >>> completed({"data": "photos/", "epochs": 3})
-    {'data': 'photos/', 'epochs': 3}
+    {'data': {'path': 'photos/'}, 'epochs': 3}
     >>> completed({"data": "glyphs:400", "epochs": 3, "optimizer": {"name": "sgd"}})["optimizer"]
     {'name': 'sgd'}
     >>> completed({"data": "lines.txt", "method": "simcse"})["backbone"]
@@ -144,7 +139,8 @@ def completed(given: Mapping[str, Any]) -> dict[str, Any]:
     from nearfar.methods import find_method, known_method
     from nearfar.modalities import MODALITIES, modality_class
 
-    data, method = str(given.get("data", TrainConfig.data)), str(given.get("method", TrainConfig.method))
+    given = checked_values(TrainConfig, {name: value for name, value in given.items() if value is not None}, "train")
+    data, method = given.get("data", {}).get("path", DataConfig.path), given.get("method", TrainConfig.method)
     outside = ":" in method
     declared = find_method(method) if outside else known_method(method)
     kind = kind_of(data, method, given.get("modality"))
@@ -160,107 +156,11 @@ def completed(given: Mapping[str, Any]) -> dict[str, Any]:
         **modality.defaults(data),
         **declared.settings.get(kind, {}),
     }
+    own = with_sections(TrainConfig, own)
     if method != TrainConfig.method:
         own.pop("options", None)
     if "name" in (rates := given.get("optimizer") or {}) and rates["name"] != own.get("optimizer", {}).get("name"):
         own.pop("optimizer", None)
-    merged = {**own, **{name: value for name, value in given.items() if value is not None}}
+    merged = {**own, **given}
     modality.complete(given, merged)
-    for name, asked in merged.items():
-        if isinstance(asked, Mapping) and isinstance(own.get(name), Mapping):
-            merged[name] = {**own[name], **asked}
-    return merged
-
-
-def build(kind: type[Any], values: Mapping[str, Any], where: str) -> Any:
-    """A configuration dataclass from plain values, refusing keys it does not have."""
-    hints = get_type_hints(kind)
-    known = {f.name for f in fields(kind)}
-    given = {}
-    for key, value in values.items():
-        if key not in known:
-            raise ValueError(f"{where}: there is no key {shown(key)}{nearest_or_all(str(key)[:80], known)}")
-        inner = hints[key]
-        if not _is_config(inner):
-            given[key] = _fitting(value, inner, f"{where}: {key}")
-        elif isinstance(value or {}, Mapping):
-            given[key] = build(inner, value or {}, f"{where}: {key}")
-        else:
-            raise ValueError(f"{where}: {key} is {shown(value)}, expected keys and values")
-    return kind(**given)
-
-
-def _fitting(value: Any, hint: Any, where: str) -> Any:
-    """The value as the field wants it: 32 for "32", a path for its text, and "1e-3", which YAML reads as text."""
-    kinds = get_args(hint) if get_origin(hint) in (UnionType, Union) else (hint,)
-    for kind in kinds:
-        plain, inside = get_origin(kind) or kind, get_args(kind)
-        if plain is Literal and str(value) in inside:
-            return str(value)
-        if plain is float and isinstance(value, int | float | str) and not isinstance(value, bool):
-            try:
-                number = float(value)
-            except (ValueError, OverflowError):
-                continue
-            if not math.isfinite(number):
-                raise ValueError(f"{where} is {number}, expected a finite number")
-            return number
-        if plain is str and isinstance(value, Path):
-            return str(value)
-        if plain is dict and isinstance(value, dict) and (odd := [key for key in value if not isinstance(key, str)]):
-            raise ValueError(f"{where} has the key {shown(odd[0])}, expected names, such as temperature")
-        if plain is list and isinstance(value, list | tuple):
-            return [_fitting(each, inside[0], where) for each in value]
-        if isinstance(plain, type) and isinstance(value, plain) and not (plain is int and isinstance(value, bool)):
-            return value
-    words = " or ".join(_in_words(kind) for kind in kinds)
-    raise ValueError(f"{where} is {shown(value)}, expected {words}")
-
-
-class _Plain(yaml.SafeLoader):  # type: ignore[misc]
-    """YAML of plain values: ten lines of aliases can stand for a billion values, and brackets be nested without end."""
-
-    depth = 0
-
-    def compose_node(self, parent: Any, index: Any) -> Any:
-        fault = "aliases (*name) have no place in a configuration" if self.check_event(yaml.AliasEvent) else ""
-        fault = "it is nested too deeply" if self.depth > 32 else fault
-        if fault:
-            raise yaml.composer.ComposerError(None, None, fault, self.peek_event().start_mark)
-        self.depth += 1
-        node = super().compose_node(parent, index)
-        self.depth -= 1
-        return node
-
-    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-        keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
-        if again := next((key for place, key in enumerate(keys) if key in keys[:place]), None):
-            fault = f"the key {shown(again)} is there twice"
-            raise yaml.constructor.ConstructorError(None, None, fault, node.start_mark)
-        return super().construct_mapping(node, deep)
-
-
-def read_yaml(path: Path) -> Mapping[Any, Any]:
-    """Keys and values of a file."""
-    if not path.is_file():
-        raise FileNotFoundError(f"there is no file {str(path)!r}")
-    if path.stat().st_size > _LARGEST_YAML:
-        raise ValueError(f"{path} has {path.stat().st_size:,} bytes, expected a configuration of at most 1 MB")
-    try:
-        found = yaml.load(path.read_text(encoding="utf-8"), _Plain)
-    except (yaml.YAMLError, ValueError, OverflowError) as error:  # ValueError: of a date or a number that is none
-        raise ValueError(f"{path} is no YAML: {' '.join(str(error).split())[:300]}") from None
-    if not isinstance(found, Mapping):
-        raise ValueError(f"{path} holds a {type(found).__name__}, expected keys and values")
-    return found
-
-
-def _in_words(kind: Any) -> str:
-    known = {int: "a whole number", float: "a number", str: "a text", bool: "true or false", NoneType: "nothing"}
-    if get_origin(kind) is Literal:
-        return " or ".join(map(repr, get_args(kind)))
-    return known.get(kind) or ("a list" if get_origin(kind) is list else "keys and values")
-
-
-def _is_config(kind: Any) -> bool:
-    return isinstance(kind, type) and is_dataclass(kind)
+    return overlaid(own, merged)

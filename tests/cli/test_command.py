@@ -108,9 +108,9 @@ def test_what_the_package_says_stands_alone_and_what_it_does_not_has_a_place() -
             return error_line(error)
         return ""
 
-    from nearfar.config import read_yaml
     from nearfar.messages import nearest_or_all
     from nearfar.training.plan_text import parse_size
+    from nearfar.yaml_reader import read_yaml
 
     assert told(lambda: parse_size("much")) == "memory is 'much', expected a size such as --memory 8GB or 512MiB"
     assert told(lambda: read_yaml(Path("none.yaml"))) == "there is no file 'none.yaml'"

@@ -86,7 +86,7 @@ def test_a_run_on_a_folder_in_a_real_process(run: Path, tmp_path: Path) -> None:
         (["RUN", "--protocols.knn.temperature", "0"], "protocols.knn.temperature 0.0 0"),
         (["RUN", "--image-size", "0"], "image_size 0 1"),
         (["RUN", "--batch-size", "0"], "batch_size 0 1"),
-        (["RUN", "--sources.size", "0"], "size 0 1"),
+        (["RUN", "--data.stored_size", "0"], "size 0 1"),
         (["RUN", "--against", "RUN"], "encoder"),
         (
             ["RUN", "--data", "plain", "--protocol", "knn"],

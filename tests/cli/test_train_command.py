@@ -49,13 +49,13 @@ def test_flags_override_the_file_wherever_they_stand(command: list[str], words: 
     Path("base.yaml").write_text("epochs: 9\nseed: 4\n")
     main([*command, *words.split()])
     (config,) = asked
-    assert (config.data, config.epochs, config.seed) == ("glyphs:50", 1, 5)
+    assert (config.data.path, config.epochs, config.seed) == ("glyphs:50", 1, 5)
     assert config.options["dim"] == 64 and config.options["temperature"] == 0.3
 
 
 def test_the_data_stay_before_a_recipe(asked: list[TrainConfig]) -> None:
     main(["train", "--data", "labelled", "--config", "cifar10-simclr"])
-    assert asked[0].data == "labelled" and asked[0].options == {"temperature": 0.5}
+    assert asked[0].data.path == "labelled" and asked[0].options == {"temperature": 0.5}
 
 
 def data_of_all_kinds() -> None:
@@ -76,7 +76,7 @@ def data_of_all_kinds() -> None:
     [
         (
             "--config cifar10-simclr --data photos",
-            "--sources.labels --sources.test",
+            "--data.labels --data.test",
         ),
         ("--config cifar10-simclr", "cifar10-simclr cifar10/ cifar10/train"),
         ("--data photos --method cpc", "cpc series photos images"),
@@ -87,7 +87,7 @@ def data_of_all_kinds() -> None:
         ("--data photos --options.temperature -1", "--options.temperature -1 0"),
         ("--data photos --options.temperature abc", "--options.temperature 'abc' 0.5"),
         ("--epochs two", "--epochs 'two'"),
-        ("--micro-batch x", "--micro-batch 'x'"),
+        ("--micro-batch-size x", "--micro-batch-size 'x'"),
         ("--precision 8", "--precision '8' '32' 'bf16' 'fp16'"),
         ("--series.mean [a]", "--series.mean ['a']"),
     ],

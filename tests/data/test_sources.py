@@ -35,7 +35,7 @@ def test_folder_is_recursive_sorted_and_skips_the_hidden(tmp_path: Path) -> None
     source = image_files(tmp_path)
     assert source.names == ["a/deep/er/y.jpeg", "a/z.gif", "b/x.PNG", "top.bmp", "ünï cödé/k ä.webp"]
     assert source.labels is None and source.classes is None
-    assert len(open_images(tmp_path, size=4, cache=tmp_path / "cache", progress=False)) == 5
+    assert len(open_images(tmp_path, stored_size=4, cache=tmp_path / "cache", progress=False)) == 5
 
 
 def test_sub_folders_are_labels_when_asked(tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_tables(tmp_path: Path, suffix: str) -> None:
     assert source.names == names and source.classes == ["cat", "dog"]
     assert source.labels is not None and source.labels.tolist() == [1, 0, 1]
     assert source.groups is not None and source.groups.tolist() == [0, 1, 0]
-    data = open_images(table, size=4, cache=tmp_path / "cache", progress=False)
+    data = open_images(table, stored_size=4, cache=tmp_path / "cache", progress=False)
     assert data.fetch(torch.arange(3))[:, 0, 0, 0].tolist() == [0, 10, 20]
     part = image_files(table, split="test")
     assert part.labels is not None and part.labels.tolist() == [0, 1]
@@ -144,7 +144,7 @@ def test_table_with_named_columns_numbers_and_missing_files(tmp_path: Path) -> N
     rows: list[dict[str, object]] = [{"where": "a.png", "kind": 3}, {"where": "gone.png", "kind": 1}]
     table = write_table(tmp_path / "t.csv", rows)
     data = open_images(
-        table, size=4, path_column="where", label_column="kind", cache=tmp_path / "cache", progress=False
+        table, stored_size=4, path_column="where", label_column="kind", cache=tmp_path / "cache", progress=False
     )
     assert data.names == ["a.png"] and data.classes == ["0", "1", "2", "3"]
     assert data.labels is not None and data.labels.tolist() == [3]
@@ -210,7 +210,7 @@ def test_arrays_in_every_form(tmp_path: Path, form: str) -> None:
     data = open_images(tmp_path / "a.npz")
     assert data.size == 6 and data.labels is not None and data.labels.tolist() == [1, 0]
     assert np.array_equal(data.fetch(torch.arange(2)).numpy(), np.stack([GRAY] * 3, 1))
-    small = open_images(tmp_path / "a.npz", size=3, cache=tmp_path / "cache", progress=False)
+    small = open_images(tmp_path / "a.npz", stored_size=3, cache=tmp_path / "cache", progress=False)
     assert small.fetch(torch.arange(2)).shape == (2, 3, 3, 3)
 
 

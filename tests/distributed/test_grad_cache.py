@@ -40,7 +40,7 @@ def make(name: str, *, dropout: float = 0.0) -> Method:
     torch.manual_seed(0)
     encoder: nn.Module = Vectors(dropout)
     if name in ("clip", "lit", "siglip"):
-        encoder = TwoTowers(encoder, words(dropout), dim=8)
+        encoder = TwoTowers(encoder, words(dropout), embed_dim=8)
     elif name == "cpc":
         encoder = CPCEncoder(1, kernels=(4, 4), strides=(2, 2), width=8, context=6)
     elif name == "simcse":

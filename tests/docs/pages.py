@@ -40,10 +40,11 @@ from markdown_it import MarkdownIt
 from torch import Tensor
 
 from nearfar.cli import COMMANDS, main
-from nearfar.config import TrainConfig, build
+from nearfar.config import TrainConfig
 from nearfar.evaluation.evaluate_run import evaluate_run
 from nearfar.evaluation.protocols import PROTOCOLS, ProtocolConfig
 from nearfar.evaluation.results import Results
+from nearfar.settings import build
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(
@@ -356,12 +357,12 @@ def small(kind: type[Any], values: Any, where: str) -> Any:
         config,
         epochs=1,
         batch_size=min(config.batch_size, 32),
-        micro_batch=None if config.micro_batch is None else 16,
+        micro_batch_size=None if config.micro_batch_size is None else 16,
         backbone=backbone,
         image_size=32,
         processes=1,
         options={**config.options, **heads},
-        text=replace(config.text, encoder="text-micro", dim=16, vocabulary=300),
+        text=replace(config.text, encoder="text-micro", embed_dim=16, vocab_size=300),
     )
 
 

@@ -153,7 +153,7 @@ def test_training_with_the_doctors_groups_never_takes_a_duplicate_as_a_negative(
     assert main(["doctor", str(data), "-o", str(tmp_path / "found")]) == 0
     losses = trained(data, tmp_path / "grouped", "--group", str(tmp_path / "found/groups.csv"))
     assert losses == [0.0] * 4
-    opened = open_images(data, size=37, groups=tmp_path / "found/groups.csv", progress=False)
+    opened = open_images(data, stored_size=37, groups_file=tmp_path / "found/groups.csv", progress=False)
     assert opened.groups is not None and len(opened.groups.unique()) == 1
 
 

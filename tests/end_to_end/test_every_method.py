@@ -62,7 +62,7 @@ def gain(method: str, data: tuple[Path, Path], out: Path, *, longer: int = 1, se
     train, test = data
     settings = {"options": {}, "lr": 0.12, "epochs": 4, "batch_size": 64} | SETTINGS[method]
     nearfar.train(
-        train,
+        {"path": str(train), "test": str(test), "stored_size": 20, "validation": 0.0},
         out=out,
         method=method,
         backbone="micro",
@@ -73,7 +73,6 @@ def gain(method: str, data: tuple[Path, Path], out: Path, *, longer: int = 1, se
         options=settings["options"],
         views="moco_v1",  # without blur, which at this size takes the textures away
         optimizer={"lr": settings["lr"]},
-        sources={"test": str(test), "size": 20, "validation": 0.0},
         health_every=1000,
     )
     found = Results.load(out / "evaluation.json")

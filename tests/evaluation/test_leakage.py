@@ -51,7 +51,7 @@ def test_labels_that_were_learned_from_are_named() -> None:
 
 
 def test_other_rows_than_those_held_out_in_training_are_told() -> None:
-    run = TrainConfig(data="words.csv", sources=DataConfig(held_out="speaker=theo"))
+    run = TrainConfig(data=DataConfig("words.csv", held_out="speaker=theo"))
     assert training_notes(run, None, None, "test") == []
     assert training_notes(run, "words.csv", None, "test", held_out="speaker=theo") == []
     for split, held_out in (("held-out", None), ("test", "speaker=ann")):

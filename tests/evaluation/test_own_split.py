@@ -15,11 +15,11 @@ import torch
 from PIL import Image
 
 import nearfar
-from nearfar.config import TrainConfig, build, completed
-from nearfar.data.config import ReadConfig
+from nearfar.config import TrainConfig, completed
 from nearfar.data.dataset import Dataset
 from nearfar.evaluation.evaluate import Evaluation
 from nearfar.evaluation.results import Results
+from nearfar.settings import build
 from nearfar.training.run import Run
 from tests.support.facts import tells
 from tests.support.sounds import RATE, recordings
@@ -28,9 +28,9 @@ from tests.training.runs import QUIET
 Settings = dict[str, Any]
 QUICK = {"epochs": 1, "batch_size": 16}
 IMAGES = {**QUICK, "modality": "image", "backbone": "micro"}
-SOUNDS = {**QUICK, "backbone": "audio-micro", "sound": {"rate": RATE}}
+SOUNDS = {**QUICK, "backbone": "audio-micro", "sound": {"sample_rate": RATE}}
 BY_NAME = {"pattern": "{label}_{speaker}_{take}"}
-TEXTS = {**QUICK, "method": "simcse", "backbone": "text-micro", "text": {"vocabulary": 300}}
+TEXTS = {**QUICK, "method": "simcse", "backbone": "text-micro", "text": {"vocab_size": 300}}
 
 
 def pictures(folder: Path, count: int, first: int = 0) -> list[tuple[str, str]]:
@@ -54,7 +54,7 @@ def table(file: Path, header: tuple[str, ...], rows: list[tuple[str, ...]]) -> s
 def image_table(folder: Path) -> Settings:
     made = [(path, label, "b" if row % 5 == 0 else "a") for row, (path, label) in enumerate(pictures(folder, 40))]
     data = table(folder / "images.csv", ("path", "label", "vendor"), made)
-    return {**IMAGES, "data": data, "sources": {"held_out": "vendor=b"}}
+    return {**IMAGES, "data": {"path": data, "held_out": "vendor=b"}}
 
 
 def image_table_with_splits(folder: Path) -> Settings:
@@ -67,19 +67,19 @@ def image_table_with_splits(folder: Path) -> Settings:
 def image_folders(folder: Path) -> Settings:
     pictures(folder / "photos" / "train", 40)
     pictures(folder / "photos" / "val", 10, first=100)
-    return {**IMAGES, "data": str(folder / "photos"), "sources": {"labels": True}}
+    return {**IMAGES, "data": {"path": str(folder / "photos"), "labels": True}}
 
 
 def image_validation(folder: Path) -> Settings:
     pictures(folder / "photos", 100)
-    return {**IMAGES, "data": str(folder / "photos"), "seed": 3, "sources": {"labels": True}}
+    return {**IMAGES, "data": {"path": str(folder / "photos"), "labels": True}, "seed": 3}
 
 
 def image_other_test(folder: Path) -> Settings:
     pictures(folder / "photos", 100)
     pictures(folder / "others", 10, first=200)
-    sources = {"labels": True, "test": str(folder / "others")}
-    return {**IMAGES, "data": str(folder / "photos"), "sources": sources}
+    test = str(folder / "others")
+    return {**IMAGES, "data": {"path": str(folder / "photos"), "labels": True, "test": test}}
 
 
 def glyphs(folder: Path) -> Settings:
@@ -90,14 +90,14 @@ def captioned(folder: Path) -> Settings:
     made = [(path, f"a {label} picture, number {row}", label, "b" if row % 5 == 0 else "a")
             for row, (path, label) in enumerate(pictures(folder, 40))]  # fmt: skip
     data = table(folder / "images.csv", ("path", "caption", "label", "vendor"), made)
-    text = {"encoder": "text-micro", "vocabulary": 300, "dim": 16}
-    return {**QUICK, "method": "clip", "backbone": "micro", "text": text, "data": data,
-            "sources": {"held_out": "vendor=b"}}  # fmt: skip
+    text = {"encoder": "text-micro", "vocab_size": 300, "embed_dim": 16}
+    return {**QUICK, "method": "clip", "backbone": "micro", "text": text,
+            "data": {"path": data, "held_out": "vendor=b"}}  # fmt: skip
 
 
 def sounds_by_speaker(folder: Path) -> Settings:
     data = str(recordings(folder / "words"))
-    return {**SOUNDS, "data": data, "sources": {**BY_NAME, "held_out": "speaker=bob"}}
+    return {**SOUNDS, "data": {"path": data, **BY_NAME, "held_out": "speaker=bob"}}
 
 
 def sound_folders(folder: Path) -> Settings:
@@ -107,11 +107,11 @@ def sound_folders(folder: Path) -> Settings:
         recordings(folder / "words" / name, takes=takes)
     for file in (folder / "words" / "test").iterdir():  # other takes, not copies
         soundfile.write(file, 0.8 * soundfile.read(file)[0], RATE)
-    return {**SOUNDS, "data": str(folder / "words"), "sources": BY_NAME}
+    return {**SOUNDS, "data": {"path": str(folder / "words"), **BY_NAME}}
 
 
 def sound_validation(folder: Path) -> Settings:
-    return {**SOUNDS, "data": str(recordings(folder / "words", takes=10)), "sources": BY_NAME}
+    return {**SOUNDS, "data": {"path": str(recordings(folder / "words", takes=10)), **BY_NAME}}
 
 
 def series(folder: Path, parts: tuple[str, ...]) -> Settings:
@@ -142,7 +142,7 @@ def text_other_test(folder: Path) -> Settings:
         table(folder / f"{name}.csv", ("text", "label"), sentences(*rows))  # type: ignore[arg-type]
         for name, rows in (("one", (0, 80)), ("two", (80, 110)))
     )
-    return {**TEXTS, "data": data, "sources": {"test": test}}
+    return {**TEXTS, "data": {"path": data, "test": test}}
 
 
 def text_parts(folder: Path) -> Settings:
@@ -223,8 +223,8 @@ def test_data_that_have_changed_since_the_run_are_told(tmp_path: Path, monkeypat
 def test_other_labels_keep_the_same_samples_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The new pattern has no speaker, by which samples were held out: they are found by their names."""
     run, _ = trained(tmp_path, sounds_by_speaker(tmp_path), monkeypatch)
-    other = ReadConfig(pattern="{word}_{name}_{label}")
-    evaluation = Evaluation.open(str(tmp_path / "run"), sources=other, protocols=["knn"])
+    other = {"pattern": "{word}_{name}_{label}"}
+    evaluation = Evaluation.open(str(tmp_path / "run"), other, protocols=["knn"])
     assert run.test is not None and evaluation.splits.test is not None
     assert list(evaluation.splits.test.names) == list(run.test.names)
     assert not set(contents(evaluation.splits.test)) & set(contents(run.train))
@@ -237,8 +237,7 @@ def test_the_same_data_by_name_are_told_to_have_been_trained_on(
 ) -> None:
     settings = image_table(tmp_path)
     trained(tmp_path, settings, monkeypatch)
-    results = nearfar.evaluate(tmp_path / "run", settings["data"], protocols=["knn"])
+    results = nearfar.evaluate(tmp_path / "run", settings["data"]["path"], protocols=["knn"])
     assert any(tells(note, "trained some images") for note in results.notes)
-    held_out = ReadConfig(held_out="vendor=b")
-    results = nearfar.evaluate(nearfar.load(tmp_path / "run"), settings["data"], sources=held_out, protocols=["knn"])
+    results = nearfar.evaluate(nearfar.load(tmp_path / "run"), settings["data"], protocols=["knn"])
     assert {row.encoder for row in results.rows} == {"trained", "untrained", "raw"} and not results.notes

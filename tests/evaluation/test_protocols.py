@@ -8,9 +8,9 @@ import pytest
 
 import nearfar
 from nearfar.cli import main
-from nearfar.config import build
 from nearfar.evaluation.protocols import PROTOCOLS, ProtocolConfig, find_protocol
 from nearfar.evaluation.results import Results
+from nearfar.settings import build
 from tests.support.facts import facts, tells
 from tests.support.untrained import untrained_run
 

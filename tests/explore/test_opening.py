@@ -60,7 +60,7 @@ def test_data_that_moved_are_on_the_map_still(place: Path, tmp_path: Path) -> No
     run = tmp_path / "run"
     shutil.copytree(place / "run", run, ignore=shutil.ignore_patterns("*.parquet"))
     card = json.loads((run / "card.json").read_text())
-    card["config"]["data"] = str(tmp_path / "pictures")
+    card["config"]["data"]["path"] = str(tmp_path / "pictures")
     (run / "card.json").write_text(json.dumps(card))
     assert open_run(str(run), load, progress=False).space is not None
     (tmp_path / "pictures").rename(tmp_path / "moved")

@@ -34,7 +34,10 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def client(place: Path) -> Iterator[TestClient]:
     data = recordings(place / "data", words=2, speakers=2, takes=2)
     config = TrainConfig(
-        data=str(data), method="byol_a", backbone="audio-micro", sound=SoundConfig(rate=RATE, longest=0.25, seconds=0.2)
+        data=str(data),
+        method="byol_a",
+        backbone="audio-micro",
+        sound=SoundConfig(sample_rate=RATE, max_seconds=0.25, crop_seconds=0.2),
     )
     run = open_run(str(save_untrained(config, place / "run")), load, progress=False)
     assert run.space is not None and run.space.encoder.modality.name == "sound"

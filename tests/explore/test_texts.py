@@ -11,13 +11,14 @@ import torch
 from starlette.testclient import TestClient
 
 from nearfar.cli import main
-from nearfar.config import TrainConfig, build, completed
+from nearfar.config import TrainConfig, completed
 from nearfar.explore.open_run import open_run
 from nearfar.explore.serve import guarded_app
 from nearfar.explore.space import ExploredRun
 from nearfar.model.load import load
 from nearfar.model.save import CARD, MODEL
 from nearfar.search.files import Embeddings
+from nearfar.settings import build
 from tests.explore.place import log, serving
 from tests.support.facts import tells
 from tests.support.models import save_untrained
@@ -32,7 +33,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rows = [f"{text},{'weather' if 'rain' in text else 'bank'}" for text in SAID]
     (folder / "said.csv").write_text("\n".join(["text,label", *rows]) + "\n")
     given = {"data": str(folder / "said.csv"), "method": "simcse", "backbone": "text-micro"}
-    small = {"encoder": "text-micro", "vocabulary": 300, "length": 12}
+    small = {"encoder": "text-micro", "vocab_size": 300, "max_length": 12}
     config: TrainConfig = build(TrainConfig, completed({**given, "text": small}), "test")
     save_untrained(config, folder / "run")
     return folder

@@ -62,15 +62,15 @@ LAUGHS = "options:\n  a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
         ("seed: " + "9" * 5000, "YAML Exceeds the limit"),
         ("data: 2001-99-99", "YAML month"),
         ("data: " + "x" * (1 << 21), "1 MB"),
-        ("seed: 99999999999999999999", "below 2"),
+        ("seed: 99999999999999999999", "seed 99999999999999999999 below"),
         ("image_size: 1000000", "image_size 1000000 8,192"),
-        ("sources: {size: 100000}", "sources.size 100000"),
-        ("text: {vocabulary: 1000000000000}", "text.vocabulary 1000000000000"),
-        ("sound: {mels: 1000000000}", "sound.mels is"),
+        ("data: {stored_size: 100000}", "data.stored_size 100000"),
+        ("text: {vocab_size: 1000000000000}", "text.vocab_size 1000000000000"),
+        ("sound: {n_mels: 1000000000}", "sound.n_mels is"),
         ("optimizer: {lr: .inf}", "optimizer lr inf finite"),
         ("optimizer: {weight_decay: .nan}", "weight_decay nan finite"),
         (f"optimizer: {{lr: 1{'0' * 400}}}", "optimizer lr"),
-        ("sound: {low: nan}", "sound low nan"),
+        ("sound: {f_min: nan}", "sound f_min nan"),
     ],
 )
 def test_configurations(text: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -117,7 +117,9 @@ def test_numbers_of_thousands_of_digits(tmp_path: Path) -> None:
 def test_paths_with_zero_bytes_cost_their_row(tmp_path: Path) -> None:
     Image.new("L", (4, 4)).save(tmp_path / "b.png")
     data = open_images(
-        written(tmp_path / "a.jsonl", '{"path": "a\\u0000.png"}\n{"path": "b.png"}\n'), size=4, cache=tmp_path / "c"
+        written(tmp_path / "a.jsonl", '{"path": "a\\u0000.png"}\n{"path": "b.png"}\n'),
+        stored_size=4,
+        cache=tmp_path / "c",
     )
     assert data.names == ["b.png"] and [s.reason for s in data.skipped] == ["embedded null byte"]
 

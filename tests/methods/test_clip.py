@@ -47,7 +47,7 @@ class Vectors(nn.Sequential):
 def image_text(**options: object) -> CLIP:
     torch.manual_seed(0)
     text = TextEncoder(20, 6, width=16, layers=1, heads=2)
-    return CLIP(TwoTowers(Images(), text, dim=D), **options)  # type: ignore[arg-type]
+    return CLIP(TwoTowers(Images(), text, embed_dim=D), **options)  # type: ignore[arg-type]
 
 
 def make_batch(seed: int = 0, ids: Tensor = IDS) -> Batch:
@@ -191,7 +191,7 @@ def test_embed_is_the_first_tower_in_the_joint_space() -> None:
 def test_paired_features_learn_to_match(make: Callable[..., CLIP]) -> None:
     """Two unlike looks at the same 6 numbers, of things never seen in training."""
     torch.manual_seed(0)
-    method = make(TwoTowers(Vectors(20), Vectors(12), dim=16))
+    method = make(TwoTowers(Vectors(20), Vectors(12), embed_dim=16))
     first, second = torch.randn(6, 20), torch.randn(6, 12)
 
     def looks(seed: int, count: int) -> list[Tensor]:
@@ -246,7 +246,7 @@ def test_sounds_learn_their_captions() -> None:
     torch.manual_seed(0)
     captions = torch.tensor([[1, 4 + band, 2, 0] for band in range(4)])
     texts = TextEncoder(8, 4, width=16, layers=1, heads=2)
-    method = CLIP(TwoTowers(audio_encoder("audio-micro", mels=16), texts, dim=16), logit_scale=10.0)
+    method = CLIP(TwoTowers(audio_encoder("audio-micro", n_mels=16), texts, embed_dim=16), logit_scale=10.0)
 
     def sounds(which: Tensor) -> Tensor:
         spectrogram = 0.5 * torch.randn(len(which), 1, 16, 24)
@@ -273,6 +273,6 @@ def test_mistakes_are_told() -> None:
     with pytest.raises(ValueError, match=facts("num_features")):
         TwoTowers(nn.Linear(2, 2), Vectors(3))
     with pytest.raises(ValueError, match=facts("dim 0")):
-        TwoTowers(Vectors(2), Vectors(3), dim=0)
+        TwoTowers(Vectors(2), Vectors(3), embed_dim=0)
     with pytest.raises(TypeError, match=facts("integers")):  # pictures where the tokens should be
         image_text()(Batch([make_batch().views[0]] * 2, IDS, IDS))

@@ -8,17 +8,18 @@ import pytest
 from torch import nn
 
 import nearfar
-from nearfar.config import TrainConfig, build, completed
+from nearfar.config import TrainConfig, completed
 from nearfar.methods import METHODS, Method, SimCLR, choose_views
 from nearfar.modalities import MODALITIES
 from nearfar.modalities.image.views.presets import PRESETS
 from nearfar.modalities.series.views import SERIES_PRESETS
 from nearfar.modalities.sound.views import SOUND_PRESETS
+from nearfar.settings import build
 
 KNOWN = {"image": PRESETS, "image-text": PRESETS, "series": SERIES_PRESETS, "sound": SOUND_PRESETS}
 # Outside of methods/ a quoted name may be that of a loss, a preset of views or a foreign model, or be a default.
 OTHER_MEANINGS = {
-    "config.py": {"simclr", "clip"},  # the default method; optimizer.clip
+    "config.py": {"simclr", "clip"},  # the default method; optimizer.clip_norm
     "losses/__init__.py": {"barlow_twins", "vicreg"},
     "distributed/check.py": {"barlow_twins", "vicreg"},
     "losses/reference.py": {"barlow_twins", "vicreg"},
@@ -118,9 +119,9 @@ def test_a_method_from_outside_declares_its_modality_settings_and_views(outside:
     texts: TrainConfig = build(TrainConfig, completed({"data": "lines.csv", "method": "declared_outside:OfTexts"}), "")
     assert (texts.kind, texts.modality, texts.epochs, texts.backbone) == ("text", "text", 3, "text-tiny")
     sounds = completed({"data": "elsewhere", "method": "declared_outside:OfSounds"})
-    assert (sounds["modality"], sounds["views"], sounds["backbone"]) == ("sound", "cola", "audio-tiny")
+    assert (sounds["modality"], sounds["views"]["preset"], sounds["backbone"]) == ("sound", "cola", "audio-tiny")
     glyphs = completed({"method": "declared_outside:OfSounds", "modality": "image", "epochs": 1})
-    assert (glyphs["modality"], glyphs["views"]) == ("image", "shapes")  # the data's own, as for every method
+    assert (glyphs["modality"], glyphs["views"]["preset"]) == ("image", "shapes")  # the data's own, as for every method
     assert "options" not in glyphs
 
 

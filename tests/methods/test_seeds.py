@@ -7,9 +7,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from nearfar.config import TrainConfig, build, completed
+from nearfar.config import TrainConfig, completed
 from nearfar.methods import CPC, METHODS, InstDisc, Method, MoCo, SimCSE
 from nearfar.nn.bank import Bank
+from nearfar.settings import build
 from nearfar.training.build_method import build_method
 
 

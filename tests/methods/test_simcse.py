@@ -230,10 +230,10 @@ def likeness(method: SimCSE, tokens: Tensor) -> Tensor:
 
 
 def test_a_few_dozen_sentences_come_apart() -> None:
-    tokenizer = Tokenizer.train(SENTENCES, vocabulary=320, length=16)
+    tokenizer = Tokenizer.train(SENTENCES, vocab_size=320, max_length=16)
     tokens = tokenizer.encode(SENTENCES)
     torch.manual_seed(0)
-    encoder = TextEncoder(tokenizer.vocabulary, 16, width=32, layers=2, heads=2, dropout=0.1)
+    encoder = TextEncoder(tokenizer.vocab_size, 16, width=32, layers=2, heads=2, dropout=0.1)
     method = SimCSE(encoder, features=32)
     before = likeness(method, tokens)
     logs = trained(method.train(), tokens, 60)
@@ -243,10 +243,10 @@ def test_a_few_dozen_sentences_come_apart() -> None:
 
 
 def test_perplexity_falls_below_that_of_words_without_context() -> None:
-    tokenizer = Tokenizer.train(SENTENCES, vocabulary=320, length=16)
+    tokenizer = Tokenizer.train(SENTENCES, vocab_size=320, max_length=16)
     tokens = tokenizer.encode(SENTENCES)
     torch.manual_seed(0)
-    encoder = TextEncoder(tokenizer.vocabulary, 16, width=32, layers=2, heads=2, dropout=0.02)
+    encoder = TextEncoder(tokenizer.vocab_size, 16, width=32, layers=2, heads=2, dropout=0.02)
     method = SimCSE(
         encoder, features=32, warmup=1.0, mask_token=tokenizer.mask, special_tokens=tokenizer.special, mask_rate=0.3
     )
@@ -254,5 +254,5 @@ def test_perplexity_falls_below_that_of_words_without_context() -> None:
     first, last = (sum(log["word_perplexity"] for log in part) / len(part) for part in (logs[:2], logs[-5:]))
     counts = torch.bincount(tokens[tokens > 3]).float()
     alone = torch.distributions.Categorical(counts).entropy().exp()
-    assert first > 0.5 * tokenizer.vocabulary
+    assert first > 0.5 * tokenizer.vocab_size
     assert last < 0.6 * alone, f"{first:.1f} to {last:.1f}, {alone:.1f} by frequency"

@@ -75,7 +75,9 @@ def test_sounds_mix_with_those_of_other_processes(name: str) -> None:
     generator = torch.Generator().manual_seed(0)
     waves = torch.randint(-9000, 9000, (sum(SIZES), 1200), generator=generator).to(torch.int16)
     waves[1, 700:] = -32768
-    views = SOUND_PRESETS[name](800, LogMel(8000, window=256, hop=80, mels=16, low=60, high=3900), mean=-5.0, std=4.0)
+    views = SOUND_PRESETS[name](
+        800, LogMel(8000, window=256, hop=80, n_mels=16, f_min=60, f_max=3900), mean=-5.0, std=4.0
+    )
     whole = make_sound_views(waves, views, seed=1, step=2)
     assert_alike(shared(lambda rows, shard: make_sound_views(waves[rows], views, seed=1, step=2, shard=shard)), whole)
 
@@ -85,7 +87,7 @@ def test_masked_words_depend_on_no_other_text() -> None:
 
     def masked(rows: list[int]) -> tuple[Tensor, Tensor]:
         generators = [seeded_generator(5, row, 0) for row in rows]
-        return mask_tokens(tokens[rows], vocabulary=30, mask=3, special=(0, 1, 2, 3), generator=generators, rate=0.5)
+        return mask_tokens(tokens[rows], vocab_size=30, mask=3, special=(0, 1, 2, 3), generator=generators, rate=0.5)
 
     whole, parts = masked([0, 1, 2, 3, 4, 5]), [masked([4, 1]), masked([0, 2, 3, 5])]
     for i in range(2):

@@ -9,17 +9,18 @@ import torch
 
 import nearfar
 from nearfar.cli import main
-from nearfar.config import TrainConfig, build, completed
+from nearfar.config import TrainConfig, completed
 from nearfar.modalities import make_modality
 from nearfar.modalities.text.tokenizer import Tokenizer
 from nearfar.model.export.export import export
 from nearfar.model.load import load
+from nearfar.settings import build
 from tests.modalities.text.test_tokenizer import TEXTS, hugging_face
 from tests.nn.test_text import bert
 from tests.support.facts import facts, tells
 from tests.support.models import save_model
 
-SMALL = {"encoder": "text-micro", "vocabulary": 300, "length": 16, "dim": 16}
+SMALL = {"encoder": "text-micro", "vocab_size": 300, "max_length": 16, "embed_dim": 16}
 LONG = "a red car on a road in the rain on the road and two dogs run over it"
 
 
@@ -43,7 +44,7 @@ def saved(folder: Path, given: dict[str, object]) -> Path:
     folder.mkdir()
     save_model(encoder, config, modality.card(), folder)
     if config.text.tokenizer is None:
-        Tokenizer.train(TEXTS * 3, vocabulary=300, length=16).save(folder)
+        Tokenizer.train(TEXTS * 3, vocab_size=300, max_length=16).save(folder)
     else:
         Tokenizer.load(config.text.tokenizer).save(folder)
     return folder
@@ -67,7 +68,7 @@ def test_onnx_reads_texts_of_any_number_and_length(pooling: str, tmp_path: Path)
         padded = torch.nn.functional.pad(tokens, (0, 16 - tokens.shape[1]))
         np.testing.assert_allclose(session.run(None, {"tokens": padded.numpy()})[0], found, atol=1e-4)
     stated = {entry.key: json.loads(entry.value) for entry in onnx.load(str(done.path)).metadata_props}
-    assert stated["length"] == 16 and stated["vocabulary"] == 300 and "image_size" not in stated
+    assert stated["max_length"] == 16 and stated["vocab_size"] == 300 and "image_size" not in stated
 
 
 def test_torch_export_and_torchscript_read_texts(tmp_path: Path) -> None:
@@ -89,7 +90,7 @@ def test_a_folder_of_a_text_encoder_loads_again(kind: str, tmp_path: Path) -> No
     if kind == "huggingface":
         page = (run / "export/huggingface/README.md").read_text(encoding="utf-8")
         assert tells(page, "text encoder") and 'encode(["a sentence"' in page and "sentence-similarity" in page
-        assert json.loads((run / "export/huggingface/config.json").read_text())["vocabulary"] == 300
+        assert json.loads((run / "export/huggingface/config.json").read_text())["vocab_size"] == 300
 
 
 def test_both_towers_are_graphs(tmp_path: Path) -> None:
@@ -120,7 +121,7 @@ def test_a_model_of_transformers_is_opened_by_transformers(tmp_path: Path) -> No
     transformers = pytest.importorskip("transformers")
     source = bert(tmp_path / "bert")
     tokens = hugging_face(tmp_path / "words", ["[PAD]", "[CLS]", "[SEP]", "[MASK]", "[UNK]"])
-    run = of_texts(tmp_path / "run", backbone=source, text={"tokenizer": str(tokens), "length": 8}, seed=1)
+    run = of_texts(tmp_path / "run", backbone=source, text={"tokenizer": str(tokens), "max_length": 8}, seed=1)
     model = load(run)
     ids = model.modality.batch(TEXTS)
     plain = transformers.AutoModel.from_pretrained(export(run, "huggingface").path / "transformers").eval()

@@ -23,7 +23,7 @@ def sentences(rows: int = 400, length: int = 50) -> Tensor:
 
 def masked(tokens: Tensor, seed: int = 0, **options: object) -> tuple[Tensor, Tensor]:
     generator = torch.Generator().manual_seed(seed)
-    settings = {"vocabulary": VOCABULARY, "mask": MASK, "special": SPECIAL} | options
+    settings = {"vocab_size": VOCABULARY, "mask": MASK, "special": SPECIAL} | options
     return mask_tokens(tokens, generator=generator, **settings)  # type: ignore[arg-type]
 
 
@@ -79,4 +79,4 @@ def test_mistakes_are_told() -> None:
     with pytest.raises(ValueError, match=facts("rate 1.5")):
         masked(sentences(2), rate=1.5)
     with pytest.raises(ValueError, match=facts("4 tokens vocabulary")):
-        masked(torch.zeros(2, 3, dtype=torch.long), vocabulary=4)
+        masked(torch.zeros(2, 3, dtype=torch.long), vocab_size=4)

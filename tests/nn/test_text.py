@@ -78,7 +78,7 @@ def test_padding_changes_nothing_in_a_model_of_transformers(
     tmp_path: Path, kind: str, padding: int, pooling: str
 ) -> None:
     name = bert(tmp_path, kind=kind, padding=padding)
-    network = text_encoder(name, vocabulary=WORDS, length=LENGTH, pooling=pooling, pretrained=True)  # type: ignore[arg-type]
+    network = text_encoder(name, vocab_size=WORDS, max_length=LENGTH, pooling=pooling, pretrained=True)  # type: ignore[arg-type]
     assert network.num_features == 16
     assert_padding_changes_nothing(network.eval())
     assert network(torch.zeros(2, 4, dtype=torch.long)).isfinite().all()
@@ -88,7 +88,7 @@ def test_a_model_of_transformers_is_itself(tmp_path: Path) -> None:
     from transformers import AutoModel
 
     name = bert(tmp_path, kind="roberta", padding=1)
-    network = text_encoder(name, vocabulary=WORDS, length=LENGTH, pooling="cls", pretrained=True)
+    network = text_encoder(name, vocab_size=WORDS, max_length=LENGTH, pooling="cls", pretrained=True)
     original = AutoModel.from_pretrained(tmp_path).eval()
     ours, its_own = torch.tensor([[1, 7, 8, 9]]), torch.tensor([[0, 7, 8, 9]])  # 0 and 1 are exchanged
     expected = original(input_ids=its_own).last_hidden_state[:, 0]
@@ -101,9 +101,9 @@ def test_a_model_of_transformers_is_itself(tmp_path: Path) -> None:
     network.train()(ours).sum().backward()
     assert all(p.grad is not None for p in network.parameters())
     assert not torch.equal(network(ours), network(ours))  # its own dropout
-    quiet = text_encoder(name, vocabulary=WORDS, length=LENGTH, dropout=0.0, pretrained=True)
+    quiet = text_encoder(name, vocab_size=WORDS, max_length=LENGTH, dropout=0.0, pretrained=True)
     assert torch.equal(quiet(ours), quiet(ours))
-    drawn = text_encoder(name, vocabulary=WORDS, length=LENGTH, pooling="cls").eval()
+    drawn = text_encoder(name, vocab_size=WORDS, max_length=LENGTH, pooling="cls").eval()
     assert not torch.allclose(drawn(ours), expected)
 
 
@@ -120,20 +120,20 @@ def test_what_cannot_be_loaded_is_told_in_a_line(tmp_path: Path, monkeypatch: py
         ("transformers:no-one/nothing", {}, "Hugging Face hub network"),
         (f"transformers:{tmp_path / 'empty'}", {}, "config.json"),
         (f"transformers:{tmp_path / 'pickled'}", {}, "model.safetensors"),
-        (name, {"vocabulary": 51}, "knows 50 tokens"),
-        (name, {"length": 21}, "20 tokens"),
+        (name, {"vocab_size": 51}, "knows 50 tokens"),
+        (name, {"max_length": 21}, "20 tokens"),
         (name, {"causal": True}, "causal"),
         ("text-tini", {}, "'text-tiny'"),
         ("text-tiny", {}, "weights 'text-tiny'"),
     ):
         with pytest.raises(ValueError, match=facts(told)) as error:
-            text_encoder(source, **({"vocabulary": WORDS, "length": LENGTH, "pretrained": True} | options))  # type: ignore[arg-type]
+            text_encoder(source, **({"vocab_size": WORDS, "max_length": LENGTH, "pretrained": True} | options))  # type: ignore[arg-type]
         assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_presets_by_name(name: str) -> None:
-    network = text_encoder(name, vocabulary=WORDS, length=LENGTH, dropout=0.1)
+    network = text_encoder(name, vocab_size=WORDS, max_length=LENGTH, dropout=0.1)
     tokens = torch.cat([sentence(5), sentence(5, 1)])
     assert network(tokens).shape == (2, network.num_features)
     assert not torch.equal(network(tokens), network(tokens))

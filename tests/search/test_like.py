@@ -18,7 +18,7 @@ def test_a_sample_finds_itself_by_its_name(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     encoder = nearfar.load(save_untrained_of(kind, tmp_path))
-    assert main(["embed", "run", encoder.modality.config.data, "-o", "x.parquet"]) == 0
+    assert main(["embed", "run", encoder.modality.config.data.path, "-o", "x.parquet"]) == 0
     name = Embeddings("x.parquet").names()[2]
     capsys.readouterr()
     assert main(["search", "run", "x.parquet", "--like", name, "-k", "3"]) == 0

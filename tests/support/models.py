@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 from torch import nn
 
-from nearfar.config import TrainConfig, build, completed
+from nearfar.config import TrainConfig, completed
 from nearfar.modalities import make_modality
 from nearfar.modalities.base import Modality
 from nearfar.modalities.image.modality import ImageModality
@@ -16,10 +16,11 @@ from nearfar.modalities.image.views.prepare import Preparation
 from nearfar.model.card import make_card
 from nearfar.model.encoder import Encoder
 from nearfar.model.save import write_model
+from nearfar.settings import build
 from tests.support.sounds import RATE, recordings
 
 KINDS = ("image", "image-text", "sound", "series", "text")
-TEXT = {"encoder": "text-micro", "vocabulary": 300, "length": 16, "dim": 16}
+TEXT = {"encoder": "text-micro", "vocab_size": 300, "max_length": 16, "embed_dim": 16}
 
 
 def save_untrained_of(kind: str, folder: Path) -> Path:
@@ -31,7 +32,7 @@ def save_untrained_of(kind: str, folder: Path) -> Path:
         settings = {"data": "glyphs:40", "method": "clip", "backbone": "micro", "text": TEXT}
     elif kind == "sound":
         data = recordings(folder / "sounds", words=2, speakers=1, takes=2)
-        sound = {"rate": RATE, "longest": 0.5, "seconds": 0.2}
+        sound = {"sample_rate": RATE, "max_seconds": 0.5, "crop_seconds": 0.2}
         settings = {"data": str(data), "backbone": "audio-micro", "sound": sound}
     elif kind == "series":
         settings = {"data": "waves:40", "backbone": "dilated-small"}
@@ -67,7 +68,7 @@ def save_untrained(config: TrainConfig, folder: Path) -> Path:
 def fitted(config: TrainConfig) -> Modality:
     """The modality of a run, with its tokenizer or statistics."""
     modality = make_modality(config)
-    modality.fit(modality.open(config.data))
+    modality.fit(modality.open(config.data.path))
     return modality
 
 

@@ -56,7 +56,7 @@ def test_a_column_that_takes_the_negatives_away_is_named_and_can_be_turned_off(t
     table.write_text("text,Group\n" + rows)
 
     def told(column: str | None) -> list[str]:
-        settings = config("simcse", data=str(table), backbone="text-micro", sources=DataConfig(group_column=column))
+        settings = config("simcse", data=DataConfig(str(table), group_column=column), backbone="text-micro")
         made = Run(settings, tmp_path / "run", resume=False, console=QUIET)
         ids, groups = made.modality.ids(made.train), made.train.groups
         found = advise(settings, made.method, samples=len(made.train), total=1000, ids=ids, groups=groups)
@@ -65,14 +65,14 @@ def test_a_column_that_takes_the_negatives_away_is_named_and_can_be_turned_off(t
     (text,) = told(None)
     assert text.startswith(("49%", "50%"))
     assert tells(text, f"column 'Group' {table}")
-    assert '--sources.group_column ""' in text
+    assert '--data.group_column ""' in text
     assert told("") == []
 
 
 def test_groups_of_a_file_and_equal_captions_are_named() -> None:
     same, apart = torch.zeros(20, dtype=torch.long), torch.arange(20)
     made = METHODS["simclr"](nn.Linear(8, 8), features=8, samples=20)
-    grouped = TrainConfig(sources=DataConfig(groups="doctor/groups.csv"))
+    grouped = TrainConfig(data=DataConfig(groups_file="doctor/groups.csv"))
     for settings, groups, words in (
         (grouped, same, "doctor/groups.csv"),
         (TrainConfig(), None, "caption text"),

@@ -7,10 +7,11 @@ import torch
 from rich.console import Console
 
 import nearfar
-from nearfar.config import TrainConfig, build, completed
+from nearfar.config import TrainConfig, completed
 from nearfar.modalities.image.data.glyphs import glyphs
 from nearfar.recipes import recipe
 from nearfar.recipes.rerun import compare_rerun
+from nearfar.settings import build
 from nearfar.training.run import Run
 from nearfar.training.train import run
 

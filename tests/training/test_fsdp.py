@@ -34,7 +34,7 @@ SETTINGS: dict[str, Any] = {
     "checkpoint_every": 1,
     "device": "cpu",
     "options": {"dim": 16, "hidden": 32},
-    "optimizer": OptimizerConfig(clip=0.5),
+    "optimizer": OptimizerConfig(clip_norm=0.5),
 }
 FSDP = {"processes": 2, "strategy": "fsdp"}
 Job = tuple[str, dict[str, Any], int]  # folder, settings of its own, steps after which it is stopped or 0
@@ -121,15 +121,15 @@ def test_a_run_goes_from_one_process_to_parts_and_back(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_caching_accumulation_ring_clipping_and_lars_in_parts(tmp_path: Path) -> None:
-    lars = OptimizerConfig(name="lars", lr=1.0, clip=0.5)
+    lars = OptimizerConfig(name="lars", lr=1.0, clip_norm=0.5)
     cases: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {  # of both runs, and of the one in parts
         "cached": (
             {"method": "cpc", "backbone": "cpc-series", "options": {"horizons": 3, "positions": 4}},
-            {"micro_batch": 4},
+            {"micro_batch_size": 4},
         ),
-        "ring": ({"method": "simclr", "options": {}, "accumulate": 3}, {"gather": "ring"}),
+        "ring": ({"method": "simclr", "options": {}, "accumulate_batches": 3}, {"gather": "ring"}),
         "queue": ({"method": "moco", "options": {"queue_size": 40, "dim": 16}, "optimizer": lars}, {}),
-        "bank": ({"method": "instdisc", "options": {"noise": 16, "dim": 16}, "accumulate": 2}, {}),
+        "bank": ({"method": "instdisc", "options": {"noise": 16, "dim": 16}, "accumulate_batches": 2}, {}),
     }
     jobs = []
     for name, (settings, more) in cases.items():

@@ -5,8 +5,9 @@ import shlex
 import pytest
 
 from nearfar.cli import main
-from nearfar.cli.train import underscored
-from nearfar.config import TrainConfig, build, completed
+from nearfar.cli.train import SHORT, full_flags
+from nearfar.config import TrainConfig, completed
+from nearfar.settings import build
 from nearfar.training.memory_plan import costs_of, measure
 from tests.support.facts import tells
 
@@ -24,7 +25,7 @@ def test_a_plan_is_a_command(capsys: pytest.CaptureFixture[str]) -> None:
     command = next(line for line in out.splitlines() if line.startswith("run: "))
     assert shlex.split(command)[1:] == ["nearfar", "train", "--data", "glyphs:300", "--seed=3", "--batch-size", "128"]
     assert out.splitlines()[0].endswith("…") and tells(out, "activations 128")
-    assert [underscored(a) for a in shlex.split(command)[3:]][-2:] == ["--batch_size", "128"]
+    assert full_flags(shlex.split(command)[3:], SHORT)[-2:] == ["--batch_size", "128"]
 
 
 @pytest.mark.parametrize("flags", [[], ["--memory", "much"], ["--memory", "0GB"]])
@@ -37,5 +38,5 @@ def test_a_budget_that_is_none_is_said_in_a_line(flags: list[str], capsys: pytes
 @pytest.mark.slow
 @pytest.mark.parametrize("micro", [None, 64])
 def test_the_prediction_is_within_a_fifth(micro: int | None) -> None:
-    made = of(data="glyphs:1500", batch_size=1024, micro_batch=micro)
+    made = of(data="glyphs:1500", batch_size=1024, micro_batch_size=micro)
     assert costs_of(made).peak(1024, micro).total == pytest.approx(measure(made), rel=0.2)

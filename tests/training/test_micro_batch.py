@@ -1,4 +1,4 @@
-"""Runs with --micro-batch: the same views, the same weights, resumed to the same bits."""
+"""Runs with --micro-batch-size: the same views, the same weights, resumed to the same bits."""
 
 import json
 from pathlib import Path
@@ -8,9 +8,10 @@ import pytest
 import torch
 
 from nearfar.cli import main
-from nearfar.config import TrainConfig, build, completed
+from nearfar.config import TrainConfig, completed
 from nearfar.distributed.grad_cache import equal_chunks
 from nearfar.methods import METHODS
+from nearfar.settings import build
 from nearfar.training.advice import advise
 from nearfar.training.run import Run
 from tests.support.facts import tells
@@ -38,7 +39,7 @@ def of(**settings: Any) -> TrainConfig:
 def test_views_of_parts_are_those_of_the_whole(settings: dict[str, Any]) -> None:
     made = of(**settings)
     modality = fitted(made)
-    source = modality.open(made.data, "train")
+    source = modality.open(made.data.path, "train")
     index = torch.randperm(len(source), generator=torch.Generator().manual_seed(0))[:17]
     samples = source.fetch(index)
     whole = [x.clone() for x in modality.views(samples, source, index, seed=3, step=5)]
@@ -54,7 +55,7 @@ def test_weights_are_those_of_an_undivided_run_where_no_batch_norm_sees_the_batc
 ) -> None:
     found = {}
     for micro in (None, 12):
-        made = of(data="waves:80", method="cpc", epochs=1, batch_size=32, micro_batch=micro)
+        made = of(data="waves:80", method="cpc", epochs=1, batch_size=32, micro_batch_size=micro)
         run = Run(made, tmp_path / str(micro), resume=False, console=QUIET)
         before = weights(run)
         run.go()
@@ -69,7 +70,9 @@ def test_weights_are_those_of_an_undivided_run_where_no_batch_norm_sees_the_batc
 def test_a_stopped_run_resumes_to_the_same_weights(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, train_only: None
 ) -> None:
-    made = config("moco", micro_batch=12, accumulate=2, batch_size=24, epochs=1, precision="bf16", tile=8)
+    made = config(
+        "moco", micro_batch_size=12, accumulate_batches=2, batch_size=24, epochs=1, precision="bf16", tile_size=8
+    )
     whole = Run(made, tmp_path / "whole", resume=False, console=QUIET)
     whole.go()
     with monkeypatch.context() as patch:
@@ -84,10 +87,10 @@ def test_a_stopped_run_resumes_to_the_same_weights(
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        (["--batch", "8", "--micro-batch", "1"], "micro_batch 1 8 2"),
-        (["--batch-size", "3", "--micro-batch", "2"], "micro_batch 2 3"),
-        (["--micro-batch", "0"], "micro_batch 0"),
-        (["--tile", "0"], "tile 0 1"),
+        (["--batch", "8", "--micro-batch-size", "1"], "micro_batch_size 1 2"),
+        (["--batch-size", "3", "--micro-batch-size", "2"], "micro_batch_size 2 3"),
+        (["--micro-batch-size", "0"], "micro_batch_size 0"),
+        (["--tile-size", "0"], "tile_size 0 1"),
     ],
 )
 def test_parts_that_cannot_be_are_refused_in_a_line(
@@ -99,7 +102,7 @@ def test_parts_that_cannot_be_are_refused_in_a_line(
 
 
 def test_what_batch_norm_sees_is_said_before_the_run() -> None:
-    made = config("byol", micro_batch=8)
+    made = config("byol", micro_batch_size=8)
     small: dict[str, Any] = {"features": 32, "samples": 200}
     encoder = torch.nn.Linear(4, 32)
     names = {

@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 
 import nearfar
-from nearfar.config import TrainConfig, build, completed
+from nearfar.config import TrainConfig, completed
 from nearfar.data.config import DataConfig
 from nearfar.modalities import make_modality
 from nearfar.modalities.image.views.grid import ROWS
@@ -17,6 +17,7 @@ from nearfar.modalities.image_text.modality import ImageTextModality
 from nearfar.modalities.text.config import TextConfig
 from nearfar.modalities.text.modality import TextModality
 from nearfar.model.export.export import export
+from nearfar.settings import build
 from nearfar.training.advice import advise, labels_hint
 from nearfar.training.build_method import build_method
 from nearfar.training.report_samples import two_views
@@ -25,7 +26,7 @@ from tests.support.facts import facts, tells
 from tests.support.models import fitted
 from tests.training.runs import QUIET, page_of, shown, stop_after, weights
 
-SMALL = {"encoder": "text-micro", "vocabulary": 300, "length": 16, "dim": 16}
+SMALL = {"encoder": "text-micro", "vocab_size": 300, "max_length": 16, "embed_dim": 16}
 
 
 def sentences(path: Path, count: int = 80) -> Path:
@@ -41,8 +42,8 @@ def sentences(path: Path, count: int = 80) -> Path:
     return path
 
 
-def of_texts(path: Path, **settings: object) -> TrainConfig:
-    given = {"data": str(path), "method": "simcse", "backbone": "text-micro", "epochs": 2, "batch_size": 16}
+def of_texts(data: Path | dict[str, object], **settings: object) -> TrainConfig:
+    given = {"data": data, "method": "simcse", "backbone": "text-micro", "epochs": 2, "batch_size": 16}
     config: TrainConfig = build(TrainConfig, completed({**given, "text": SMALL, **settings}), "test")
     return config
 
@@ -92,25 +93,28 @@ def test_sentences_are_trained_on_evaluated_beside_tf_idf_and_loaded(tmp_path: P
     assert "was not measured" not in page_of(folder)
     still = of_texts(tmp_path / "lines.tsv", text=SMALL | {"dropout": 0.0})
     modality = fitted(still)
-    embedded = two_views(build_method(still, 60), modality, modality.open(still.data))
+    embedded = two_views(build_method(still, 60), modality, modality.open(still.data.path))
     assert embedded(torch.arange(4)) is None  # a text beside itself says nothing
 
 
 def test_labels_are_left_out_where_that_is_asked(tmp_path: Path) -> None:
     lines = sentences(tmp_path / "lines.tsv")
     for labels in (False, None):
-        sources = {"labels": labels}
-        several = [completed({"data": data, "sources": sources}) for data in ("glyphs:60", "waves:60", "melodies:8")]
-        for config in (*(build(TrainConfig, given, "test") for given in several), of_texts(lines, sources=sources)):
-            found = make_modality(config).open(config.data)
-            assert (found.labels is None) == (found.classes is None) == (labels is False), config.data
+        built_in = ("glyphs:60", "waves:60", "melodies:8")
+        several = [completed({"data": {"path": data, "labels": labels}}) for data in built_in]
+        for config in (
+            *(build(TrainConfig, given, "test") for given in several),
+            of_texts({"path": str(lines), "labels": labels}),
+        ):
+            found = make_modality(config).open(config.data.path)
+            assert (found.labels is None) == (found.classes is None) == (labels is False), config.data.path
 
 
 def test_how_to_say_that_folders_are_classes(tmp_path: Path) -> None:
     for name in ("cats", "dogs"):
         (tmp_path / "photos" / name).mkdir(parents=True)
-    assert tells(labels_hint(TrainConfig(data=str(tmp_path / "photos"))), "classes --sources.labels true")
-    assert labels_hint(TrainConfig(data=str(tmp_path / "photos"), sources=DataConfig(labels=False))) is None
+    assert tells(labels_hint(TrainConfig(data=str(tmp_path / "photos"))), "classes --data.labels true")
+    assert labels_hint(TrainConfig(data=DataConfig(str(tmp_path / "photos"), labels=False))) is None
     assert labels_hint(TrainConfig(data=str(tmp_path / "photos" / "cats"))) is labels_hint(TrainConfig()) is None
 
 
@@ -132,7 +136,7 @@ def test_captioned_images_are_trained_on_evaluated_and_loaded(tmp_path: Path) ->
     model = nearfar.load(folder)
     assert isinstance(model.modality, ImageTextModality) and model.reads_texts and model.logit_scale > 1
     images = torch.randint(0, 256, (2, 3, 40, 40), dtype=torch.uint8)
-    assert model.encode(images).shape == model.encode(["a red letter K", "b"]).shape == (2, SMALL["dim"])
+    assert model.encode(images).shape == model.encode(["a red letter K", "b"]).shape == (2, SMALL["embed_dim"])
     for shape in ("nearfar", "huggingface"):
         copied = nearfar.load(export(folder, shape).path)
         assert torch.equal(copied.encode(["a red letter K"]), model.encode(["a red letter K"]))
@@ -156,7 +160,7 @@ def test_data_without_captions_are_refused_in_a_line(tmp_path: Path) -> None:
 
 
 def test_a_caption_is_drawn_by_seed_and_step() -> None:
-    pairs = ImageTextModality(replace(of_pairs(), text=TextConfig(vocabulary=300, length=16)))
+    pairs = ImageTextModality(replace(of_pairs(), text=TextConfig(vocab_size=300, max_length=16)))
     data = pairs.open("glyphs:60")
     pairs.fit(data)
     index = torch.arange(8)
@@ -172,7 +176,7 @@ def test_chains_of_captions_do_not_make_all_images_one(tmp_path: Path) -> None:
         lines += [f"{number}.png,{text}" for text in (f"a {colour} {shape}", f"something {colour}", f"a {shape}")]
     (tmp_path / "t.csv").write_text("\n".join(lines))
     pairs = ImageTextModality(of_pairs(data=str(tmp_path / "t.csv")))
-    ids = pairs.ids(pairs.open(pairs.config.data))
+    ids = pairs.ids(pairs.open(pairs.config.data.path))
     assert len(ids.unique()) == 9 and torch.equal(ids[:9], ids[9:18])
 
 
@@ -182,8 +186,8 @@ def test_a_model_of_transformers_reads_its_own_tokens(tmp_path: Path) -> None:
     name = f"transformers:{folder}"
     sentences = completed({"data": "lines.txt", "method": "simcse", "backbone": name})
     assert sentences["text"]["tokenizer"] == str(folder)
-    pairs = completed({"data": "pairs.csv", "method": "clip", "text": {"encoder": name, "length": 9}})
-    assert pairs["text"] == {"encoder": name, "length": 9, "tokenizer": str(folder)}
+    pairs = completed({"data": "pairs.csv", "method": "clip", "text": {"encoder": name, "max_length": 9}})
+    assert pairs["text"] == {"encoder": name, "max_length": 9, "tokenizer": str(folder)}
     given = completed({"data": "lines.txt", "method": "simcse", "backbone": name, "text": {"tokenizer": "other"}})
     assert given["text"]["tokenizer"] == "other"
     assert (

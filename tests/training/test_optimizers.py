@@ -36,7 +36,7 @@ def test_the_rate_scales_with_the_batch(batch: int, expected: float) -> None:
 
 
 def test_the_rate_rises_then_falls_and_never_leaves_its_bounds() -> None:
-    config = OptimizerConfig(warmup=0.1, final=0.01)
+    config = OptimizerConfig(warmup_ratio=0.1, min_lr_ratio=0.01)
     rates = [rate_factor(step, 200, config) for step in range(200)]
     assert rates[:20] == sorted(rates[:20]) and rates[20:] == sorted(rates[20:], reverse=True)
     assert rates[0] == pytest.approx(1 / 20) and max(rates) == 1.0 and 0.01 <= rates[-1] < 0.011

@@ -81,7 +81,7 @@ def test_two_processes_end_in_the_weights_of_one(tmp_path: Path) -> None:
 def test_gradient_caching_on_two_processes_is_one_process_without_it(tmp_path: Path) -> None:
     cpc = {"method": "cpc", "backbone": "cpc-series", "options": {"horizons": 3, "positions": 4}}  # no batch-norm in it
     train(tmp_path / "one", **cpc)
-    train(tmp_path / "two", processes=2, micro_batch=4, **cpc)  # shares of 9 and 8: three parts each
+    train(tmp_path / "two", processes=2, micro_batch_size=4, **cpc)  # shares of 9 and 8: three parts each
     assert_same(tmp_path / "one", tmp_path / "two")
 
 

@@ -53,7 +53,7 @@ def test_a_run_on_streamed_files_resumes_in_the_middle_of_an_epoch_to_the_same_w
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, train_only: None
 ) -> None:
     pictures(tmp_path / "photos", 70)
-    streamed = config("moco", data=str(tmp_path / "photos"), batch_size=16, sources=DataConfig(stream=True))
+    streamed = config("moco", data=DataConfig(str(tmp_path / "photos"), stream=True), batch_size=16)
     whole = Run(streamed, tmp_path / "whole", resume=False, console=QUIET)
     whole.go()
     assert whole.total == 8  # two epochs of four
@@ -73,8 +73,8 @@ def test_a_run_on_streamed_shards_resumes_in_the_middle_of_an_epoch_to_the_same_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, train_only: None
 ) -> None:
     write_shards(find_images("glyphs:90"), tmp_path / "shards", samples=20, progress=False)
-    sources = DataConfig(stream=True, shuffle=30)
-    streamed = config("simclr", data=str(tmp_path / "shards"), batch_size=16, sources=sources)
+    shards = DataConfig(str(tmp_path / "shards"), stream=True, shuffle_window=30)
+    streamed = config("simclr", data=shards, batch_size=16)
     whole = Run(streamed, tmp_path / "whole", resume=False, console=QUIET)
     whole.go()
     assert whole.total == 10 and whole.loader.parts is not None and int(whole.loader.parts.max()) == 4

@@ -49,8 +49,8 @@ def test_a_folder_with_a_test_part_is_not_trained_on_it(name: str, tmp_path: Pat
     run = Run(TrainConfig(data=data, backbone="micro"), tmp_path / "run", resume=False, console=console)
     assert len(run.train) + len(run.validation or []) == 24 and run.test is not None and len(run.test) == 12
     assert run.splits.test_name == name
-    other = DataConfig(test=str(photos(tmp_path / "other", 10)))
-    run = Run(TrainConfig(data=data, backbone="micro", sources=other), tmp_path / "run", resume=False, console=QUIET)
+    other = DataConfig(data, test=str(photos(tmp_path / "other", 10)))
+    run = Run(TrainConfig(data=other, backbone="micro"), tmp_path / "run", resume=False, console=QUIET)
     assert run.test is not None and len(run.test) == 10
 
 
@@ -101,24 +101,24 @@ def test_a_stopped_run_in_python_is_an_interrupt_with_the_way_on(
 
 
 def test_what_is_not_held_out_is_not_measured(tmp_path: Path) -> None:
-    few = config("simclr", data=str(photos(tmp_path / "few", 40)), batch_size=16, sources=DataConfig(labels=True))
+    few = config("simclr", data=DataConfig(str(photos(tmp_path / "few", 40)), labels=True), batch_size=16)
     results = Run(few, tmp_path / "run", resume=False, console=QUIET).go()
     assert results is not None and results.rows == []
-    assert all_tell(results.notes, ["40 --sources.test"])
+    assert all_tell(results.notes, ["40 --data.test"])
     assert shown(tmp_path / "run", "40 of 40 training samples").labels.max() == 1
 
 
 def test_streamed_data_are_measured_on_held_out_samples_and_other_test_data_are_named(tmp_path: Path) -> None:
     data, test = photos(tmp_path / "train", 96), photos(tmp_path / "other", 24)
-    sources = DataConfig(labels=True, stream=True)
-    streamed = config("simclr", data=str(data), batch_size=16, epochs=1, sources=sources)
+    streams = DataConfig(str(data), labels=True, stream=True)
+    streamed = config("simclr", data=streams, batch_size=16, epochs=1)
     run = Run(streamed, tmp_path / "a", resume=False, console=QUIET)
     assert run.validation is not None and not set(run.validation.names) & set(run.train.names)
     results = run.go()
     assert results is not None and {(row.split, row.n, row.data) for row in results.rows} == {
         ("validation", 9, str(data))
     }
-    tested = replace(streamed, sources=replace(sources, test=str(test)))
+    tested = replace(streamed, data=replace(streams, test=str(test)))
     results = Run(tested, tmp_path / "b", resume=False, console=QUIET).go()
     named = ("test", 24, f"{data}, tested on {test}")
     assert results is not None and {(row.split, row.n, row.data) for row in results.rows} == {named}
@@ -132,7 +132,7 @@ def test_a_lost_shard_is_told_with_its_samples(tmp_path: Path) -> None:
     shards = tmp_path / "shards"
     write_shards(image_files(photos(tmp_path / "data", 40)), shards, samples=10, progress=False)
     (shards / "shard-000002.tar").unlink()
-    streamed = config("simclr", data=str(shards), batch_size=16, sources=DataConfig(stream=True))
+    streamed = config("simclr", data=DataConfig(str(shards), stream=True), batch_size=16)
     console = Console(file=io.StringIO(), width=80)
     run = Run(streamed, tmp_path, resume=False, console=console)
     run._list_skipped()

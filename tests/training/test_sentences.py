@@ -12,13 +12,14 @@ from torch import Tensor
 
 import nearfar
 from nearfar.cli import main
-from nearfar.config import TrainConfig, build, completed
+from nearfar.config import TrainConfig, completed
 from nearfar.data.fingerprint import fingerprint
 from nearfar.losses.reference import cosine
 from nearfar.methods import Batch
 from nearfar.modalities.text.modality import TextModality
 from nearfar.modalities.text.sentences import SentenceDataset
 from nearfar.model.encoder import Encoder
+from nearfar.settings import build
 from nearfar.training.build_method import build_method
 from nearfar.training.online_evaluation import Readout
 from nearfar.training.run import Run
@@ -26,7 +27,7 @@ from tests.modalities.text.test_tokenizer import hugging_face
 from tests.support.facts import tells
 from tests.training.runs import QUIET
 
-SMALL = {"encoder": "text-micro", "vocabulary": 400, "length": 16}
+SMALL = {"encoder": "text-micro", "vocab_size": 400, "max_length": 16}
 
 
 def table(path: Path, rows: list[dict[str, object]]) -> Path:
@@ -59,7 +60,7 @@ def test_a_table_gives_the_papers_supervised_objective(hard: bool, tmp_path: Pat
     rows = TRIPLES if hard else [{k: v for k, v in row.items() if k != "negative"} for row in TRIPLES]
     config = configured(table(tmp_path / "t.csv", rows), text={**SMALL, "dropout": 0.0})
     texts = TextModality(config)
-    data = texts.open(config.data)
+    data = texts.open(config.data.path)
     texts.fit(data)
     assert isinstance(data, SentenceDataset) and texts.tokenizer is not None
     index = torch.arange(len(data))
@@ -105,13 +106,15 @@ def test_partners_teach_what_no_dropout_could(tmp_path: Path) -> None:
     rows: list[dict[str, object]] = [{"anchor": a, "positive": b} for a, b in pairs[:112]]
     given = {"method": "simcse", "backbone": "text-micro", "epochs": 30, "batch_size": 16}
     given |= {"checkpoint_every": 1000, "health_every": 1000}
-    given |= {"text": SMALL, "optimizer": {"name": "adamw", "lr": 2e-2}, "sources": {"validation": 0.0}}
-    model = nearfar.train(str(table(tmp_path / "t.csv", rows)), out=tmp_path / "run", **given)
+    given |= {"text": SMALL, "optimizer": {"name": "adamw", "lr": 2e-2}}
+    model = nearfar.train(
+        {"path": str(table(tmp_path / "t.csv", rows)), "validation": 0.0}, out=tmp_path / "run", **given
+    )
     unseen = pairs[112:]
     assert recall(model, unseen) > 0.4  # chance is 1 of 32
     plain = tmp_path / "plain.txt"
     plain.write_text("\n".join(text for pair in pairs[:112] for text in pair), encoding="utf-8")
-    alone = nearfar.train(str(plain), out=tmp_path / "alone", **(given | {"epochs": 4}))
+    alone = nearfar.train({"path": plain, "validation": 0.0}, out=tmp_path / "alone", **(given | {"epochs": 4}))
     assert recall(alone, unseen) < 0.2
 
 
@@ -133,7 +136,7 @@ def test_a_supervised_run_watches_resumes_and_knows_its_data(tmp_path: Path) -> 
 def test_scored_pairs_are_trained_on_as_sentences(tmp_path: Path) -> None:
     rows: list[dict[str, object]] = [{"s1": a, "s2": b, "score": n % 6} for n, (a, b) in enumerate(translations()[:40])]
     texts = TextModality(configured(table(tmp_path / "t.csv", rows)))
-    data = texts.for_training(texts.open(texts.config.data))
+    data = texts.for_training(texts.open(texts.config.data.path))
     texts.fit(data)
     assert isinstance(data, SentenceDataset) and len(data) == 80 and data.partners is None
     index = torch.arange(4)
@@ -149,7 +152,7 @@ def test_scored_pairs_are_what_a_run_is_measured_by(tmp_path: Path) -> None:
         {"s1": a, "s2": f"{b} {a[: n // 2]}", "score": n % 6} for n, (a, b) in enumerate(translations()[:60])
     ]
     file = table(tmp_path / "t.csv", rows)
-    config = configured(file, sources={"test": str(file)}, epochs=1)
+    config = configured(file, data={"path": str(file), "test": str(file)}, epochs=1)
     results = Run(config, tmp_path / "run", resume=False, console=QUIET).go()
     assert results is not None
     assert {(row.encoder, row.protocol) for row in results.rows} == {
@@ -194,7 +197,7 @@ def test_the_validation_of_sentences_compares_two_dropouts(tmp_path: Path) -> No
     lines.write_text("\n".join(a for a, _ in translations()))
     config = configured(lines)
     texts = TextModality(config)
-    data = texts.open(config.data)
+    data = texts.open(config.data.path)
     texts.fit(data)
     readout, method = Readout(data, None, texts), build_method(config, 144)
     method.encoder.train()

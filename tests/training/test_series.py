@@ -10,7 +10,7 @@ import torch
 
 import nearfar
 from nearfar.cli import main
-from nearfar.config import TrainConfig, build, completed, kind_of
+from nearfar.config import TrainConfig, completed, kind_of
 from nearfar.evaluation.protocols import ProtocolConfig
 from nearfar.methods import METHODS
 from nearfar.modalities import make_modality
@@ -18,6 +18,7 @@ from nearfar.modalities.series.modality import SeriesModality
 from nearfar.report.refresh import evaluate_to_folder
 from nearfar.report.thumbnail_sheet import sheet_side
 from nearfar.search.files import Embeddings
+from nearfar.settings import build
 from nearfar.training.run import Run
 from tests.methods.test_every_method import SMALL
 from tests.support.facts import facts, tells

@@ -8,13 +8,14 @@ import torch
 
 import nearfar
 from nearfar.cli import main
-from nearfar.config import TrainConfig, build, completed
+from nearfar.config import TrainConfig, completed
 from nearfar.evaluation.results import Results
 from nearfar.methods import METHODS
 from nearfar.modalities import make_modality
 from nearfar.modalities.sound.baseline import over_time
 from nearfar.modalities.sound.modality import SoundModality
 from nearfar.report.thumbnail_sheet import sheet_side
+from nearfar.settings import build
 from nearfar.training.run import Run
 from tests.methods.test_every_method import SMALL
 from tests.support.facts import tells
@@ -38,7 +39,7 @@ def of_sounds(**settings: Any) -> TrainConfig:
         "epochs": 1,
         "batch_size": 16,
         "checkpoint_every": 1,
-        "sound": {"seconds": 0.3, "mels": 16},
+        "sound": {"crop_seconds": 0.3, "n_mels": 16},
     }
     merged = {**given, **settings, "sound": {**given["sound"], **settings.get("sound", {})}}  # type: ignore[dict-item]
     config: TrainConfig = build(TrainConfig, completed(merged), "test")
@@ -88,7 +89,7 @@ def test_a_stopped_run_resumes_to_the_same_weights(
 def trained(tmp_path: Path, **settings: Any) -> Path:
     folder = recordings(tmp_path / "words")
     (folder / "broken.wav").write_text("no sound")
-    given = {"data": str(folder), "batch_size": 8, "sound": {"rate": RATE}, "sources": BY_NAME}
+    given = {"data": {"path": str(folder), **BY_NAME}, "batch_size": 8, "sound": {"sample_rate": RATE}}
     run = Run(of_sounds(**(given | settings)), tmp_path / "run", resume=False, console=QUIET)
     assert run.go() is not None
     return tmp_path / "run"
@@ -104,7 +105,7 @@ def test_a_run_on_files_is_evaluated_loaded_and_reported(tmp_path: Path) -> None
     samples = shown(folder, "0")
     assert len(samples) == 12 and sheet_side(samples.sheet.tobytes(), 12) == 48
     model = nearfar.load(folder)
-    assert isinstance(model.modality, SoundModality) and model.modality.rate == RATE
+    assert isinstance(model.modality, SoundModality) and model.modality.sample_rate == RATE
     files = [tmp_path / "words" / f"0_{speaker}_0.wav" for speaker in ("ann", "cem")]  # of unequal length
     both = model.encode(files)
     assert both.shape == (2, model.num_features)
@@ -150,7 +151,7 @@ def test_evaluate_embed_and_search_take_sounds(tmp_path: Path, capsys: pytest.Ca
 def test_other_labels_are_other_numbers(tmp_path: Path) -> None:
     folder = trained(tmp_path)
     assert main(["evaluate", str(folder), "--protocol", "linear"]) == 0
-    who = ["--data", str(tmp_path / "words"), "--sources.pattern", "{word}_{label}_{take}"]
+    who = ["--data", str(tmp_path / "words"), "--data.pattern", "{word}_{label}_{take}"]
     assert main(["evaluate", str(folder), "--protocol", "linear", *who]) == 0
     rows = Results.load(folder / "evaluation.json").rows
     names = {row.data for row in rows if row.protocol == "linear"}
@@ -174,6 +175,6 @@ def test_clipped_sounds_are_told(tmp_path: Path) -> None:
 
     folder = recordings(tmp_path / "words", words=1, speakers=1, takes=2)
     soundfile.write(folder / "loud.wav", np.clip(tone(200, loud=3.0), -1, 1), RATE)
-    modality = SoundModality(of_sounds(data=str(folder), sound={"rate": RATE}))
+    modality = SoundModality(of_sounds(data=str(folder), sound={"sample_rate": RATE}))
     line = modality.show(modality.open(str(folder)), tmp_path)
     assert tells(line, "1 sound") and (tmp_path / "clipped.txt").read_text() == "loud.wav\n"

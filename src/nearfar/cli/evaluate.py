@@ -8,12 +8,13 @@ from jsonargparse import ArgumentError as BadArgument
 from jsonargparse import ArgumentParser, DefaultHelpFormatter
 
 from nearfar.cli.flags import describe
-from nearfar.cli.train import explained, underscored
-from nearfar.config import build
-from nearfar.data.config import ReadConfig
+from nearfar.cli.train import explained, full_flags
+from nearfar.data.config import EvaluationData
 from nearfar.evaluation.protocols import PROTOCOLS, ProtocolConfig
+from nearfar.settings import build
 
 ENCODERS = "a run folder, timm:NAME, torchvision:NAME, either with =FILE for local weights, or a file.onnx"
+SHORT = {"--data": f"--data.{EvaluationData.main_key}", "--test": "--data.test"}
 
 
 class _Help(DefaultHelpFormatter, argparse.RawDescriptionHelpFormatter):
@@ -26,20 +27,14 @@ def main(arguments: list[str]) -> int:
         prog="nearfar evaluate",
         description="Measure an encoder beside the raw samples and its untrained self.\n\n"
         f"protocols:\n{listed}\n  {'all':<14}all that suit any encoder of such data\n"
-        f"  {'MODULE:NAME':<14}your own",
+        f"  {'MODULE:NAME':<14}your own\n\n"
+        "--data PATH is short for --data.path, --test PATH for --data.test.",
         formatter_class=_Help,
         exit_on_error=False,
         default_env=False,
     )
     parser.add_argument("run", nargs="?", type=str | None, help=ENCODERS)
     parser.add_argument("--encoder", type=str | None, help="the same, as a flag")
-    parser.add_argument(
-        "--data",
-        type=str | None,
-        help="labelled data, or for detection VOC's XML, COCO's JSON or glyph-scenes "
-        "(default: the test part of the run's own data, or its validation part)",
-    )
-    parser.add_argument("--test", type=str | None, help="other data to test on (default: the data's own split)")
     parser.add_argument("--protocol", nargs="+", default=["knn", "linear"], help="what to measure")
     parser.add_argument("--against", nargs="+", default=[], help="further encoders to compare with")
     parser.add_argument("--seed", type=int | None, help="the first seed (default: the run's on its own data, else 0)")
@@ -48,13 +43,13 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--batch_size", type=int, default=256, help="samples embedded at a time")
     parser.add_argument("--device", type=str, default="auto", help="auto, cpu, cuda, cuda:1, mps")
     parser.add_argument("--out", type=str | None, help="where to write (default: the run, or evaluations/NAME)")
-    parser.add_class_arguments(ReadConfig, "sources")
+    parser.add_class_arguments(EvaluationData, "data")
     parser.add_class_arguments(ProtocolConfig, "protocols")
-    describe(parser, ReadConfig, "sources.")
+    describe(parser, EvaluationData, "data.")
     describe(parser, ProtocolConfig, "protocols.")
     known = {action.dest for action in parser._actions}
     try:
-        options = parser.parse_args([underscored(a) for a in arguments])
+        options = parser.parse_args(full_flags(arguments, SHORT))
     except BadArgument as error:
         print(f"nearfar evaluate: {explained(str(error), known)}", file=sys.stderr)
         return 2
@@ -71,13 +66,11 @@ def main(arguments: list[str]) -> int:
     console, seed, seeds = Console(), options.seed, options.seeds
     results, folder = evaluate_to_folder(
         options.run or options.encoder,
-        data=options.data,
-        test=options.test,
+        data=options.data.as_dict(),
         protocols=options.protocol,
         against=options.against,
         seeds=seeds if seed is None else range(seed, seed + seeds),
         settings=build(ProtocolConfig, options.protocols.as_dict(), "protocols"),
-        sources=build(ReadConfig, options.sources.as_dict(), "sources"),
         image_size=options.image_size,
         compute=Compute(options.batch_size, find_device(options.device), console.is_terminal),
         out=Path(options.out) if options.out else None,

@@ -1,51 +1,37 @@
-"""Help for the flags of settings dataclasses: the text that a field declares, else the comment behind it."""
+"""Flags of settings dataclasses: their help texts, and sections given as one value."""
 
-import inspect
-import re
-from dataclasses import fields, is_dataclass
-from typing import Any, get_type_hints
+from typing import Any
 
 from jsonargparse import ArgumentParser
 
-_FIELD = re.compile(r"^    (\w+): .*?  # (.+)$", re.MULTILINE)
+from nearfar.settings import help_texts, main_key, sections
 
 
 def describe(parser: ArgumentParser, kind: type[Any], prefix: str = "") -> None:
     """Give the flags of settings, and the headings of their groups, their help texts."""
-    texts = help_texts(kind)
+    texts, inner, main = help_texts(kind), sections(kind), main_key(kind)
     for action in parser._actions:
-        text = texts.get(action.dest.removeprefix(prefix)) if action.dest.startswith(prefix) else None
-        if text and not action.help:
-            action.help = text.replace("%", "%%")
+        if prefix and action.dest == prefix.rstrip(".") and main is not None:
+            action.help, action.metavar = f"short for --{prefix}{main}", main.upper()
+        name = action.dest.removeprefix(prefix) if action.dest.startswith(prefix) else ""
+        if name in texts and (not action.help or name in inner):
+            action.help = texts[name].replace("%", "%%")
     for group in parser._action_groups:
         if group.title == str(kind):
             group.title = first_line(kind)
-    hints = get_type_hints(kind)
-    for field in fields(kind):
-        inner = hints[field.name]
-        if isinstance(inner, type) and is_dataclass(inner):
-            describe(parser, inner, f"{prefix}{field.name}.")
+    for name, each in inner.items():
+        describe(parser, each, f"{prefix}{name}.")
 
 
-def help_texts(kind: type[Any]) -> dict[str, str]:
-    """The help text of each field by its name."""
-    return comments(kind) | {each.name: each.metadata["help"] for each in fields(kind) if "help" in each.metadata}
+def main_flags(kind: type[Any]) -> dict[str, str]:
+    """The flags of sections that stand for another, their main key's.
 
-
-def comments(kind: type[Any]) -> dict[str, str]:
-    """The comment of each field by its name; nothing where there is no source.
-
-    >>> from nearfar.config import DataConfig
-    >>> comments(DataConfig)["strict"]
-    'stop at a broken file instead of skipping it'
+    >>> from nearfar.config import TrainConfig
+    >>> main_flags(TrainConfig)
+    {'--data': '--data.path', '--views': '--views.preset'}
     """
-    found: dict[str, str] = {}
-    for each in reversed(kind.__mro__[:-1]):
-        try:
-            found |= dict(_FIELD.findall(inspect.getsource(each)))
-        except (OSError, TypeError):
-            continue
-    return found
+    found = ((name, main_key(each)) for name, each in sections(kind).items())
+    return {f"--{name}": f"--{name}.{key}" for name, key in found if key is not None}
 
 
 def first_line(kind: type[Any]) -> str:

@@ -8,10 +8,17 @@ from jsonargparse import ArgumentParser
 
 from nearfar.cli.flags import describe
 from nearfar.cli.stages import stage
-from nearfar.cli.train import config_files, configured, explained, underscored, with_recipes
-from nearfar.config import TrainConfig, read_yaml
+from nearfar.cli.train import CONFIG_HELP, SHORT, config_file, configured, explained, full_flags, take_configs
+from nearfar.config import TrainConfig
 
-_DECIDED = ("--batch", "--batch_size", "--micro_batch", "--accumulate", "--tile", "--memory")  # by the plan
+_DECIDED = (
+    "--batch",
+    "--batch_size",
+    "--micro_batch_size",
+    "--accumulate_batches",
+    "--tile_size",
+    "--memory",
+)  # by the plan
 
 
 def main(arguments: list[str]) -> int:
@@ -23,19 +30,16 @@ def main(arguments: list[str]) -> int:
         exit_on_error=False,
         default_env=False,
     )
-    parser.add_argument(
-        "--config", action="config", help="YAML with any of the keys below, or the name of a recipe; flags override it"
-    )
+    parser.add_argument("--config", type=str | None, help=CONFIG_HELP)
     parser.add_argument("--memory", type=str | None, help="memory of a process, such as 8GB or 512MiB")
     parser.add_argument("--measure", action="store_true", help="run two steps and compare; takes their time and memory")
     parser.add_class_arguments(TrainConfig, as_group=False)
     describe(parser, TrainConfig)
     known = {action.dest for action in parser._actions}
-    arguments = with_recipes(arguments)
+    names, flags = take_configs(arguments)
+    files = [config_file(name) for name in names]
     try:
-        for path in config_files(arguments):
-            read_yaml(path)
-        options = parser.parse_args([underscored(a) for a in arguments], defaults=False)
+        options = parser.parse_args(full_flags(flags, SHORT), defaults=False)
     except BadArgument as error:
         print(f"nearfar plan: {explained(str(error), known)}", file=sys.stderr)
         return 2
@@ -47,7 +51,7 @@ def main(arguments: list[str]) -> int:
 
     console = Console()
     budget, measured = parse_size(options.pop("memory", None)), options.pop("measure", False)
-    config = configured(options)
+    config = configured(files, options)
     with stage(console, "opening the data and running a few samples"):
         found, costs, side = plan(config, budget)
     peak = found.peak.total

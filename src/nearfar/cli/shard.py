@@ -65,5 +65,5 @@ def main(arguments: list[str]) -> int:
         count = how_many([*source.skipped, *own])
         print(f"{count} could not be used, samples or captions; index.json in {options.out} lists the reasons")
     print(f"{counted(done.samples, 'sample')} in {counted(len(done.shards), 'shard')}: {options.out}")
-    print(f"to train on them: {shlex.join(['nearfar', 'train', '--data', options.out, '--sources.stream', 'true'])}")
+    print(f"to train on them: {shlex.join(['nearfar', 'train', '--data', options.out, '--data.stream', 'true'])}")
     return 0

@@ -1,16 +1,20 @@
 """`nearfar train`: from data to a trained encoder, evaluated, with a report."""
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from jsonargparse import ArgumentError as BadArgument
 from jsonargparse import ArgumentParser, Namespace
 
-from nearfar.cli.flags import describe
-from nearfar.config import TrainConfig, build, completed, read_yaml
-from nearfar.messages import nearest_or_all
+from nearfar.cli.flags import describe, main_flags
+from nearfar.config import TrainConfig, completed
+from nearfar.settings import build, checked_values, overlaid, unknown_key
+from nearfar.yaml_reader import read_yaml
 
-SHORT = {"--batch": "--batch-size", "--group": "--sources.groups"}
+SHORT = {"--batch": "--batch-size", "--group": "--data.groups_file", **main_flags(TrainConfig)}
+CONFIG_HELP = "YAML with any of the keys below, or the name of a recipe; flags override it"
 MAY_CHANGE = ("epochs", "processes", "nodes", "strategy")  # of a run that is resumed
 
 
@@ -18,24 +22,20 @@ def main(arguments: list[str]) -> int:
     parser = ArgumentParser(
         prog="nearfar train",
         description="Pretrain an encoder, evaluate it and write a report. Without arguments: SimCLR on glyphs. "
-        "--group FILE is short for --sources.groups.",
+        "--data PATH is short for --data.path, --views NAME for --views.preset, --group FILE for --data.groups_file.",
         exit_on_error=False,
         default_env=False,
     )
-    parser.add_argument(
-        "--config", action="config", help="YAML with any of the keys below, or the name of a recipe; flags override it"
-    )
+    parser.add_argument("--config", type=str | None, help=CONFIG_HELP)
     parser.add_argument("--out", type=str | None, help="the run folder (default: the next free one under runs/)")
     parser.add_argument("--resume", type=str | None, help="go on with the run in this folder")
     parser.add_class_arguments(TrainConfig, as_group=False)
     describe(parser, TrainConfig)
     known = {action.dest for action in parser._actions}
-    named = [name for name in config_names(arguments) if not Path(name).exists()]
-    arguments = with_recipes(arguments)
+    names, arguments = take_configs(arguments)
+    files = [config_file(name) for name in names]
     try:
-        for path in config_files(arguments):
-            read_yaml(path)  # what would take all memory is refused before anyone else reads it
-        options = parser.parse_args([underscored(a) for a in arguments], defaults=False)
+        options = parser.parse_args(full_flags(arguments, SHORT), defaults=False)
     except BadArgument as error:
         print(f"nearfar train: {explained(str(error), known)}", file=sys.stderr)
         return 2
@@ -48,7 +48,7 @@ def main(arguments: list[str]) -> int:
 
     console = Console()
     if options.get("resume") is not None:
-        if other := sorted(set(options.as_dict()) - {"resume", *MAY_CHANGE}):
+        if other := sorted({*options.as_dict(), *(["config"] if names else [])} - {"resume", *MAY_CHANGE}):
             print(
                 f"nearfar train: --resume goes on with the run's own settings, so --{other[0]} has no place; "
                 "--epochs, --processes, --nodes and --strategy may be others",
@@ -59,8 +59,8 @@ def main(arguments: list[str]) -> int:
         results = resumed(Path(options.resume), console=console, **changed)
         folder = Path(options.resume)
     else:
-        config = configured(options)
-        check_recipe_data(named, config)
+        config = configured(files, options)
+        check_recipe_data([name for name in names if not Path(name).exists()], config)
         folder = free_folder(config) if options.get("out") is None else Path(options.out)
         results = run(config, folder, console=console)
     if is_first():
@@ -70,85 +70,75 @@ def main(arguments: list[str]) -> int:
     return 0 if results is not None else 130
 
 
-def config_names(arguments: list[str]) -> list[str]:
-    """What --config names, in either way of writing it."""
-    pairs = zip(["", *arguments], arguments, strict=False)
-    return [
-        now if before == "--config" else now.removeprefix("--config=")
-        for before, now in pairs
-        if before == "--config" or now.startswith("--config=")
-    ]
-
-
-def config_files(arguments: list[str]) -> list[Path]:
-    """The files among them."""
-    return [path for path in map(Path, config_names(arguments)) if path.is_file()]
-
-
 def check_recipe_data(names: list[str], config: TrainConfig) -> None:
     """Say which data a recipe lacks, and how to give others."""
     from nearfar.recipes import recipe
 
     for each in map(recipe, names):
-        if each.needs and config.data.startswith(f"{each.needs}/") and not Path(config.data).exists():
+        path = config.data.path
+        if each.needs and path.startswith(f"{each.needs}/") and not Path(path).exists():
             raise FileNotFoundError(
-                f"the recipe {each.name} needs a folder {each.needs}/ here, with {config.data}; give yours with --data"
+                f"the recipe {each.name} needs a folder {each.needs}/ here, with {path}; give yours with --data"
             )
 
 
-def with_recipes(arguments: list[str]) -> list[str]:
-    """The same, configurations first, and the file of a recipe where --config has its name.
+def take_configs(arguments: list[str]) -> tuple[list[str], list[str]]:
+    """What each --config names, and the other arguments.
 
-    A file of that name is the file.
+    >>> take_configs(["--epochs", "1", "--config", "a.yaml", "--seed=3", "--config=b.yaml"])
+    (['a.yaml', 'b.yaml'], ['--epochs', '1', '--seed=3'])
     """
-    from nearfar.recipes import recipe
-
-    def place(name: str) -> str:
-        if not name or Path(name).exists():
-            return name
-        if Path(name).name != name or Path(name).suffix in (".yaml", ".yml"):
-            raise FileNotFoundError(f"--config is {name!r}, expected a file that is there, or the name of a recipe")
-        return str(recipe(name).path)
-
-    arguments = configs_first(arguments)
-    found = list(arguments)
-    for i, (before, now) in enumerate(zip(["", *arguments], arguments, strict=False)):
-        if before == "--config":
-            found[i] = place(now)
-        elif now.startswith("--config="):
-            found[i] = "--config=" + place(now.removeprefix("--config="))
-    return found
-
-
-def configs_first(arguments: list[str]) -> list[str]:
-    """The same words, every --config before the flags: the parser lets what comes later win, and flags override files.
-
-    >>> configs_first(["--epochs", "1", "--config", "a.yaml", "--seed=3", "--config=b.yaml"])
-    ['--config', 'a.yaml', '--config=b.yaml', '--epochs', '1', '--seed=3']
-    """
-    first: list[str] = []
+    named: list[str] = []
     rest: list[str] = []
     value_follows = False
     for argument in arguments:
-        named = argument == "--config"
-        (first if value_follows or named or argument.startswith("--config=") else rest).append(argument)
-        value_follows = named and not value_follows
-    return [*first, *rest]
+        if value_follows or argument.startswith("--config="):
+            named.append(argument.removeprefix("" if value_follows else "--config="))
+        elif argument != "--config":
+            rest.append(argument)
+        value_follows = argument == "--config" and not value_follows
+    if value_follows:
+        raise ValueError("--config names nothing, expected a file or the name of a recipe")
+    return named, rest
 
 
-def configured(options: Namespace) -> TrainConfig:
-    values = options.clone()
+def config_file(name: str) -> Path:
+    """The file that --config names; a recipe's, if there is no file of that name."""
+    from nearfar.recipes import recipe
+
+    path = Path(name)
+    if path.exists():
+        return path
+    if path.name != name or path.suffix in (".yaml", ".yml"):
+        raise FileNotFoundError(f"--config is {name!r}, expected a file that is there, or the name of a recipe")
+    return recipe(name).path
+
+
+def configured(files: list[Path], options: Namespace) -> TrainConfig:
+    """The configuration of a run: files in their order, then flags, then what is left to the defaults."""
+    values: dict[str, Any] = {}
+    for path in files:
+        values = overlaid(values, checked_values(TrainConfig, read_yaml(path), str(path)))
+    flags = options.clone()
     for name in ("config", "out", "resume"):
-        values.pop(name, None)
-    config: TrainConfig = build(TrainConfig, completed(values.as_dict()), "train")
+        flags.pop(name, None)
+    config: TrainConfig = build(TrainConfig, completed(overlaid(values, flags.as_dict())), "train")
     return config
 
 
-def underscored(argument: str) -> str:
-    """--batch-size as --batch_size, short names in full; values stay as they are."""
-    name, equals, value = argument.partition("=")
-    name = SHORT.get(name, name)
-    return name.replace("-", "_").replace("__", "--", 1) + equals + value if argument.startswith("--") else argument
+def full_flags(arguments: list[str], short: Mapping[str, str]) -> list[str]:
+    """Flags as the parser knows them: --batch-size as --batch_size, short names in full; values stay as they are.
+
+    >>> full_flags(["--data", "photos/", "--data.label-column=kind"], {"--data": "--data.path"})
+    ['--data.path', 'photos/', '--data.label_column=kind']
+    """
+
+    def full(argument: str) -> str:
+        name, equals, value = argument.partition("=")
+        name = short.get(name, name)
+        return name.replace("-", "_").replace("__", "--", 1) + equals + value if argument.startswith("--") else argument
+
+    return list(map(full, arguments))
 
 
 _KINDS = {
@@ -192,5 +182,5 @@ def explained(message: str, known: set[str]) -> str:
     if (found := re.match(r'Parser key "([\w.]+)": (.*)', line)) and "Expected a" in line:
         return _wrong_kind(found[1].replace("_", "-"), found[2])
     if found := re.search(r"(?:Unrecognized arguments: --|Key ['\"]|unrecognized arguments: --)([\w.]+)", line):
-        return f"there is no key {found[1]!r}{nearest_or_all(found[1], known)}"
+        return unknown_key(found[1], known)
     return line

@@ -3,37 +3,48 @@
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
+
+from nearfar.settings import check_settings, setting
 
 LARGEST_SIDE = 8192  # pixels; a batch of larger images is a mistake
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ReadConfig:
     """How samples are read, beyond the name or path itself."""
 
-    size: int | None = None  # side of the stored image; None: a little more than the views need
-    labels: bool | None = None  # true: sub-folders are labels, as they are not unless asked for; false: none are read
-    path_column: str | None = None  # table column with the path of each sample
-    label_column: str | None = None  # table column with the label
-    group_column: str | None = None  # table column with the group: never negatives of each other; "": none
-    caption_column: str | None = None  # table column with the caption of an image
-    text_column: str | None = None  # table column with the sentence
-    partner_column: str | None = None  # table column with the positive sentence
-    negative_column: str | None = None  # table column with the negative sentence
-    pattern: str | None = None  # pattern of sound file names, such as {label}_{speaker}_{take}: braces become columns
-    held_out: str | None = None  # rows of a table or pattern kept for the test, such as speaker=theo,george
-    groups: str | None = None  # table of path and group, as `nearfar doctor` writes it: one group, never negatives
-    root: str | None = None  # folder that the paths of a table start from; None: the table's own folder
-    stream: bool = False  # decode at every epoch instead of packing once
-    strict: bool = False  # stop at a broken file instead of skipping it
-    workers: int | None = None  # threads that decode; None: all cores
+    stored_size: int | None = setting(
+        None, "side of stored images in pixels; None: a little more than the views need", least=1, most=LARGEST_SIDE
+    )
+    labels: bool | None = setting(None, "true: sub-folders are labels; false: read no labels; None: no folder labels")
+    path_column: str | None = setting(None, "table column with the path of each sample")
+    label_column: str | None = setting(None, "table column with the label")
+    group_column: str | None = setting(
+        None, 'table column with the group; samples of one group are never negatives of each other; "": none'
+    )
+    caption_column: str | None = setting(None, "table column with the caption of an image")
+    text_column: str | None = setting(None, "table column with the sentence")
+    positive_column: str | None = setting(None, "table column with the positive sentence")
+    negative_column: str | None = setting(None, "table column with the negative sentence")
+    pattern: str | None = setting(
+        None, "pattern of sound file names, such as {label}_{speaker}_{take}: braces become columns"
+    )
+    held_out: str | None = setting(
+        None, "rows of a table or pattern held out for the test, such as speaker=theo,george"
+    )
+    groups_file: str | None = setting(
+        None, "table with columns path and group, as `nearfar doctor` writes it; one group has no negatives in it"
+    )
+    root: str | None = setting(None, "folder that the paths of a table start from; None: the table's own folder")
+    stream: bool = setting(False, "decode at every epoch instead of packing once")
+    strict: bool = setting(False, "stop at a broken file instead of skipping it")
+    workers: int | None = setting(None, "threads that decode; None: all cores")
 
     def __post_init__(self) -> None:
-        if self.size is not None and not 1 <= self.size <= LARGEST_SIDE:
-            raise ValueError(f"sources.size is {self.size}, expected at least 1 pixel, at most {LARGEST_SIDE:,}")
+        check_settings(self, "data")
         if self.held_out is not None and not re.fullmatch(r"[^=!]+=.+", self.held_out):
-            raise ValueError(f"sources.held_out is {self.held_out!r}, expected COLUMN=VALUE or COLUMN=VALUE,VALUE")
+            raise ValueError(f"data.held_out is {self.held_out!r}, expected COLUMN=VALUE or COLUMN=VALUE,VALUE")
 
     @property
     def kept(self) -> str | None:
@@ -55,13 +66,32 @@ def read_config(read: ReadConfig | None, settings: dict[str, Any]) -> ReadConfig
 class DataConfig(ReadConfig):
     """Where the samples of a run come from."""
 
-    validation: float = 0.1  # fraction of the training data held out, at most 2,000 samples
-    test: str | None = None  # data of the final evaluation; None: the data's own test part, or the validation samples
-    shuffle: int = 10_000  # shuffle window in samples for streamed shards; shards are shuffled, too
+    main_key: ClassVar[str] = "path"
+
+    path: str = setting("glyphs", "built-in data, a folder, a table, arrays, or a torchvision data set by name")
+    test: str | None = setting(
+        None, "data of the final evaluation; None: the data's own test part, or the validation samples"
+    )
+    validation: float = setting(
+        0.1, "fraction of the training data held out for validation, at most 2,000 samples", least=0, below=1
+    )
+    shuffle_window: int = setting(10_000, "shuffle window in samples of streamed shards", least=0)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.shuffle < 0:
-            raise ValueError(f"sources.shuffle is {self.shuffle}, expected at least 0")
-        if not 0 <= self.validation < 1:
-            raise ValueError(f"sources.validation is {self.validation}, expected a fraction from 0 to below 1")
+        if not self.path.strip():
+            raise ValueError(f"data.path is {self.path!r}, which is empty; expected the name of a data set or a path")
+
+
+@dataclass(frozen=True)
+class EvaluationData(ReadConfig):
+    """How the data of an evaluation are read."""
+
+    main_key: ClassVar[str] = "path"
+
+    path: str | None = setting(
+        None,
+        "labelled data; for detection VOC's XML, COCO's JSON or glyph-scenes; None: the test part of the run's own "
+        "data, or its validation part",
+    )
+    test: str | None = setting(None, "other data to test on; None: the data's own split")

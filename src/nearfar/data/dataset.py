@@ -71,7 +71,7 @@ class Dataset(ABC):
         scores: (N,) how similar the two sentences of a pair are, or None.
         shards: (N,) the number of the shard that each sample is in, or None.
         token_counts: (N,) tokens of each text; a batch is as long as its longest text. None without texts.
-        rate: values a second, if the samples are sounds.
+        sample_rate: values a second, if the samples are sounds.
         boxed: whether the samples have boxes.
         names: N texts that say where each sample came from: a relative path, or an index.
         size: side of the stored square image, or what else all samples have one of.
@@ -88,7 +88,7 @@ class Dataset(ABC):
     scores: Tensor | None = None
     shards: Tensor | None = None
     token_counts: Tensor | None = None
-    rate: int | None = None
+    sample_rate: int | None = None
     boxed: bool = False
     names: Sequence[str]
     size: int

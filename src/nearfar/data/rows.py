@@ -213,7 +213,7 @@ def rows_of_split(columns: Columns, split: str | None, where: str) -> list[int]:
 
 def named_by(what: str) -> str:
     """How a column is named, in Python and as typed."""
-    return f"name it with {what}_column: --sources.{what}_column, of nearfar shard --{what}-column"
+    return f"name it with {what}_column: --data.{what}_column, of nearfar shard --{what}-column"
 
 
 def listed(columns: Columns) -> str:

@@ -174,7 +174,7 @@ def split_folder(folder: Path, split: str) -> Path:
             return folder / name
     there = sorted(entry.name for entry in folder.iterdir() if is_folder(entry) and not entry.name.startswith("."))
     if "=" in split:
-        raise ValueError(f"{split!r} asks for a column, which a folder has by --sources.pattern alone: give one")
+        raise ValueError(f"{split!r} asks for a column, which a folder has by --data.pattern alone: give one")
     raise ValueError(f"{folder} has no sub-folder for the split {split!r}{nearest(split, there)}")
 
 

@@ -139,5 +139,5 @@ def check_space(folder: Path, needed: int) -> None:
     if needed > free:
         raise OSError(
             f"the pack needs {needed / 1e9:.1f} GB in {folder}, {free / 1e9:.1f} GB are free; "
-            f"make room, lower the size, stream the data (--sources.stream true) or set {VARIABLE} to another folder"
+            f"make room, lower the size, stream the data (--data.stream true) or set {VARIABLE} to another folder"
         )

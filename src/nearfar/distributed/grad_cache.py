@@ -162,7 +162,7 @@ class _ChunkedEncoding:
         if odd:
             raise ValueError(
                 f"encode returns {odd[0]!r} with a gradient in some chunks but not in the first; expected the same in "
-                "all; remove --micro-batch"
+                "all; remove --micro-batch-size"
             )
         pairs = [(encoded[n], g[chunk]) for n, g in zip(self.names, gradients, strict=True) if g is not None]
         return [(x, g) for x, g in pairs if x.requires_grad]
@@ -227,7 +227,7 @@ def _check_rows(encoded: Encoded, chunk: slice) -> None:
         if x.ndim == 0 or len(x) != rows:
             raise ValueError(
                 f"encode returns {name!r} of shape {tuple(x.shape)}, expected one row for each of {rows} samples of a "
-                "chunk: code that mixes samples belongs in contrast; remove --micro-batch"
+                "chunk: code that mixes samples belongs in contrast; remove --micro-batch-size"
             )
 
 
@@ -236,6 +236,6 @@ def _concatenate(name: str, chunks: list[Tensor]) -> Tensor:
     if len(shapes) > 1:
         raise ValueError(
             f"encode returns {name!r} with rows of shape {shapes[0]} in one chunk and {shapes[1]} in another, expected "
-            "the same in all; remove --micro-batch"
+            "the same in all; remove --micro-batch-size"
         )
     return torch.cat(chunks)

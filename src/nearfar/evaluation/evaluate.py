@@ -3,11 +3,12 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from nearfar.config import TrainConfig
-from nearfar.data.config import DataConfig, ReadConfig
+from nearfar.data.config import DataConfig, EvaluationData, ReadConfig
 from nearfar.data.dataset import Dataset
 from nearfar.devices import find_device
 from nearfar.evaluation.detection.splits import open_boxed_splits
@@ -24,19 +25,20 @@ from nearfar.modalities.image.data.boxes import find_boxes
 from nearfar.model.card import config_of
 from nearfar.model.encoder import Encoder
 from nearfar.model.load import LIBRARIES, TOWERS, load
+from nearfar.settings import as_section, build
 
 DEFAULT_PROTOCOLS = ("knn", "linear")
+Data = str | Path | Mapping[str, Any] | EvaluationData | None
 
 
 def evaluate(
     encoder: Encoder | str | Path,
-    data: str | Path | None = None,
+    data: Data = None,
     *,
     test: str | Path | None = None,
     protocols: Sequence[str] = DEFAULT_PROTOCOLS,
     against: Sequence[str | Path] = (),
     settings: ProtocolConfig | None = None,
-    sources: ReadConfig | None = None,
     seeds: int | Sequence[int] = 1,
     image_size: int | None = None,
     compute: Compute | None = None,
@@ -45,14 +47,13 @@ def evaluate(
 
     Args:
         encoder: an `Encoder`, a run or export folder, or a name that `nearfar.load` takes.
-        data: a name or path. Their own test part is measured on, else a fifth of each class, held out by the first
-            seed. None: the run's own data; its test part, or its validation part if it has none.
+        data: a name or path, or keys as in `EvaluationData`: {"path": "pairs.csv", "label_column": "kind"}. Their own
+            test part is measured on, else a fifth of each class, held out by the first seed. No path: the run's own
+            data, read as in the run but for these keys; its test part, or its validation part if it has none.
         test: other data for the test part.
         protocols: names of protocols, or MODULE:NAME; ["all"]: all that suit any encoder of such data.
         against: further encoders to compare with, of images.
         settings: of the protocols, such as `ProtocolConfig(bootstrap=1000)`.
-        sources: columns of a table, and how to read files; fields left at their defaults are those of the run, if
-            its own data are evaluated.
         seeds: for the protocols that depend on one; a number counts from the run's own seed, or from 0 on other data.
         image_size: pixels of the input of encoders of other libraries.
         compute: batch size, device and progress.
@@ -68,7 +69,6 @@ def evaluate(
         protocols=protocols,
         against=against,
         settings=settings,
-        sources=sources,
         seeds=seeds,
         image_size=image_size,
         compute=compute,
@@ -94,13 +94,12 @@ class Evaluation:
     def open(
         cls,
         encoder: Encoder | str | Path,
-        data: str | Path | None = None,
+        data: Data = None,
         *,
         test: str | Path | None = None,
         protocols: Sequence[str] = DEFAULT_PROTOCOLS,
         against: Sequence[str | Path] = (),
         settings: ProtocolConfig | None = None,
-        sources: ReadConfig | None = None,
         seeds: int | Sequence[int] = 1,
         image_size: int | None = None,
         compute: Compute | None = None,
@@ -109,7 +108,8 @@ class Evaluation:
         if image_size is not None and image_size < 1:
             raise ValueError(f"image_size is {image_size}, expected at least 1")
         settings, compute = settings or ProtocolConfig(), compute or Compute()
-        data, test = (None if each is None else str(each) for each in (data, test))
+        read: EvaluationData = build(EvaluationData, as_section(EvaluationData, data), "data")
+        data, test = read.path, read.test if test is None else str(test)
         protocols, boxed = _chosen(protocols, data)
         names = _names(encoder, against)
         device = compute.device or (encoder.device if isinstance(encoder, Encoder) else find_device("auto"))
@@ -131,7 +131,7 @@ class Evaluation:
             )
         else:
             folder = None if isinstance(encoder, Encoder) else Path(encoder)
-            name, splits = _open(encoders, folder, data, test, sources or ReadConfig(), seeds[0])
+            name, splits = _open(encoders, folder, data, test, read, seeds[0])
             embedders = [as_embedder(each, encoder) for each, encoder in encoders.items()]
             assert splits.evaluated is not None
             check_protocols(protocols, embedders, splits.train, splits.evaluated[0], name)
@@ -234,7 +234,7 @@ def _open(
     folder: Path | None,
     data: str | None,
     test: str | None,
-    sources: ReadConfig,
+    read: ReadConfig,
     seed: int,
 ) -> tuple[str, Splits]:
     """The name of the data and their parts, with notes on what the encoder was trained on."""
@@ -243,14 +243,14 @@ def _open(
     # Encoders of images may take other sizes: files are decoded for the largest.
     largest = max(each.modality.config.image_size for each in encoders.values())
     reader.config = replace(reader.config, image_size=largest)
-    given = {f.name: vars(sources)[f.name] for f in fields(ReadConfig) if vars(sources)[f.name] != f.default}
-    shown = data or (config.data if config is not None else "")
+    given = {f.name: vars(read)[f.name] for f in fields(ReadConfig) if vars(read)[f.name] != f.default}
+    shown = data or (config.data.path if config is not None else "")
     if given.get("pattern") or given.get("label_column"):  # other labels are other numbers
         shown += f" by {given.get('pattern') or 'column ' + given['label_column']}"
     if data is not None:
         splits = reader.reading(DataConfig(**given)).split(data, test, seed=seed)
         if config is not None:
-            held_out, part = sources.held_out, splits.test_name
+            held_out, part = read.held_out, splits.test_name
             splits.notes.extend(training_notes(config, data, test, part, held_out=held_out, noun=reader.noun))
         return named(shown, test), splits
     if config is None:
@@ -258,23 +258,22 @@ def _open(
     splits = _own_splits(reader, config, given, test)
     if splits.evaluated is None:
         raise ValueError(
-            f"nothing was held out of {config.data} in this run; give other data with --data, or to test on with --test"
+            f"nothing was held out of {config.data.path} in this run; give other data with --data, or data to test on "
+            "with --test"
         )
-    other = config.data if test is not None or "held_out" in given else None
-    splits.notes.extend(
-        training_notes(config, other, test, splits.test_name, held_out=sources.held_out, noun=reader.noun)
-    )
+    other = config.data.path if test is not None or "held_out" in given else None
+    splits.notes.extend(training_notes(config, other, test, splits.test_name, held_out=read.held_out, noun=reader.noun))
     if folder is not None and test is None and not given and largest == config.image_size:
         splits.notes.extend(changes_since(folder, reader, splits))
-    tested = test or (config.sources.test if splits.test is not None else None)
+    tested = test or (config.data.test if splits.test is not None else None)
     return named(shown, tested), splits
 
 
 def _own_splits(reader: Modality, config: TrainConfig, given: Mapping[str, object], test: str | None) -> Splits:
     """The run's own parts; the same samples if `given` asks for other labels."""
-    own = reader.reading(config.sources)
-    merged = replace(config.sources, **given)  # type: ignore[arg-type]
-    held_out = config.sources.held_out
+    own = reader.reading(config.data)
+    merged = replace(config.data, **given)  # type: ignore[arg-type]
+    held_out = config.data.held_out
     if test is not None:
         return reader.reading(replace(merged, test=test)).split()
     if not given:
@@ -283,7 +282,7 @@ def _own_splits(reader: Modality, config: TrainConfig, given: Mapping[str, objec
     if column is None or "held_out" in given or merged.pattern is None or f"{{{column}}}" in merged.pattern:
         return reader.reading(merged).split()
     # The new pattern has no such column: the samples held out in training are found by their names.
-    before, everything = own.split(), reader.reading(replace(merged, held_out=None)).open(config.data)
+    before, everything = own.split(), reader.reading(replace(merged, held_out=None)).open(config.data.path)
     rows = {name: row for row, name in enumerate(everything.names)}
 
     def relabelled(part: Dataset) -> Dataset:

@@ -45,7 +45,7 @@ def evaluate_run(
         more than bring samples into form; notes on what could not be measured, instead of an error.
     """
     if splits.evaluated is None:
-        few = f"nothing is held out of {len(splits.train):,} samples; give other ones with --sources.test"
+        few = f"nothing is held out of {len(splits.train):,} samples; give other ones with --data.test"
         return Results([], [few])
     (test, split), settings, origins = splits.evaluated, settings or ProtocolConfig(), origins or {}
     (name, first), boxed = next(iter(encoders.items())), splits.train.boxed

@@ -24,7 +24,7 @@ def training_notes(
         config: of the run that trained it.
         data, test: what it is evaluated on; data None: the run's own test part, which it was not trained on.
         split: name of the test part: "held-out", "all", or of a part that the data have themselves.
-        held_out: rows that the evaluation holds out, as `sources.held_out` names them.
+        held_out: rows that the evaluation holds out, as `data.held_out` names them.
         noun: plural of the samples.
     """
     method = known_method(config.method)
@@ -33,18 +33,20 @@ def training_notes(
         captions = " and with their captions" if method.uses_captions else ""
         return [f"the encoder was trained on {share}these {noun}, {labels} their labels{captions}"]
     if method.needs_labels:
-        return [f"{config.method} learned from the labels of {config.data}: compare it with other supervised methods"]
+        return [
+            f"{config.method} learned from the labels of {config.data.path}: compare it with other supervised methods"
+        ]
     return []
 
 
 def _share(config: TrainConfig, data: str, test: str | None, split: str, held_out: str | None) -> str | None:
     """How much of the test part it was trained on, as the words before "these"; None if nothing is known of it."""
-    sources, own = config.sources, folder_splits(config.data)
-    learned, place = (Path(each).expanduser().resolve() for each in (config.data, test or data))
-    same = config.data == (test or data) or (learned == place and place.exists())
-    if same and sources.held_out != held_out:
+    read, own = config.data, folder_splits(config.data.path)
+    learned, place = (Path(each).expanduser().resolve() for each in (config.data.path, test or data))
+    same = config.data.path == (test or data) or (learned == place and place.exists())
+    if same and read.held_out != held_out:
         return "some of "  # all rows but those held out in training
-    if own is not None and sources.groups is None and sources.held_out is None:
+    if own is not None and read.groups_file is None and read.held_out is None:
         learned = learned / own[0]
     if (place / split).is_dir():
         place = place / split

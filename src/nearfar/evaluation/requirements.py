@@ -37,7 +37,7 @@ def _missing(protocol: Protocol, embedders: Sequence[Embedder], train: Dataset, 
         return f"{data} has no pairs of sentences with scores, which {name} compares; give --data with some"
     if protocol.labelled and (_unlabelled(train) or _unlabelled(test)):
         table = Path(path_and_rows(data)[0]).suffix.lower() in READERS
-        wanted = "a column of labels (--sources.label_column)" if table else "a folder for each class"
+        wanted = "a column of labels (--data.label_column)" if table else "a folder for each class"
         other = ", or --protocol geometry" if test.texts is None else ""  # sentences have no augmentation
         return f"{data} has no labels; give --data with {wanted}{other}"
     return None

@@ -22,13 +22,13 @@ def named(data: str | Path, test: str | Path | None) -> str:
 
 def describe_splits(modality: Modality, splits: Splits) -> dict[str, Any]:
     """How the split of a run was made, and a count and a digest of each part."""
-    sources = modality.config.sources
+    read = modality.config.data
     parts = {"train": splits.train, "validation": splits.validation, "test": splits.test}
     return {
-        "data": modality.config.data,
-        "test_data": sources.test,
-        "held_out": sources.held_out,
-        "validation_fraction": sources.validation,
+        "data": modality.config.data.path,
+        "test_data": read.test,
+        "held_out": read.held_out,
+        "validation_fraction": read.validation,
         "seed": modality.config.seed,
         "test_name": splits.test_name,
         "parts": {
@@ -57,7 +57,8 @@ def changes_since(folder: Path, modality: Modality, splits: Splits) -> list[str]
         if part != then:
             counts = [each["samples"] if isinstance(each, dict) else 0 for each in (then, part)]
             notes.append(
-                f"{modality.config.data} has changed since the run: its {name} part had {counts[0]:,} samples and has "
-                f"{counts[1]:,}{' other ones' if counts[0] == counts[1] else ''}, so training samples may be tested on"
+                f"{modality.config.data.path} has changed since the run: its {name} part had {counts[0]:,} samples and "
+                f"has {counts[1]:,}{' other ones' if counts[0] == counts[1] else ''}, so "
+                "training samples may be tested on"
             )
     return notes

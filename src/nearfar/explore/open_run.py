@@ -56,7 +56,9 @@ def _embeddings_of(folder: Path, encoder: Encoder, data: str | None, progress: b
     """The run's file of embeddings of these data; written where it is missing or from another encoder."""
     config = encoder.card.get("config")
     config = config if isinstance(config, Mapping) else {}
-    own = str(config.get("data", ""))
+    section = config.get("data")
+    section = section if isinstance(section, Mapping) else {}
+    own = str(section.get("path", ""))
     what = data or own
     if not what:
         raise ValueError(f"{folder} does not name its data; give --data or --embeddings")
@@ -65,16 +67,15 @@ def _embeddings_of(folder: Path, encoder: Encoder, data: str | None, progress: b
     if before and before.get("encoder") == encoder.digest() and _same(before.get("data"), what):
         return path
     try:
-        return embed(encoder, what, path, labels=_labels(config) if what == own else None, progress=progress).path
+        return embed(encoder, what, path, labels=_labels(section) if what == own else None, progress=progress).path
     except (ValueError, FileNotFoundError) as error:
         if data is None and not path.exists():
             raise type(error)(f"{error}; if the run's data moved, give --data") from None
         raise
 
 
-def _labels(config: Mapping[str, Any]) -> bool | None:
-    sources = config.get("sources")
-    found = sources.get("labels") if isinstance(sources, Mapping) else None
+def _labels(section: Mapping[str, Any]) -> bool | None:
+    found = section.get("labels")
     return found if isinstance(found, bool) else None
 
 

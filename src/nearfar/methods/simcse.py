@@ -136,7 +136,7 @@ class SimCSE(Method):
         tokens = batch.views[0]
         masked, chosen = mask_tokens(
             tokens,
-            vocabulary=masked_words.vocabulary,
+            vocab_size=masked_words.vocab_size,
             mask=self.mask_token,
             special=self.special_tokens,
             # a text's own, whatever chunk of the batch and whatever process it is in
@@ -184,9 +184,9 @@ class MaskedWords(nn.Module):
                 f"the token embedding has {embedding.embedding_dim} features and the encoder gives {features}, "
                 "expected the same for masked words; set mlm and warmup to 0"
             )
-        self.vocabulary = embedding.num_embeddings
+        self.vocab_size = embedding.num_embeddings
         self.transform = nn.Sequential(nn.Linear(features, features), nn.GELU(), nn.LayerNorm(features))
-        self.bias = nn.Parameter(torch.zeros(self.vocabulary))
+        self.bias = nn.Parameter(torch.zeros(self.vocab_size))
 
     def forward(self, encoder: nn.Module, masked: Tensor, tokens: Tensor, chosen: Tensor) -> Tensor:
         """(B,), the sum over a sentence's chosen tokens of `-log p(token)`; only those are scored.

@@ -38,7 +38,7 @@ def toy_text_encoder() -> TextEncoder:
 
 
 def toy_towers() -> TwoTowers:
-    return TwoTowers(ToyImageEncoder(), toy_text_encoder(), dim=8)
+    return TwoTowers(ToyImageEncoder(), toy_text_encoder(), embed_dim=8)
 
 
 def image_views(rows: int, generator: torch.Generator) -> list[Tensor]:

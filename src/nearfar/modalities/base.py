@@ -23,20 +23,6 @@ Prepare = Callable[[Tensor], Tensor]  # raw samples, as `fetch` gives them, to t
 
 
 @dataclass(frozen=True)
-class RequestedViews:
-    preset: str | None
-    count: int | None
-    local: int | None
-
-
-def requested_views(config: TrainConfig) -> RequestedViews:
-    views: Any = config.views
-    if views is None or isinstance(views, str):
-        return RequestedViews(views, None, None)
-    return RequestedViews(views.preset, views.count, views.local)
-
-
-@dataclass(frozen=True)
 class Splits:
     """The parts of the data, decided in one place for training and for evaluation (`modalities/splits.py`)."""
 
@@ -136,16 +122,16 @@ class Modality(ABC):
 
         return run_splits(self) if data is None else evaluation_splits(self, data, test, seed=seed)
 
-    def reading(self, sources: DataConfig) -> Self:
-        """The same modality, reading other data, or the same data by other rules."""
+    def reading(self, read: DataConfig) -> Self:
+        """The same modality, reading by other settings; the run's own `data.path` stays."""
         other = self.fitted_copy()
-        other.config = replace(self.config, sources=sources)
+        other.config = replace(self.config, data=replace(read, path=self.config.data.path))
         return other
 
-    def sources_of(self, spec: str) -> DataConfig:
+    def read_config_of(self, spec: str) -> DataConfig:
         """How to read these data: the run's own as the run read them, others by the defaults."""
-        own, other = (Path(each).expanduser().absolute() for each in (self.config.data, spec))
-        return self.config.sources if own == other else DataConfig()
+        own, other = (Path(each).expanduser().absolute() for each in (self.config.data.path, spec))
+        return self.config.data if own == other else DataConfig()
 
     def fitted_copy(self) -> Self:
         """A copy that shares what was learned."""
@@ -286,8 +272,8 @@ class Modality(ABC):
             spec: as `open` takes it; None if it is not known, and then nothing is found.
             side: pixels to read images at; None: as for the encoder.
         """
-        sources = DataConfig() if spec is None else self.sources_of(spec)
-        return NamedSamples(self.reading(replace(sources, size=side or sources.size)), spec, split)
+        read = DataConfig() if spec is None else self.read_config_of(spec)
+        return NamedSamples(self.reading(replace(read, stored_size=side or read.stored_size)), spec, split)
 
     def source(self, spec: str, split: str | None = None) -> Any:
         """What has `names` and gives single samples by `sample(row)`, without decoding the rest if that is possible."""
@@ -333,4 +319,4 @@ class Modality(ABC):
 
     def show(self, source: Dataset, folder: Path) -> str:
         """Show the user what the method sees, in the run folder; a line that says where."""
-        return f"views: {self.config.views or 'default'}"
+        return f"views: {self.config.views.preset or 'default'}"

@@ -21,20 +21,20 @@ TEST_FRACTION = 0.2  # of each class, held out for the test if the data have no 
 
 def run_splits(modality: Modality) -> Splits:
     """The parts of a run's data: what it trains on, validates on and is tested on."""
-    config, sources = modality.config, modality.config.sources
-    everything, test, name, notes = _own_parts(modality, config.data)
+    config, read = modality.config, modality.config.data
+    everything, test, name, notes = _own_parts(modality, config.data.path)
     everything = modality.for_training(everything)
-    if sources.groups is not None:
+    if read.groups_file is not None:
         if not modality.walks_folders:
             raise ValueError(
-                f"sources.groups is for files; a table of {modality.noun} names groups in a column 'group'"
+                f"data.groups_file is for files; a table of {modality.noun} names groups in a column 'group'"
             )
-        everything = with_groups(everything, sources.groups)
-    if sources.test is not None:
-        other = modality.own_splits(sources.test)
-        test, name = modality.open(sources.test, other and other[1]), "test"
+        everything = with_groups(everything, read.groups_file)
+    if read.test is not None:
+        other = modality.own_splits(read.test)
+        test, name = modality.open(read.test, other and other[1]), "test"
     order = torch.randperm(len(everything), generator=torch.Generator().manual_seed(config.seed))
-    count = min(MAX_VALIDATION, int(sources.validation * len(everything)))
+    count = min(MAX_VALIDATION, int(read.validation * len(everything)))
     out = held_out(everything.groups, order, count) if count >= MIN_VALIDATION else torch.zeros(0)
     if int(out.sum()) < MIN_VALIDATION:  # too few, or one group is almost everything
         return Splits(everything, None, test, name, notes, everything)
@@ -44,11 +44,11 @@ def run_splits(modality: Modality) -> Splits:
 
 def evaluation_splits(modality: Modality, data: str, test: str | None, *, seed: int) -> Splits:
     """The parts of any data: their own split, or a fifth of each class held out by the seed."""
-    modality = modality.reading(with_folder_labels(modality.config.sources, data))
+    modality = modality.reading(with_folder_labels(modality.config.data, data))
     train, tested, name, notes = _own_parts(modality, data)
     if test is not None:
         other = modality.own_splits(test)
-        reading = modality.reading(replace(modality.config.sources, held_out=None))
+        reading = modality.reading(replace(modality.config.data, held_out=None))
         return Splits(train, None, reading.open(test, other and other[1]), "test", notes)
     if tested is not None:
         return Splits(train, None, tested, name, notes)
@@ -66,25 +66,27 @@ def evaluation_splits(modality: Modality, data: str, test: str | None, *, seed: 
 
 def _own_parts(modality: Modality, data: str) -> tuple[Dataset, Dataset | None, str, list[str]]:
     """The data but its test part, its test part if it has one, the name of that, and notes."""
-    sources, own = modality.config.sources, modality.own_splits(data)
-    if sources.held_out is not None:
-        return modality.open(data, sources.kept), modality.open(data, sources.held_out), "test", []
+    read, own = modality.config.data, modality.own_splits(data)
+    if read.held_out is not None:
+        return modality.open(data, read.kept), modality.open(data, read.held_out), "test", []
     if own is None:
         return modality.open(data), None, "test", []
-    if sources.groups is not None and is_folder(Path(data).expanduser() / own[1]):  # its names are of the whole folder
-        note = f"{data} has {own[0]}/ and {own[1]}/, and both are for training, as --sources.groups is of both"
+    if read.groups_file is not None and is_folder(
+        Path(data).expanduser() / own[1]
+    ):  # its names are of the whole folder
+        note = f"{data} has {own[0]}/ and {own[1]}/, and both are for training, as --data.groups_file is of both"
         return modality.open(data), None, "test", [note]
     return modality.open(data, own[0]), modality.open(data, own[1]), own[1], []
 
 
-def with_folder_labels(sources: DataConfig, data: str) -> DataConfig:
+def with_folder_labels(read: DataConfig, data: str) -> DataConfig:
     """For evaluation the sub-folders of a folder are its labels, if nothing else says what they are."""
     folder = Path(data).expanduser()
-    if sources.labels is not None or sources.pattern is not None or not folder.is_dir():
-        return sources
+    if read.labels is not None or read.pattern is not None or not folder.is_dir():
+        return read
     own = folder_splits(folder)
     inner = folder / own[0] if own is not None else folder
-    return replace(sources, labels=any(is_folder(e) and not e.name.startswith(".") for e in inner.iterdir()))
+    return replace(read, labels=any(is_folder(e) and not e.name.startswith(".") for e in inner.iterdir()))
 
 
 def table_splits(spec: str) -> tuple[str, str] | None:

@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import nearfar
-from nearfar.config import TrainConfig, build
+from nearfar.config import TrainConfig
 from nearfar.messages import shown
 from nearfar.modalities import MODALITIES, modality_class
+from nearfar.settings import build
 
 FORMAT = "nearfar encoder"
+VERSION = 2  # of the card's keys, the configuration's among them; raised when older cards can no longer be read
 LARGEST_FILE = 16 << 20  # bytes of a card
 
 Card = dict[str, Any]
@@ -36,13 +38,14 @@ def make_card(
     """
     return {
         "format": FORMAT,
+        "version": VERSION,
         "nearfar": nearfar.__version__,
         "backbone": config.backbone,
         "pretrained": config.pretrained,
         **feeding,
         "method": config.method,
         "temperature": temperature,
-        "data": {"name": config.data, **(data or {})},
+        "data": {"name": config.data.path, **(data or {})},
         "metrics": [],
         "licence": licence,
         "config": asdict(config),
@@ -59,6 +62,11 @@ def read_card(path: Path) -> Card:
         raise ValueError(f"{path} is no card ({' '.join(str(error).split())}); export the run again") from None
     if not isinstance(card, dict) or card.get("format") != FORMAT:
         raise ValueError(f"{path} is not the card of an encoder, expected an object with format {FORMAT!r}")
+    if (found := card.get("version", 1)) != VERSION:
+        raise ValueError(
+            f"{path} has card version {shown(found)}, written by nearfar {shown(card.get('nearfar'))}, and this is "
+            f"{nearfar.__version__} with version {VERSION}; load it with that version, or train again"
+        )
     name, kind = card.get("backbone"), card.get("modality", "image")
     if not isinstance(name, str) or not name:
         raise ValueError(f"{path}: backbone is {shown(name)}, expected a name")

@@ -124,9 +124,9 @@ class Encoder(nn.Module):
             labels: whether sub-folders are labels; None: as the run had it, for other data no.
             size: pixels at which image files are decoded; None: as in training.
         """
-        sources = self.modality.sources_of(str(spec))
-        given = {name: value for name, value in (("labels", labels), ("size", size)) if value is not None}
-        return self.modality.reading(replace(sources, **given)).open_to_embed(str(spec), split)  # type: ignore[arg-type]
+        read = self.modality.read_config_of(str(spec))
+        given = {name: value for name, value in (("labels", labels), ("stored_size", size)) if value is not None}
+        return self.modality.reading(replace(read, **given)).open_to_embed(str(spec), split)  # type: ignore[arg-type]
 
     def digest(self) -> str:
         """A short text that changes as soon as any weight or the preparation does."""

@@ -14,7 +14,7 @@ MASKED, RANDOM = 0.8, 0.1  # of the chosen tokens; the rest stay unchanged
 def mask_tokens(
     tokens: Tensor,
     *,
-    vocabulary: int,
+    vocab_size: int,
     mask: int,
     special: Sequence[int],
     generator: torch.Generator | Sequence[torch.Generator],
@@ -24,7 +24,7 @@ def mask_tokens(
 
     Args:
         tokens: (B, L) integers.
-        vocabulary: ids are below this.
+        vocab_size: ids are below this.
         special: ids that are never chosen and never used as random tokens: padding, start, end, mask.
         generator: on the CPU, so that all devices get the same; or one for each text, so that its choice does not
             depend on the other texts of the batch.
@@ -37,15 +37,15 @@ def mask_tokens(
     text; here each token is chosen independently.
 
     >>> tokens = torch.tensor([[1, 7, 8, 9, 2, 0]])
-    >>> mask_tokens(tokens, vocabulary=10, mask=3, special=(0, 1, 2, 3), generator=torch.Generator(), rate=1.0)[1]
+    >>> mask_tokens(tokens, vocab_size=10, mask=3, special=(0, 1, 2, 3), generator=torch.Generator(), rate=1.0)[1]
     tensor([[False,  True,  True,  True, False, False]])
     """
     check_probability("rate", rate)
-    words = torch.ones(vocabulary, dtype=torch.bool)
+    words = torch.ones(vocab_size, dtype=torch.bool)
     words[list(special)] = False
     choices = words.nonzero()[:, 0]  # (W,) tokens of text
     if not len(choices):
-        raise ValueError(f"all {vocabulary} tokens of the vocabulary are special, expected some for text")
+        raise ValueError(f"all {vocab_size} tokens of the vocabulary are special, expected some for text")
     if isinstance(generator, torch.Generator):
         chance, fate = torch.rand(2, *tokens.shape, generator=generator)  # (B, L), (B, L)
         which = torch.randint(len(choices), tokens.shape, generator=generator)

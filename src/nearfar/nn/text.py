@@ -25,7 +25,7 @@ class TextEncoder(nn.Module):
     Padding comes after the text and does not change the result. A row of only padding gives finite features.
 
     Args:
-        vocabulary, length, pooling, causal: as for `text_encoder`.
+        vocab_size, max_length, pooling, causal: as for `text_encoder`.
         width, layers, heads, dropout: as for `Transformer`.
 
     >>> encoder = TextEncoder(100, 8, width=16, layers=1, heads=2)
@@ -35,8 +35,8 @@ class TextEncoder(nn.Module):
 
     def __init__(
         self,
-        vocabulary: int,
-        length: int,
+        vocab_size: int,
+        max_length: int,
         *,
         width: int,
         layers: int,
@@ -49,9 +49,9 @@ class TextEncoder(nn.Module):
         check_choice("pooling", pooling, ("cls", "mean", "last"))
         if causal and pooling == "cls":
             raise ValueError("pooling is 'cls' and causal is True: the first token attends to no other; choose 'last'")
-        self.vocabulary, self.length, self.pooling, self.num_features = vocabulary, length, pooling, width
-        self.token_embedding = nn.Embedding(vocabulary, width)
-        self.positions = nn.Parameter(torch.empty(length, width))
+        self.vocab_size, self.max_length, self.pooling, self.num_features = vocab_size, max_length, pooling, width
+        self.token_embedding = nn.Embedding(vocab_size, width)
+        self.positions = nn.Parameter(torch.empty(max_length, width))
         self.dropout = nn.Dropout(dropout)
         self.transformer = Transformer(width, layers=layers, heads=heads, causal=causal, dropout=dropout)
         nn.init.normal_(self.token_embedding.weight, std=0.02)
@@ -72,7 +72,7 @@ class TextEncoder(nn.Module):
         return self.transformer.forward_with_weights(self._embedded(tokens), tokens == PADDING)[1]
 
     def _embedded(self, tokens: Tensor) -> Tensor:
-        check_tokens(tokens, self.vocabulary, self.length)
+        check_tokens(tokens, self.vocab_size, self.max_length)
         x: Tensor = self.dropout(self.token_embedding(tokens) + self.positions[: tokens.shape[1]])  # (B, L, F)
         return x
 
@@ -113,22 +113,22 @@ def trim_padding(tokens: Tensor) -> Tensor:
     return tokens[:, :length]
 
 
-def check_tokens(tokens: Tensor, vocabulary: int, length: int) -> None:
-    """(B, L) integers below `vocabulary`, L from 1 to `length`."""
+def check_tokens(tokens: Tensor, vocab_size: int, max_length: int) -> None:
+    """(B, L) integers below `vocab_size`, L from 1 to `max_length`."""
     if not isinstance(tokens, Tensor) or tokens.is_floating_point() or tokens.dtype == torch.bool:
         kind = tokens.dtype if isinstance(tokens, Tensor) else type(tokens).__name__
         raise TypeError(f"tokens is {kind}, expected a tensor of integers; Tokenizer.encode makes one of texts")
-    if tokens.ndim != 2 or not 1 <= tokens.shape[1] <= length:
+    if tokens.ndim != 2 or not 1 <= tokens.shape[1] <= max_length:
         raise ValueError(
-            f"tokens has shape {tuple(tokens.shape)}, expected (B, L) with L from 1 to {length}; encode the texts with "
-            f"a Tokenizer of length {length}, or make the encoder longer"
+            f"tokens has shape {tuple(tokens.shape)}, expected (B, L) with L from 1 to {max_length}; encode the texts "
+            f"with a Tokenizer of max_length {max_length}, or make the encoder longer"
         )
     if _is_tracing() or not tokens.numel():
         return
     low, high = int(tokens.min()), int(tokens.max())
-    if low < 0 or high >= vocabulary:
+    if low < 0 or high >= vocab_size:
         raise ValueError(
-            f"tokens go from {low} to {high}, expected 0 to {vocabulary - 1}: is this the encoder's tokenizer?"
+            f"tokens go from {low} to {high}, expected 0 to {vocab_size - 1}: is this the encoder's tokenizer?"
         )
 
 

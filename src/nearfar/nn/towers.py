@@ -10,15 +10,15 @@ class Tower(nn.Module):
         encoder: x (B, ...) to h (B, F), with F in its `num_features`.
     """
 
-    def __init__(self, encoder: nn.Module, dim: int) -> None:
+    def __init__(self, encoder: nn.Module, embed_dim: int) -> None:
         super().__init__()
         features = getattr(encoder, "num_features", None)
         if not isinstance(features, int):
             raise ValueError(f"{type(encoder).__name__} has no num_features; set it to the F of its output (B, F)")
         self.encoder = encoder
-        self.projection = nn.Linear(features, dim, bias=False)
+        self.projection = nn.Linear(features, embed_dim, bias=False)
         nn.init.normal_(self.projection.weight, std=features**-0.5)
-        self.num_features = dim
+        self.num_features = embed_dim
 
     def forward(self, x: Tensor) -> Tensor:
         z: Tensor = self.projection(self.encoder(x))
@@ -26,7 +26,7 @@ class Tower(nn.Module):
 
 
 class TwoTowers(nn.Module):
-    """Two towers into one space of `dim` features.
+    """Two towers into one space of `embed_dim` features.
 
     `first` encodes images or sounds, `second` the texts that describe them. Called as an encoder, this is its first
     tower, so that k-NN, linear evaluation, search and export work; use `second` by name.
@@ -39,18 +39,18 @@ class TwoTowers(nn.Module):
     >>> import torch
     >>> from nearfar.modalities.image.backbones import backbone
     >>> from nearfar.modalities.text.encoders import text_encoder
-    >>> towers = TwoTowers(backbone("micro"), text_encoder("text-micro", vocabulary=300, length=16), dim=32)
+    >>> towers = TwoTowers(backbone("micro"), text_encoder("text-micro", vocab_size=300, max_length=16), embed_dim=32)
     >>> z1, z2 = towers.first(torch.zeros(2, 3, 32, 32)), towers.second(torch.ones(2, 5, dtype=torch.long))
     >>> z1.shape, z2.shape, towers.num_features
     (torch.Size([2, 32]), torch.Size([2, 32]), 32)
     """
 
-    def __init__(self, first: nn.Module, second: nn.Module, *, dim: int = 512) -> None:
+    def __init__(self, first: nn.Module, second: nn.Module, *, embed_dim: int = 512) -> None:
         super().__init__()
-        if dim < 1:
-            raise ValueError(f"dim is {dim}, expected at least 1")
-        self.first, self.second = Tower(first, dim), Tower(second, dim)
-        self.num_features = dim
+        if embed_dim < 1:
+            raise ValueError(f"embed_dim is {embed_dim}, expected at least 1")
+        self.first, self.second = Tower(first, embed_dim), Tower(second, embed_dim)
+        self.num_features = embed_dim
 
     def forward(self, x: Tensor) -> Tensor:
         """The first tower's z (B, dim) of x (B, ...), not normalized."""

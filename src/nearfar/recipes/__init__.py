@@ -10,8 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from nearfar.config import read_yaml
+from nearfar.data.config import DataConfig
 from nearfar.messages import nearest
+from nearfar.settings import as_section
+from nearfar.yaml_reader import read_yaml
 
 __all__ = ["Number", "Recipe", "recipe", "recipes"]
 
@@ -101,7 +103,7 @@ def recipe(name: str) -> Recipe:
     text, settings = path.read_text(encoding="utf-8"), read_yaml(path)
     reached = json.loads((folder() / REACHED).read_text(encoding="utf-8")).get(name, {})
     comment = [line.removeprefix("#").strip() for line in text.splitlines() if line.startswith("#")]
-    data = str(settings["data"])
+    data = str(as_section(DataConfig, settings["data"])["path"])
     return Recipe(
         name,
         path,

@@ -7,10 +7,12 @@ from typing import NamedTuple
 from rich.console import Console
 from rich.table import Table
 
-from nearfar.config import TrainConfig, build, completed, read_yaml
+from nearfar.config import TrainConfig, completed
 from nearfar.evaluation.results import Row
 from nearfar.recipes import Number, Recipe
+from nearfar.settings import build
 from nearfar.training.train import free_folder, run
+from nearfar.yaml_reader import read_yaml
 
 
 class RerunNumber(NamedTuple):

@@ -16,7 +16,7 @@ from nearfar.report.run import RunRecord, read_run
 from nearfar.report.verdict import clearly_better, is_headline, value_and_interval, verdict
 
 _MAX_SETTING = 200  # characters
-_DECIDED = ("optimizer.lr", "optimizer.weight_decay", "views", "text.dropout")  # have a default elsewhere
+_DECIDED = ("optimizer.lr", "optimizer.weight_decay", "views.preset", "text.dropout")  # have a default elsewhere
 Runs = Mapping[str, RunRecord]  # by name
 Measure = tuple[str, str, str, str]  # protocol, metric, data, split
 

@@ -66,7 +66,7 @@ def picture_of(samples: NamedSamples, name: str, size: int) -> Picture:
 
 def query_picture(modality: Modality, item: Any, size: int) -> Picture:
     """(size, size, 3) of an item of the user's."""
-    reading = modality.reading(replace(modality.config.sources, size=size))
+    reading = modality.reading(replace(modality.config.data, stored_size=size))
     return thumbnail(reading, reading.read(item), size)
 
 

@@ -46,7 +46,7 @@ def advise(
         samples=samples,
         steps=total if short is None else _ENOUGH,
         batch_size=config.batch_size,
-        accumulate=config.accumulate,
+        accumulate=config.accumulate_batches,
         start_weights=config.pretrained or config.weights is not None,
     )
     negatives = None if ids is None else _negatives(ids, groups, config)
@@ -56,12 +56,12 @@ def advise(
 
 def labels_hint(config: TrainConfig) -> str | None:
     """How to say that sub-folders are classes, where there are some and nothing was said of them."""
-    folder = Path(config.data).expanduser()
-    if config.sources.labels is not None or config.kind not in ("image", "sound") or not folder.is_dir():
+    folder = Path(config.data.path).expanduser()
+    if config.data.labels is not None or config.kind not in ("image", "sound") or not folder.is_dir():
         return None
     if sum(inside.is_dir() for inside in folder.iterdir()) < 2:
         return None
-    return "if the sub-folders are classes, say so: --sources.labels true"
+    return "if the sub-folders are classes, say so: --data.labels true"
 
 
 def _negatives(ids: Tensor, groups: Tensor | None, config: TrainConfig) -> Verdict | None:
@@ -86,21 +86,21 @@ def _equal_pairs(ids: Tensor) -> float:
 
 def _of_groups(config: TrainConfig) -> tuple[str, str]:
     """Where groups come from, and what to do where they are too large."""
-    sources = config.sources
-    if sources.groups is not None:
-        return f"group in {sources.groups}", "leave --group out, or look for groups there that are too large"
-    column = sources.group_column or _group_column(config)
+    read = config.data
+    if read.groups_file is not None:
+        return f"group in {read.groups_file}", "leave --group out, or look for groups there that are too large"
+    column = read.group_column or _group_column(config)
     if column is None:
         return "group", "look for groups that are too large"
-    way_out = '--sources.group_column "" takes none for a group, --sources.group_column NAME another column'
-    return f"group, the column {column!r} of {config.data},", f"if these are topics or classes, {way_out}"
+    way_out = '--data.group_column "" takes none for a group, --data.group_column NAME another column'
+    return f"group, the column {column!r} of {config.data.path},", f"if these are topics or classes, {way_out}"
 
 
 def _group_column(config: TrainConfig) -> str | None:
     """The column that is taken for groups although nobody named it."""
-    if config.sources.pattern is not None:
-        return usual_column(re.findall(r"{(.+?)}", config.sources.pattern), GROUPS)
-    path = Path(path_and_rows(config.data)[0]).expanduser()
+    if config.data.pattern is not None:
+        return usual_column(re.findall(r"{(.+?)}", config.data.pattern), GROUPS)
+    path = Path(path_and_rows(config.data.path)[0]).expanduser()
     return usual_column(read_columns(path), GROUPS) if path.suffix.lower() in READERS and path.is_file() else None
 
 
@@ -132,7 +132,7 @@ def _heads(method: Method) -> Verdict | None:
 
 def _batch_norm(method: Method, config: TrainConfig) -> Verdict | None:
     own = -(-config.batch_size // (config.processes * config.nodes))  # rows of a process
-    parts = -(-own // (config.micro_batch or own))
+    parts = -(-own // (config.micro_batch_size or own))
     most = -(-config.batch_size // parts)  # rows that all processes encode together
     if parts == 1 or not any(isinstance(part, _BatchNorm) for part in method.modules()):
         return None

@@ -5,7 +5,8 @@ import math
 import torch
 from torch import nn
 
-from nearfar.config import TrainConfig, nearest
+from nearfar.config import TrainConfig
+from nearfar.messages import nearest_or_all
 from nearfar.methods import Method, find_method
 from nearfar.modalities import make_modality
 
@@ -36,7 +37,7 @@ def check_options(kind: type[Method], config: TrainConfig) -> None:
     defaults = kind.options()
     for name, value in config.options.items():
         if name not in defaults:
-            raise ValueError(f"{config.method} has no option {name!r}{nearest(str(name), set(defaults))}")
+            raise ValueError(f"{config.method} has no option {name!r}{nearest_or_all(str(name), set(defaults))}")
         default, number = defaults[name], isinstance(value, int | float) and not isinstance(value, bool)
         if isinstance(default, int | float) and not isinstance(default, bool) and not number:
             raise ValueError(f"--options.{name} is {value!r}, expected a number, such as {default:g}")

@@ -78,7 +78,7 @@ class Watch(lightning.Callback):
         self, trainer: lightning.Trainer, module: lightning.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         assert isinstance(module, Pretraining) and module.last is not None
-        if (batch_idx + 1) % module.config.accumulate:
+        if (batch_idx + 1) % module.config.accumulate_batches:
             return
         if trainer.world_size > 1:  # who was asked to stop tells the others, and all stop after the same step
             self.stopped = bool(all_reduce_max(int(self.stopped), module.device))
@@ -209,7 +209,7 @@ class Watch(lightning.Callback):
 
     def _speed(self, module: Pretraining) -> float:
         step, start = self._since
-        samples = (module.done - step) * module.config.batch_size * module.config.accumulate
+        samples = (module.done - step) * module.config.batch_size * module.config.accumulate_batches
         return samples / max(time.perf_counter() - start, 1e-9)
 
 

@@ -22,10 +22,10 @@ def check_given(config: TrainConfig) -> None:
 
 
 def _check_kind(config: TrainConfig) -> None:
-    folder = Path(config.data).expanduser()
+    folder = Path(config.data.path).expanduser()
     if (
         not is_folder(folder)
-        or is_shards(config.data)
+        or is_shards(config.data.path)
         or any(file.suffix.lower() in _FILES for file in folder.iterdir())
     ):
         return
@@ -33,7 +33,7 @@ def _check_kind(config: TrainConfig) -> None:
     there = _modality_of_files(folder)
     if there is not None and not there.suffixes <= modality.suffixes:
         raise ValueError(
-            f"{config.method} takes {modality.noun}, and {config.data} holds {there.noun}; give other data, or "
+            f"{config.method} takes {modality.noun}, and {config.data.path} holds {there.noun}; give other data, or "
             "another --method"
         )
 
@@ -49,15 +49,15 @@ def _modality_of_files(folder: Path) -> type[Modality] | None:
 
 def _check_labels_and_test(config: TrainConfig) -> None:
     """Both at once: they come from one recipe, whose data are others."""
-    sources, faults, flags = config.sources, [], []
-    folder, parts = Path(config.data).expanduser(), folder_splits(config.data)
+    read, faults, flags = config.data, [], []
+    folder, parts = Path(config.data.path).expanduser(), folder_splits(config.data.path)
     inside = folder if parts is None else folder / parts[0]
-    if sources.labels and sources.pattern is None and is_folder(inside) and not any(map(is_folder, inside.iterdir())):
-        faults.append(f"{config.data} has no sub-folders to take labels from")
-        flags.append("--sources.labels false")
-    if sources.test is not None and not _is_there(sources.test):
-        faults.append(f"{sources.test}, the data of the test, is not there")
-        flags.append("--sources.test null")
+    if read.labels and read.pattern is None and is_folder(inside) and not any(map(is_folder, inside.iterdir())):
+        faults.append(f"{config.data.path} has no sub-folders to take labels from")
+        flags.append("--data.labels false")
+    if read.test is not None and not _is_there(read.test):
+        faults.append(f"{read.test}, the data of the test, is not there")
+        flags.append("--data.test null")
     if faults:
         raise ValueError(f"{', and '.join(faults)}; leave that out with {' '.join(flags)}, or give other data")
 

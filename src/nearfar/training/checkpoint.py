@@ -13,7 +13,7 @@ import torch
 
 import nearfar
 
-FORMAT = 1  # of what a checkpoint holds; raised when older ones can no longer be read
+FORMAT = 2  # of what a checkpoint holds; raised when older ones can no longer be read
 KEPT = 2  # of the numbered checkpoints: the newest, and the one before in case the newest cannot be read
 # torch compares no sums when it reads: a flipped bit would be a weight. Its files are zip archives, which may end in a
 # comment: there the sum of all bytes is kept, in the same file, so that neither can be there without the other.

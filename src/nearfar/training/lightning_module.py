@@ -107,10 +107,10 @@ class Pretraining(lightning.LightningModule):
         # Dropout and the like. On a CPU it is drawn for the batch of all processes, on a GPU by each for its own.
         torch.manual_seed(mixed(self.config.seed, number, 0 if samples.device.type == "cpu" else rank))
         most = len(index) if shard is None else max(shard.sizes)
-        parts = equal_chunks(len(index), self.config.micro_batch or most, most)
+        parts = equal_chunks(len(index), self.config.micro_batch_size or most, most)
         encode = self._encoding(number, index, samples, shard, undivided=len(parts) == 1)
         encoded = encode_in_chunks(encode, self.method, parts, deferred=self._deferred if self.is_sharded else None)
-        with nullcontext() if self.config.tile is None else tile_size(self.config.tile):
+        with nullcontext() if self.config.tile_size is None else tile_size(self.config.tile_size):
             step = contrast_shards(self.method, encoded, shard, by=self.config.gather)
         if not torch.isfinite(step.loss):
             raise NotFiniteError(not_finite(self.done, self._checkpoint()))
@@ -182,7 +182,7 @@ class Pretraining(lightning.LightningModule):
         self.method.after_step(self.done / self.total)
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
-        batch = self.config.batch_size * self.config.accumulate
+        batch = self.config.batch_size * self.config.accumulate_batches
         self.optimiser = make_optimiser(self.method, self.config.optimizer, batch)
         for group in self.optimiser.param_groups:
             group.setdefault("initial_lr", group["lr"])

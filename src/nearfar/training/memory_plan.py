@@ -42,8 +42,8 @@ def plan(config: TrainConfig, budget: int) -> tuple[Plan, Costs, int]:
         costs,
         budget,
         batch=config.batch_size,
-        accumulate=config.accumulate,
-        micro=config.micro_batch,
+        accumulate=config.accumulate_batches,
+        micro=config.micro_batch_size,
         tile_bytes=0 if on_cpu else 2 * 4 * side**2,  # a GPU's tiles are larger than those tried here
         processes=config.processes * config.nodes,
         ring=config.gather == "ring",
@@ -53,8 +53,8 @@ def plan(config: TrainConfig, budget: int) -> tuple[Plan, Costs, int]:
 
 def tile_of(config: TrainConfig, budget: int) -> int:
     """The tile's side that is asked for or automatic, unless that takes more than a fiftieth of the budget."""
-    side = config.tile or default_tile_side(find_device(config.device))
-    while config.tile is None and side > 64 and 4 * side**2 > budget // 50:
+    side = config.tile_size or default_tile_side(find_device(config.device))
+    while config.tile_size is None and side > 64 and 4 * side**2 > budget // 50:
         side //= 2
     return side
 
@@ -307,7 +307,7 @@ def _steps(folder: Path, count: int = 2) -> None:
 
 def planned(config: TrainConfig, found: Plan) -> TrainConfig:
     """The configuration that a plan stands for."""
-    return replace(config, batch_size=found.batch, micro_batch=found.micro, accumulate=found.accumulate)
+    return replace(config, batch_size=found.batch, micro_batch_size=found.micro, accumulate_batches=found.accumulate)
 
 
 if __name__ == "__main__":

@@ -34,11 +34,11 @@ def rate_factor(step: int, total: int, config: OptimizerConfig) -> float:
     >>> [round(rate_factor(step, 100, config), 3) for step in (0, 9, 10, 55, 99)]
     [0.1, 1.0, 1.0, 0.5, 0.0]
     """
-    warmup = round(config.warmup * total)
+    warmup = round(config.warmup_ratio * total)
     if step < warmup:
         return (step + 1) / warmup
     progress = (step - warmup) / max(1, total - warmup)
-    return config.final + (1 - config.final) * (1 + math.cos(math.pi * progress)) / 2
+    return config.min_lr_ratio + (1 - config.min_lr_ratio) * (1 + math.cos(math.pi * progress)) / 2
 
 
 class LARS(torch.optim.Optimizer):

@@ -34,7 +34,9 @@ def format_size(size: int) -> str:
 def plan_sentence(config: TrainConfig, found: Plan, costs: Costs) -> str:
     """What the whole batch takes, and what was chosen instead."""
     processes, ring = config.processes * config.nodes, config.gather == "ring"
-    whole = costs.peak(config.batch_size, None, accumulate=config.accumulate, processes=processes, ring=ring).total
+    whole = costs.peak(
+        config.batch_size, None, accumulate=config.accumulate_batches, processes=processes, ring=ring
+    ).total
     text = f"a batch of {config.batch_size:,} in one piece takes {format_size(whole)}"
     if processes > 1:
         text += f" of each of {processes} processes"
@@ -45,7 +47,7 @@ def plan_sentence(config: TrainConfig, found: Plan, costs: Costs) -> str:
         )
     if found.micro is not None and found.micro < -(-found.batch // processes):
         text += f"; encoded {found.micro} at a time, with the same gradient, {format_size(found.peak.total)}"
-    return f"{config.method}, {config.backbone}, {config.data}: {text}"
+    return f"{config.method}, {config.backbone}, {config.data.path}: {text}"
 
 
 def plan_table(config: TrainConfig, found: Plan, side: int, budget: int) -> Table:
@@ -71,7 +73,7 @@ def plan_table(config: TrainConfig, found: Plan, side: int, budget: int) -> Tabl
 def plan_flags(config: TrainConfig, found: Plan, side: int) -> list[str]:
     """The flags of `nearfar train` that follow the plan."""
     flags = ["--batch-size", str(found.batch)]
-    flags += [] if found.micro is None else ["--micro-batch", str(found.micro)]
-    flags += [] if found.accumulate == 1 else ["--accumulate", str(found.accumulate)]
-    automatic = config.tile is None and side == default_tile_side(find_device(config.device))
-    return flags if automatic else [*flags, "--tile", str(side)]
+    flags += [] if found.micro is None else ["--micro-batch-size", str(found.micro)]
+    flags += [] if found.accumulate == 1 else ["--accumulate-batches", str(found.accumulate)]
+    automatic = config.tile_size is None and side == default_tile_side(find_device(config.device))
+    return flags if automatic else [*flags, "--tile-size", str(side)]

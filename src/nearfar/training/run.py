@@ -91,14 +91,14 @@ class Run:
         config = self.config = self.modality.config = self._with_batches(self.modality.fit(splits.everything))
         self._check_samples()
         self.loader = Loader(
-            len(self.train), config.batch_size, config.seed, parts=self.train.shards, window=config.sources.shuffle
+            len(self.train), config.batch_size, config.seed, parts=self.train.shards, window=config.data.shuffle_window
         )
-        self.steps_per_epoch = max(1, len(self.loader) // config.accumulate)
-        self.total = config.epochs * len(self.loader) // config.accumulate
+        self.steps_per_epoch = max(1, len(self.loader) // config.accumulate_batches)
+        self.total = config.epochs * len(self.loader) // config.accumulate_batches
         if self.total < 1:
             raise ValueError(
                 f"{config.epochs} epochs of {len(self.loader)} batches make no optimiser step of "
-                f"{config.accumulate} batches; lower --accumulate"
+                f"{config.accumulate_batches} batches; lower --accumulate-batches"
             )
         self.method = build_method(config, len(self.train))
         if config.gather == "ring":
@@ -111,7 +111,7 @@ class Run:
 
     def _with_batches(self, config: TrainConfig) -> TrainConfig:
         """A batch of the usual size that the data do not fill is made smaller; one that was asked for is not."""
-        given = {"data": config.data, "method": config.method, "modality": config.modality}
+        given = {"data": config.data.path, "method": config.method, "modality": config.modality}
         usual, samples = completed(given).get("batch_size", TrainConfig.batch_size), len(self.train)
         fit = 1 << (samples // 2).bit_length() >> 1  # two batches or more, of a power of two
         if config.batch_size != usual or samples >= usual or fit < max(8, 2 * config.processes * config.nodes):
@@ -122,12 +122,12 @@ class Run:
     def _check_samples(self) -> None:
         if len(self.train) < 2:
             raise ValueError(
-                f"{self.config.data} has {counted(len(self.train), 'sample')} to learn from, expected at least 2, and "
-                "some hundreds to learn anything: give more data"
+                f"{self.config.data.path} has {counted(len(self.train), 'sample')} to learn from, expected at least 2, "
+                "and some hundreds to learn anything: give more data"
             )
         if find_method(self.config.method).needs_labels and self.train.labels is None:
             hint = labels_hint(self.config) or "give labelled data, or another --method, such as simclr"
-            raise ValueError(f"{self.config.method} learns from labels, and {self.config.data} has none; {hint}")
+            raise ValueError(f"{self.config.method} learns from labels, and {self.config.data.path} has none; {hint}")
 
     def _readout(self) -> Readout | None:
         if self.validation is None:
@@ -150,8 +150,8 @@ class Run:
         checkpoint.set_aside(broken)
         if state.get("data", self.fingerprint) != self.fingerprint:
             raise ValueError(
-                f"the data of {self.folder} have changed since {path.name} was written: {self.config.data} now has "
-                f"{len(self.train):,} training samples that are not the same ones; start the run anew"
+                f"the data of {self.folder} have changed since {path.name} was written: {self.config.data.path} now "
+                f"has {len(self.train):,} training samples that are not the same ones; start the run anew"
             )
         self._tell_changed_settings(state, path)
         if state["step"] > self.total:
@@ -253,9 +253,9 @@ class Run:
             self.method.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # copies of the encoder, too
         if module.done >= self.total:
             return True
-        first = module.done * self.config.accumulate
-        ahead = 1 if self.config.micro_batch else 2  # where memory counts, and a step is long
-        steps = Steps(self.train, self.loader, first, self.total * self.config.accumulate, ahead)
+        first = module.done * self.config.accumulate_batches
+        ahead = 1 if self.config.micro_batch_size else 2  # where memory counts, and a step is long
+        steps = Steps(self.train, self.loader, first, self.total * self.config.accumulate_batches, ahead)
         if self.config.nodes == 1 and (others := self.config.processes - 1) > 0:
             self._tell(f"waiting for {others} other process{'es' * (others > 1)} to start and open the data")
         trainer = self._trainer(watch, self.total - module.done)
@@ -315,8 +315,8 @@ class Run:
             strategy=strategy(self.config, self.device.type, idle=self.method.idle),
             precision=_PRECISION[self.config.precision],  # type: ignore[arg-type]
             max_steps=steps,
-            accumulate_grad_batches=self.config.accumulate,
-            gradient_clip_val=self.config.optimizer.clip,
+            accumulate_grad_batches=self.config.accumulate_batches,
+            gradient_clip_val=self.config.optimizer.clip_norm,
             callbacks=[watch],
             logger=logger or False,
             default_root_dir=self.folder,
@@ -331,7 +331,7 @@ class Run:
         card = read_card(self.folder / CARD)
         encoder = Encoder(self.method.encoder.to(self.device), self.modality, card).eval()
         test, split = self.splits.evaluated or (self.train, "training")
-        name = named(config.data, config.sources.test if self.test is not None else None)
+        name = named(config.data.path, config.data.test if self.test is not None else None)
         results = evaluate_run(
             {"trained": encoder},
             replace(self.splits, notes=[*self.splits.notes, *training_notes(config, None, None, split)]),

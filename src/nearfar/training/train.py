@@ -2,6 +2,7 @@
 
 import re
 import shlex
+from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -10,26 +11,32 @@ from typing import Any
 from rich.console import Console
 
 from nearfar import _torchvision  # noqa: F401  before lightning, which imports torchvision
-from nearfar.config import TrainConfig, build, completed
+from nearfar.config import TrainConfig, completed
 from nearfar.data.cache import locked
+from nearfar.data.config import DataConfig
 from nearfar.data.sources import check_apart
 from nearfar.evaluation.results import Results
 from nearfar.modalities import modality_class
 from nearfar.model.encoder import Encoder
 from nearfar.model.load import load
+from nearfar.settings import build
 from nearfar.training.callbacks import ending
 from nearfar.training.processes import is_first
 from nearfar.training.run import Run
 
 
-def train(data: str | Path = "glyphs", *, out: str | Path | None = None, **settings: Any) -> Encoder:
+def train(
+    data: str | Path | Mapping[str, Any] | DataConfig = "glyphs", *, out: str | Path | None = None, **settings: Any
+) -> Encoder:
     """Pretrain an encoder: train, evaluate, report, as `nearfar train` does.
 
     Args:
-        data: built-in data, a folder, a table, arrays, or a torchvision data set by name.
+        data: built-in data, a folder, a table, arrays, or a torchvision data set by name; or the keys of `DataConfig`:
+            {"path": "photos/", "test": "other/"}.
         out: the run folder; None: the next free one under `runs/`.
         settings: the fields of `TrainConfig`, such as method="moco", epochs=100, optimizer={"lr": 0.03}; the rest
-            is what the built-in data bring with them (`nearfar.config.BUILT_IN`), then the defaults.
+            is what the modality has for these data (`Modality.defaults`), then the defaults. A section with a main
+            key may be that key's value: views="simclr".
 
     Returns:
         The trained encoder, as `nearfar.load` would.
@@ -38,7 +45,7 @@ def train(data: str | Path = "glyphs", *, out: str | Path | None = None, **setti
         KeyboardInterrupt: where the run was stopped before its end, after a checkpoint was written.
         SystemExit: with status 0, where SIGTERM stopped it.
     """
-    config: TrainConfig = build(TrainConfig, completed({"data": str(data), **settings}), "train")
+    config: TrainConfig = build(TrainConfig, completed({"data": data, **settings}), "train")
     folder = free_folder(config) if out is None else Path(out)
     results = run(config, folder)
     if not is_first():
@@ -92,12 +99,12 @@ def check_free(folder: Path, config: TrainConfig) -> None:
                 f"{folder} holds {other} and no run, expected a new or empty folder; give another one"
             )
     if modality_class(config.kind).walks_folders:
-        check_apart(folder, config.data)
+        check_apart(folder, config.data.path)
 
 
 def free_folder(config: TrainConfig) -> Path:
     """runs/<data>-<method>, numbered where that is taken; of characters that every system has in names."""
-    name = re.sub(r'[<>:"/\\|?*]+', "-", f"{Path(config.data).stem or 'data'}-{config.method}")
+    name = re.sub(r'[<>:"/\\|?*]+', "-", f"{Path(config.data.path).stem or 'data'}-{config.method}")
     number, folder = 1, Path("runs") / name
     while folder.exists():
         number += 1

@@ -105,7 +105,7 @@ def spoken(seed: int, count: int = 60) -> SoundDataset:
     starts = lengths.cumsum() - lengths
     groups = torch.arange(count) % 2
     return SoundDataset(
-        values, starts, lengths, rate=1000, labels=torch.from_numpy(labels), classes=WORDS, groups=groups
+        values, starts, lengths, sample_rate=1000, labels=torch.from_numpy(labels), classes=WORDS, groups=groups
     )
 
 

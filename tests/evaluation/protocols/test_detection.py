@@ -9,7 +9,6 @@ import torch
 from torch import nn
 
 from nearfar.cli import main
-from nearfar.config import build
 from nearfar.evaluation.detection.detector import detect, make_detector, moved, train_detector
 from nearfar.evaluation.evaluate import evaluate as evaluate_encoder
 from nearfar.evaluation.protocols import ProtocolConfig
@@ -19,6 +18,7 @@ from nearfar.modalities.image.backbones import backbone
 from nearfar.modalities.image.data.annotations import Annotated, Annotations
 from nearfar.modalities.image.data.boxes import BoxedImages, boxed_images
 from nearfar.modalities.image.views.prepare import Preparation
+from nearfar.settings import build
 from tests.evaluation.bars import Bars, evaluate
 from tests.support.boxes import blocks, write_coco, write_voc
 from tests.support.facts import all_tell, facts, tells

@@ -38,7 +38,7 @@ def write_coco(folder: Path, split: str, first: int) -> Path:
 def test_coco(tmp_path: Path) -> None:
     file = write_coco(tmp_path, "train", 1)
     write_coco(tmp_path, "val", 50)
-    data = open_images(file, size=4, cache=tmp_path / "cache", progress=False)
+    data = open_images(file, stored_size=4, cache=tmp_path / "cache", progress=False)
     assert data.names == ["000000000001.jpg", "000000000002.jpg"] and data.captions is not None
     assert data.captions[1] == tuple(f"train 2, caption {k}." for k in range(5))
     assert lists(
@@ -71,7 +71,7 @@ def test_flickr(tmp_path: Path, place: str) -> None:
         paint(tmp_path / place / f"{number}.jpg", number)
     file = tmp_path / "dataset_flickr30k.json"
     file.write_text(json.dumps(karpathy()))
-    data = open_images(file, size=4, cache=tmp_path / "cache", progress=False)
+    data = open_images(file, stored_size=4, cache=tmp_path / "cache", progress=False)
     assert data.names == ["1.jpg", "2.jpg", "3.jpg"]
     assert data.captions is not None and data.captions[2] == tuple(f"Sentence {k} of 3 ." for k in range(5))
     assert all_tell((s.reason for s in data.skipped), ["row 1 caption empty", "path"])
@@ -89,7 +89,7 @@ def test_images_with_a_folder_of_their_own_or_given(tmp_path: Path) -> None:
     assert "\n" not in str(error.value)
     paint(tmp_path / "far" / "val2014" / "2.jpg", 9)
     for root, name in ((tmp_path / "far", "val2014/2.jpg"), (tmp_path / "far" / "val2014", "2.jpg")):
-        data = open_images(file, root=root, size=4, cache=tmp_path / "cache", progress=False)
+        data = open_images(file, root=root, stored_size=4, cache=tmp_path / "cache", progress=False)
         assert data.names == [name] and int(data.fetch(torch.tensor([0])).max()) == 9
         assert len(data.skipped) == 4
 

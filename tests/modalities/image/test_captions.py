@@ -46,7 +46,7 @@ def test_rows_of_one_image_are_one_sample(tmp_path: Path, suffix: str, stream: b
     for i, name in enumerate(("a.png", "b.png")):
         paint(tmp_path / name, 10 * i)
     table = write(tmp_path / f"t{suffix}", ROWS)
-    data = open_images(table, size=4, stream=stream, cache=tmp_path / "cache", progress=False)
+    data = open_images(table, stored_size=4, stream=stream, cache=tmp_path / "cache", progress=False)
     assert data.names == ["a.png", "b.png"] and data.skipped == []
     assert data.captions == [("a cat", "ein Kätzchen"), ("a dog, running",)]
     assert data.groups is not None and data.groups.tolist() == [0, 1]
@@ -75,7 +75,7 @@ def test_what_is_wrong_is_listed_and_the_rest_read(tmp_path: Path) -> None:
     lines = [b"path,label,caption", b"a.png,cat,a cat", b"b.png,dog,", b"gone.png,dog,a dog", b",dog,a dog"]
     lines += [b"b.png,dog," + b"x" * (LONGEST + 1), b"b.png,dog,un caf\xe9", b"caf\xe9.png,dog,black", b"a.png,dog,no"]
     (tmp_path / "t.csv").write_bytes(b"\n".join(lines))
-    data = open_images(tmp_path / "t.csv", size=4, cache=tmp_path / "cache", progress=False)
+    data = open_images(tmp_path / "t.csv", stored_size=4, cache=tmp_path / "cache", progress=False)
     assert data.names == ["a.png"] and data.captions == [("a cat",)] and data.classes == ["cat", "dog"]
     assert lists(
         data.skipped,
@@ -90,7 +90,7 @@ def test_what_is_wrong_is_listed_and_the_rest_read(tmp_path: Path) -> None:
         ],
     )
     with pytest.raises(ValueError, match=facts("b.png row 2 caption empty")):
-        open_images(tmp_path / "t.csv", size=4, strict=True)
+        open_images(tmp_path / "t.csv", stored_size=4, strict=True)
 
 
 def test_other_encodings(tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_unquoted_tabs(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "arguments", "message"),
     [
-        (b"path\na.png\n", {"captions": True}, "column caption --sources.caption_column"),
+        (b"path\na.png\n", {"captions": True}, "column caption --data.caption_column"),
         (b"path,words\na.png,x\n", {"caption_column": "word"}, "column 'word' 'words'"),
         (b"path,caption\na.png,\n", {}, "row 1 caption empty"),
         (b"path,b\xe9\na.png,x\n", {}, r"UTF-8 b\\xe9"),
@@ -153,7 +153,9 @@ def test_refuses_in_one_line(tmp_path: Path, content: bytes, arguments: dict[str
 def test_images_elsewhere(tmp_path: Path) -> None:
     paint(tmp_path / "far" / "a.png", 7)
     (tmp_path / "t.csv").write_text("path,title\na.png,a cat\n")
-    data = open_images(tmp_path / "t.csv", root=tmp_path / "far", size=4, cache=tmp_path / "cache", progress=False)
+    data = open_images(
+        tmp_path / "t.csv", root=tmp_path / "far", stored_size=4, cache=tmp_path / "cache", progress=False
+    )
     assert data.fetch(torch.tensor([0]))[0, 0, 0, 0] == 7
     with pytest.raises(ValueError, match=facts("folder caption table")):
         open_images(tmp_path / "far", captions=True)
@@ -164,7 +166,7 @@ def test_captions_are_part_of_the_fingerprint(tmp_path: Path) -> None:
     seen = set()
     for caption in ("a cat", "a dog", "a cat"):
         (tmp_path / "t.csv").write_text(f"path,caption\na.png,{caption}\n")
-        seen.add(fingerprint(open_images(tmp_path / "t.csv", size=4, stream=True)))
+        seen.add(fingerprint(open_images(tmp_path / "t.csv", stored_size=4, stream=True)))
     assert len(seen) == 2
 
 

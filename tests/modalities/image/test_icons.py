@@ -44,7 +44,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def opened(spec: str, cache: Path, split: str | None = None, size: int | None = None) -> Dataset:
-    return open_images(spec, split=split, size=size, cache=cache, progress=False)
+    return open_images(spec, split=split, stored_size=size, cache=cache, progress=False)
 
 
 def test_train_on_some_families_and_test_on_another(package: Path, tmp_path: Path) -> None:

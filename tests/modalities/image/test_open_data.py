@@ -52,14 +52,14 @@ def test_torchvision_set_that_is_there(tmp_path: Path) -> None:
         assert data.size == 28 and data.labels is not None and data.labels.tolist() == [3, 1, 4, 1, 5, 9]
         assert data.classes is not None and data.classes[4].startswith("4")
         assert np.array_equal(data.fetch(torch.arange(6)).numpy(), np.stack([images] * 3, 1))
-    packed = open_images("mnist", root=tmp_path, size=14, cache=tmp_path / "cache", split="test", progress=False)
+    packed = open_images("mnist", root=tmp_path, stored_size=14, cache=tmp_path / "cache", split="test", progress=False)
     assert packed.fetch(torch.tensor([0])).shape == (1, 3, 14, 14)
     with pytest.raises(ValueError, match=facts("split 'train' 'test' 'extra'")):
         open_images("mnist", root=tmp_path, split="extra")
 
 
 def test_torchvision_set_of_pictures(tmp_path: Path) -> None:
-    source = open_images("torchvision:FakeData", size=16, stream=True)
+    source = open_images("torchvision:FakeData", stored_size=16, stream=True)
     assert isinstance(source, StreamDataset)
     assert source.fetch(torch.tensor([0, 5])).shape == (2, 3, 16, 16)
 
@@ -91,7 +91,7 @@ def test_glyphs_are_kept_and_mended(tmp_path: Path) -> None:
         assert isinstance(kept, ArrayDataset)
         assert np.array_equal(kept.images, drawn.images) and kept.captions == drawn.captions
     with pytest.raises(ValueError, match=facts("glyphs 32")):
-        open_images("glyphs", size=64, cache=tmp_path)
+        open_images("glyphs", stored_size=64, cache=tmp_path)
 
 
 def test_all_are_datasets(tmp_path: Path) -> None:

@@ -83,10 +83,10 @@ def test_webdataset_reads_them_and_bytes_are_as_they_were(tmp_path: Path) -> Non
 def test_arrays_glyphs_and_shards_become_shards(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["shard", "glyphs:30", "-o", str(tmp_path / "a"), "--megabytes", "0.02"]) == 0
     said = capsys.readouterr().out
-    assert f"nearfar train --data {tmp_path / 'a'} --sources.stream true" in said
+    assert f"nearfar train --data {tmp_path / 'a'} --data.stream true" in said
     assert main(["shard", str(tmp_path / "a"), "-o", str(tmp_path / "b"), "--split", "shard", "--in-order"]) == 0
     made = open_images("glyphs:30", progress=False)
-    first, second = (open_images(tmp_path / name, size=32, stream=True) for name in "ab")
+    first, second = (open_images(tmp_path / name, stored_size=32, stream=True) for name in "ab")
     assert len(first) == len(second) == 30 and len(shard_files(tmp_path / "a")) > 1
     pictures = [sorted(map(bytes, d.fetch(torch.arange(30)).numpy())) for d in (made, first, second)]
     assert pictures[0] == pictures[1] == pictures[2] and first.classes == second.classes == made.classes
@@ -258,7 +258,7 @@ def streamed(tmp_path: Path, n: int = 12) -> StreamDataset:
     images = np.arange(1, n + 1, dtype=np.uint8)[:, None, None].repeat(4, 1).repeat(4, 2) * 10
     source = Source("made", [str(i) for i in range(n)], load=lambda: images)  # type: ignore[arg-type,return-value]
     write_shards(source, tmp_path / "shards", samples=4, seed=None, progress=False)
-    data = open_images(tmp_path / "shards", size=4, stream=True, workers=1, cache=tmp_path / "cache")
+    data = open_images(tmp_path / "shards", stored_size=4, stream=True, workers=1, cache=tmp_path / "cache")
     assert isinstance(data, StreamDataset)
     return data
 

@@ -42,7 +42,7 @@ def add(file: Path, members: dict[str, bytes]) -> Path:
 
 
 def opened(spec: str | Path, tmp_path: Path, **arguments: object) -> Dataset:
-    return open_images(spec, size=4, cache=tmp_path / "cache", progress=False, **arguments)  # type: ignore[arg-type]
+    return open_images(spec, stored_size=4, cache=tmp_path / "cache", progress=False, **arguments)  # type: ignore[arg-type]
 
 
 def test_webdatasets_own_shards(tmp_path: Path) -> None:
@@ -168,7 +168,7 @@ def test_links_and_paths_lead_nowhere(tmp_path: Path) -> None:
         info.size = len(picture(5))
         tar.addfile(info, io.BytesIO(picture(5)))
     before = sorted(tmp_path.rglob("*"))
-    data = open_images(tmp_path / "a.tar", size=4, stream=True)
+    data = open_images(tmp_path / "a.tar", stored_size=4, stream=True)
     assert len(data) == 1 and int(data.fetch(torch.tensor([0])).max()) == 5
     assert sorted(tmp_path.rglob("*")) == before
 

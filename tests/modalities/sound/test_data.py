@@ -27,7 +27,7 @@ def cache(tmp_path: Path) -> Path:
 
 
 def opened(spec: Path, cache: Path, **settings: Any) -> Any:
-    return open_sounds(spec, **{"rate": RATE, "cache": cache, "progress": False, **settings})
+    return open_sounds(spec, **{"sample_rate": RATE, "cache": cache, "progress": False, **settings})
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_sounds_of_unequal_length_are_one_tensor(tmp_path: Path, cache: Path) ->
     assert (batch[0] == OVER).tolist() == [False] * 2400 + [True] * 800 and not (batch[1] == OVER).any()
     read, _ = soundfile.read(tmp_path / "sounds" / data.names[0], dtype="float32")
     np.testing.assert_allclose(batch[0, :2400] / 32_767, read, atol=1e-4)
-    assert opened(tmp_path / "sounds", cache, longest=0.1).fetch(torch.tensor([0])).shape == (1, 800)
+    assert opened(tmp_path / "sounds", cache, max_seconds=0.1).fetch(torch.tensor([0])).shape == (1, 800)
     assert OVER == wave.OVER
 
 
@@ -133,7 +133,7 @@ def test_files_are_read_once(tmp_path: Path, cache: Path, monkeypatch: pytest.Mo
     changed = opened(folder, cache)
     assert len(reads) == 10 and fingerprint(changed) != fingerprint(first)  # the others come from the pack before
     assert torch.equal(first.fetch(torch.arange(1, 9)), changed.fetch(torch.arange(1, 9)))
-    opened(folder, cache, rate=4000)
+    opened(folder, cache, sample_rate=4000)
     assert len(reads) == 19
 
 
@@ -244,18 +244,18 @@ def test_melodies_are_kept_in_the_cache(cache: Path) -> None:
 
 def test_spoken_words_depend_on_the_seed_alone(tmp_path: Path) -> None:
     pytest.importorskip("espeakng_loader")
-    first, again = (open_sounds("spoken:20", rate=RATE, cache=tmp_path / name) for name in "ab")
+    first, again = (open_sounds("spoken:20", sample_rate=RATE, cache=tmp_path / name) for name in "ab")
     assert len(first) == 20 and first.classes is not None and len(first.classes) == 20
     assert torch.equal(first.fetch(torch.arange(20)), again.fetch(torch.arange(20)))
     assert first.lengths.min() / RATE > 0.1 and first.lengths.max() / RATE < 1.5
-    test = open_sounds("spoken:20", rate=RATE, split="test", cache=tmp_path / "a")
+    test = open_sounds("spoken:20", sample_rate=RATE, split="test", cache=tmp_path / "a")
     assert len(test) == 4 and not np.array_equal(test.lengths, first.lengths[:4])
 
 
 def test_without_espeak_a_line_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(ModuleNotFoundError, match=facts("GPL-3 'nearfar[spoken]'")):
-        open_sounds("spoken:20", rate=RATE, cache=tmp_path)
+        open_sounds("spoken:20", sample_rate=RATE, cache=tmp_path)
 
 
 def test_a_melody_has_the_contour_of_its_class() -> None:

@@ -30,7 +30,7 @@ SMALL = LogMel(8000, 256, 80, 32, 60.0, 3900.0)
 
 def librosas(x: np.ndarray, mel: LogMel) -> np.ndarray:
     energy = librosa.feature.melspectrogram(
-        y=x, sr=mel.rate, n_fft=mel.window, hop_length=mel.hop, n_mels=mel.mels, fmin=mel.low, fmax=mel.high
+        y=x, sr=mel.sample_rate, n_fft=mel.window, hop_length=mel.hop, n_mels=mel.n_mels, fmin=mel.f_min, fmax=mel.f_max
     )
     return np.log(energy + mel.floor)
 
@@ -40,7 +40,7 @@ def test_log_mel_is_librosas(mel: LogMel) -> None:
     x = 0.1 * np.random.default_rng(0).standard_normal((3, 5001)).astype(np.float32)
     x[1, 2000:] = 0  # silence has a logarithm, too
     found = mel(torch.from_numpy(x))
-    assert found.shape == (3, mel.mels, mel.frames(5001))
+    assert found.shape == (3, mel.n_mels, mel.frames(5001))
     np.testing.assert_allclose(found, librosas(x, mel), atol=1e-4)
     np.testing.assert_allclose(mel(torch.from_numpy(x).double()), librosas(x.astype(np.float64), mel), atol=1e-6)
 
@@ -75,7 +75,7 @@ def test_log_mel_of_a_loud_tone_is_librosas_within_a_thousandth() -> None:
 @pytest.mark.parametrize("mel", MELS)
 def test_filters_are_librosas(mel: LogMel) -> None:
     expected = librosa.filters.mel(
-        sr=mel.rate, n_fft=mel.window, n_mels=mel.mels, fmin=mel.low, fmax=mel.high, dtype=np.float64
+        sr=mel.sample_rate, n_fft=mel.window, n_mels=mel.n_mels, fmin=mel.f_min, fmax=mel.f_max, dtype=np.float64
     )
     np.testing.assert_allclose(mel_filters(mel), expected, atol=1e-12)
 
@@ -85,7 +85,7 @@ def test_log_mel_of_a_batch_is_that_of_each() -> None:
     torch.testing.assert_close(MELS[1](x)[17], MELS[1](x[17:18])[0])
 
 
-@pytest.mark.parametrize("change", [{"mels": 0}, {"low": 5000.0}, {"high": 9000.0}, {"floor": 0.0}])
+@pytest.mark.parametrize("change", [{"n_mels": 0}, {"f_min": 5000.0}, {"f_max": 9000.0}, {"floor": 0.0}])
 def test_log_mel_refuses_nonsense(change: dict[str, float]) -> None:
     with pytest.raises(ValueError, match="expected"):
         replace(MELS[1], **change)

@@ -84,7 +84,7 @@ def test_columns_of_any_name(tmp_path: Path) -> None:
     path = write(tmp_path / "t.csv", rows)
     data = open_texts(path)  # a column called positive says what it is
     assert (data.texts, data.partners, data.negatives) == (["a"], ["b"], None) and data.paired
-    data = open_texts(path, text_column="other", partner_column="text", negative_column="wrong")
+    data = open_texts(path, text_column="other", positive_column="text", negative_column="wrong")
     assert (data.texts, data.partners, data.negatives) == (["c"], ["a"], ["d"])
     data = open_texts(path, negative_column="wrong")
     assert (data.texts, data.partners, data.negatives) == (["a"], ["b"], ["d"])
@@ -119,7 +119,7 @@ def test_pairs_that_are_judged_are_sentences(tmp_path: Path) -> None:
     [
         ("t.csv", "a,b\n1,2\n", {}, "column text 'a' 'b' text_column"),
         ("t.csv", "a,b\n1,2\n", {"text_column": "c"}, "'c' text"),
-        ("t.csv", "a,b\n1,2\n", {"text_column": "a", "partner_column": "c"}, "'c' partner"),
+        ("t.csv", "a,b\n1,2\n", {"text_column": "a", "positive_column": "c"}, "'c' positive"),
         ("t.csv", "a,b\n1,2\n", {"negative_column": "b"}, "column 'b'"),
         ("t.csv", "text\n", {}, "text"),
         ("t.csv", "text\nhello\n", {"labels": True}, "column label"),

@@ -140,7 +140,7 @@ def test_words_are_measured_as_scikit_learn_would_use_them() -> None:
         TextDataset(said, [str(n) for n in range(len(said))], labels=of, classes=list("abcd"))
         for said, of in ((texts, labels), (others, truth))
     ]
-    tokenizer = Tokenizer.train(texts, vocabulary=300, length=16)
+    tokenizer = Tokenizer.train(texts, vocab_size=300, max_length=16)
     train, test = (SentenceDataset(part, tokenizer.encode) for part in parts)
     words = TfIdfBaseline(train, test, tokenizer)
     theirs = TfidfVectorizer(token_pattern=r"(?u)\b\w+\b").fit([*texts, *others])
@@ -165,7 +165,7 @@ def test_pairs_are_compared_by_the_idf_of_the_compared() -> None:
     first, second = TEXTS[:4], OTHERS
     unlike = TextDataset(["a a a", "flute flute"] * 20, [str(n) for n in range(40)])
     pairs = TextDataset(first, list("1234"), partners=second, scores=torch.arange(4.0))
-    tokenizer = Tokenizer.train(first, vocabulary=260)
+    tokenizer = Tokenizer.train(first, vocab_size=260)
     words = TfIdfBaseline(*(SentenceDataset(x, tokenizer.encode) for x in (unlike, pairs)), tokenizer)
     theirs = TfidfVectorizer(token_pattern=r"(?u)\b\w+\b").fit([*first, *second])
     expected = np.asarray(theirs.transform(first).multiply(theirs.transform(second)).sum(1)).ravel()

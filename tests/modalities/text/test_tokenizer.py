@@ -32,7 +32,7 @@ HARD = [
 
 @pytest.fixture(scope="module")
 def own() -> Tokenizer:
-    return Tokenizer.train(TEXTS * 3, vocabulary=300, length=200)
+    return Tokenizer.train(TEXTS * 3, vocab_size=300, max_length=200)
 
 
 def hugging_face(folder: Path, names: list[str], *, stated: bool = False) -> Path:
@@ -79,7 +79,7 @@ def test_padding_is_what_the_encoder_takes_for_it() -> None:
 
 
 def test_long_texts_are_cut_counted_and_still_end() -> None:
-    short = Tokenizer.train(TEXTS, vocabulary=260, length=6)
+    short = Tokenizer.train(TEXTS, vocab_size=260, max_length=6)
     ids = short.encode(["abcd", "abcde", "a longer text", ""])
     assert ids.shape == (4, 6)
     assert short.truncated == 2
@@ -94,16 +94,16 @@ def test_half_a_surrogate_pair_becomes_a_question_mark(own: Tokenizer) -> None:
 def test_the_same_texts_give_the_same_tokenizer() -> None:
     program = (
         "import sys; from nearfar.modalities.text.tokenizer import Tokenizer; from pathlib import Path\n"
-        f"print(Tokenizer.train({TEXTS!r} * 3, vocabulary=290)._backend.to_str())"
+        f"print(Tokenizer.train({TEXTS!r} * 3, vocab_size=290)._backend.to_str())"
     )
     made = [subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stdout for _ in range(2)]
-    here = Tokenizer.train(iter(TEXTS * 3), vocabulary=290)._backend.to_str()
+    here = Tokenizer.train(iter(TEXTS * 3), vocab_size=290)._backend.to_str()
     assert made[0] == made[1] == here + "\n"
-    assert Tokenizer.train(reversed(TEXTS * 3), vocabulary=290)._backend.to_str() == here
+    assert Tokenizer.train(reversed(TEXTS * 3), vocab_size=290)._backend.to_str() == here
 
 
 def test_frequent_words_become_pieces(own: Tokenizer) -> None:
-    assert own.vocabulary == 300
+    assert own.vocab_size == 300
     assert (own.start, own.end, own.mask, own.special) == (1, 2, 3, (0, 1, 2, 3))
     assert own.encode(["the rain on the road"]).shape[1] < len("the rain on the road") / 2
 
@@ -113,16 +113,16 @@ def test_it_survives_a_run_folder(own: Tokenizer, tmp_path: Path) -> None:
     assert file == tmp_path / "run" / "tokenizer.json" and isinstance(json.loads(file.read_text()), dict)
     for source in (file, tmp_path / "run", str(tmp_path / "run")):
         loaded = Tokenizer.load(source)
-        assert repr(loaded) == repr(own) == "Tokenizer(vocabulary=300, length=200)"
+        assert repr(loaded) == repr(own) == "Tokenizer(vocab_size=300, max_length=200)"
         assert torch.equal(loaded.encode(HARD), own.encode(HARD))
         assert loaded.decode(loaded.encode(HARD)) == HARD
-    assert Tokenizer.load(file, length=5).encode(HARD).shape[1] == 5
+    assert Tokenizer.load(file, max_length=5).encode(HARD).shape[1] == 5
 
 
 def test_a_tokenizer_like_berts(tmp_path: Path) -> None:
     names = ["[PAD]", "[CLS]", "[SEP]", "[MASK]", "[UNK]"]
     bert = Tokenizer.load(hugging_face(tmp_path, names, stated=True))
-    assert bert.length == 7
+    assert bert.max_length == 7
     assert (bert.start, bert.end, bert.mask, bert.special) == (1, 2, 3, (0, 1, 2, 3, 4))
     ids = bert.encode(["a red car", "two dogs run over a green field"])
     assert ids[0, [0, 4, 5]].tolist() == [1, 2, 0] and ids.shape == (2, 7)
@@ -174,10 +174,10 @@ def test_what_cannot_be_loaded_is_told_in_a_line(tmp_path: Path, monkeypatch: py
 
 
 def test_mistakes_are_told(own: Tokenizer) -> None:
-    with pytest.raises(ValueError, match=facts("vocabulary 100 260")):
-        Tokenizer.train(TEXTS, vocabulary=100)
-    with pytest.raises(ValueError, match=facts("length 2 3")):
-        Tokenizer.train(TEXTS, length=2)
+    with pytest.raises(ValueError, match=facts("vocab_size 100 260")):
+        Tokenizer.train(TEXTS, vocab_size=100)
+    with pytest.raises(ValueError, match=facts("max_length 2 3")):
+        Tokenizer.train(TEXTS, max_length=2)
     with pytest.raises(TypeError, match=facts("text 1 None")):
         own.encode(["a", None])  # type: ignore[list-item]
     with pytest.raises(TypeError, match=facts("text 2 nan")):

@@ -92,7 +92,7 @@ def connected(part: Part, count: int, settings: CtcSettings, *, seed: int) -> li
         settings: numbers of words, and silence.
         seed: of the draw.
     """
-    rate, groups = part.data.rate, part.data.groups
+    rate, groups = part.data.sample_rate, part.data.groups
     if rate is None:
         raise ValueError(f"the {part.name} part has no sounds to put in a row")
     generator = torch.Generator().manual_seed(seed)

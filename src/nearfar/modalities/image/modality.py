@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor, nn
 
-from nearfar.config import TrainConfig, nearest
+from nearfar.config import TrainConfig
 from nearfar.data.dataset import Dataset
 from nearfar.data.sources import folder_splits
+from nearfar.messages import nearest_or_all
 from nearfar.methods import choose_views, known_method
-from nearfar.modalities.base import Modality, requested_views
+from nearfar.modalities.base import Modality
 from nearfar.modalities.image.backbones import backbone, check_size_of_input
 from nearfar.modalities.image.card import check_preparation, preparation_of
 from nearfar.modalities.image.data.decode import SUFFIXES, decode, squared, why
@@ -56,11 +57,11 @@ class ImageModality(Modality):
 
     def __init__(self, config: TrainConfig) -> None:
         super().__init__(config)
-        self.preset = requested_views(config).preset or known_method(config.method).views_of(self.name)
+        self.preset = config.views.preset or known_method(config.method).views_of(self.name)
         if self.preset not in PRESETS:
-            raise ValueError(f"there are no views {self.preset!r}{nearest(self.preset, set(PRESETS))}")
+            raise ValueError(f"there are no views {self.preset!r}{nearest_or_all(self.preset, set(PRESETS))}")
         full, local = split_local(PRESETS[self.preset](config.image_size))
-        asked, captions = requested_views(config), self.captions is None
+        asked, captions = config.views, self.captions is None
         if asked.local is not None:
             local = [local_view(full[0])] * asked.local if asked.local else []
         chosen = choose_views(config.method, self.preset, full, local, count=asked.count, captions=captions)
@@ -83,12 +84,12 @@ class ImageModality(Modality):
         }
 
     def open(self, spec: str, split: str | None = None) -> Dataset:
-        read = replace(self.config.sources, groups=None)
+        read = replace(self.config.data, groups_file=None)
         return open_images(spec, read, split=split, image_size=self.config.image_size, captions=self.captions)
 
     def open_to_embed(self, spec: str, split: str | None = None) -> Dataset:
         """Files are decoded when they are needed, and stored nowhere."""
-        return self.reading(replace(self.config.sources, stream=is_files(spec))).open(spec, split)
+        return self.reading(replace(self.config.data, stream=is_files(spec))).open(spec, split)
 
     def own_splits(self, spec: str) -> tuple[str, str] | None:
         if Path(spec).expanduser().is_dir():
@@ -164,7 +165,7 @@ class ImageModality(Modality):
     @property
     def decode_side(self) -> int:
         """Pixels at which single images are decoded, the same as in training."""
-        return self.config.sources.size or decoding_size(self.preparation.size)
+        return self.config.data.stored_size or decoding_size(self.preparation.size)
 
     def read(self, item: Any, kind: str | None = None) -> Tensor:
         """(3, S, S) uint8."""
@@ -217,7 +218,7 @@ class ImageModality(Modality):
         return super().run_encoder(network, x, kind)
 
     def source(self, spec: str, split: str | None = None) -> "ImageSamples":
-        return ImageSamples(find_images(spec, replace(self.config.sources, groups=None), split=split), self)
+        return ImageSamples(find_images(spec, replace(self.config.data, groups_file=None), split=split), self)
 
     def thumbnails(self, samples: Tensor, side: int) -> NDArray[np.uint8]:
         x = samples

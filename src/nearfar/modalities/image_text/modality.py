@@ -56,7 +56,7 @@ class ImageTextModality(TokenizingModality, ImageModality):
             "backbone": "strokes",
             "batch_size": 64,
             "optimizer": {"name": "adamw", "lr": 4e-3},
-            "text": {"encoder": "text-micro", "vocabulary": 512, "length": 24, "dim": 128},
+            "text": {"encoder": "text-micro", "vocab_size": 512, "max_length": 24, "embed_dim": 128},
         }
 
     @classmethod
@@ -74,14 +74,14 @@ class ImageTextModality(TokenizingModality, ImageModality):
     def for_training(self, data: Dataset) -> Dataset:
         if data.captions is None:
             raise ValueError(
-                f"{self.config.data} has no captions, which {self.config.method} learns from; expected a table with "
-                "the columns path and caption, captions of COCO or Flickr, shards, or glyphs"
+                f"{self.config.data.path} has no captions, which {self.config.method} learns from; expected a table "
+                "with the columns path and caption, captions of COCO or Flickr, shards, or glyphs"
             )
         return data
 
     def open_to_embed(self, spec: str, split: str | None = None) -> Dataset:
         """The images alone: captions are not needed."""
-        return ImageModality(self.config).reading(self.config.sources).open_to_embed(spec, split)
+        return ImageModality(self.config).reading(self.config.data).open_to_embed(spec, split)
 
     def fit(self, data: Dataset) -> TrainConfig:
         """Learn a tokenizer from the captions, unless one is given."""
@@ -91,7 +91,7 @@ class ImageTextModality(TokenizingModality, ImageModality):
 
     def encoder(self, *, untrained: bool = False) -> nn.Module:
         texts = make_text_encoder(self.config, self.config.text.encoder, untrained=untrained, dropout=0.0)
-        return TwoTowers(super().encoder(untrained=untrained), texts, dim=self.config.text.dim)
+        return TwoTowers(super().encoder(untrained=untrained), texts, embed_dim=self.config.text.embed_dim)
 
     def views(
         self, samples: Tensor, source: Dataset, index: Tensor, *, seed: int, step: int, shard: Shard | None = None
@@ -149,7 +149,7 @@ class ImageTextModality(TokenizingModality, ImageModality):
     def load(cls, config: TrainConfig, card: Mapping[str, Any], folder: Path) -> Self:
         made = cls(cls.with_saved_tokenizer(config, folder))
         made.preparation = preparation_of(card)
-        made.tokenizer = Tokenizer.load(folder, length=config.text.length)
+        made.tokenizer = Tokenizer.load(folder, max_length=config.text.max_length)
         return made
 
     def show(self, source: Dataset, folder: Path) -> str:
@@ -159,5 +159,5 @@ class ImageTextModality(TokenizingModality, ImageModality):
         drawn = source.draw(rows, seeded_generator(self.config.seed, 0, _CAPTION))
         texts = [" ".join(text.split()) for text in self.tokenizer.decode(drawn)]
         (folder / "views.txt").write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
-        line = f"{super().show(source, folder)}; {self.tokenizer.vocabulary:,} tokens in {file}"
-        return line + cut_note(source.tokens, self.config.text.length)
+        line = f"{super().show(source, folder)}; {self.tokenizer.vocab_size:,} tokens in {file}"
+        return line + cut_note(source.tokens, self.config.text.max_length)

@@ -3,20 +3,23 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from nearfar.settings import check_settings, setting
+
 
 @dataclass(frozen=True)
 class SeriesConfig:
-    """How series are fed to their encoder."""
+    """How series are normalized."""
 
-    normalize: Literal["series", "data"] = "series"  # by each series' own mean and deviation, or the training data's
-    channels: int | None = None  # None: what the data have
-    mean: list[float] | None = None  # of each channel, for "data"; None: measured on the training data
-    std: list[float] | None = None  # the same of the deviation
+    normalize: Literal["series", "data"] = setting(
+        "series", "by each series' own mean and deviation, or by those of the training data"
+    )
+    channels: int | None = setting(None, "channels of a series; None: what the data have", least=1)
+    mean: list[float] | None = setting(
+        None, 'of each channel, for normalize "data"; None: measured on the training data'
+    )
+    std: list[float] | None = setting(None, "standard deviation of each channel", above=0, below=float("inf"))
 
     def __post_init__(self) -> None:
-        if self.channels is not None and self.channels < 1:
-            raise ValueError(f"series.channels is {self.channels}, expected at least 1")
+        check_settings(self, "series")
         if (self.mean is None) != (self.std is None):
             raise ValueError("of series.mean and series.std one is given, expected both or neither")
-        if self.std is not None and not all(0 < value < float("inf") for value in self.std):
-            raise ValueError(f"series.std is {self.std}, expected numbers above 0")

@@ -10,10 +10,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from nearfar.config import TrainConfig, nearest
+from nearfar.config import TrainConfig
 from nearfar.data.dataset import Dataset
+from nearfar.messages import nearest_or_all
 from nearfar.methods import choose_views, known_method
-from nearfar.modalities.base import Modality, requested_views
+from nearfar.modalities.base import Modality
 from nearfar.modalities.baseline import Baseline
 from nearfar.modalities.series.config import SeriesConfig
 from nearfar.modalities.series.data import SeriesDataset, has_series_splits, looks_like_series, open_series
@@ -35,13 +36,15 @@ class SeriesModality(Modality):
 
     def __init__(self, config: TrainConfig) -> None:
         super().__init__(config)
-        self.preset = requested_views(config).preset or known_method(config.method).views_of(self.name)
+        self.preset = config.views.preset or known_method(config.method).views_of(self.name)
         if self.preset not in SERIES_PRESETS:
-            raise ValueError(f"there are no views {self.preset!r} of series{nearest(self.preset, set(SERIES_PRESETS))}")
+            raise ValueError(
+                f"there are no views {self.preset!r} of series{nearest_or_all(self.preset, set(SERIES_PRESETS))}"
+            )
         recipes = SERIES_PRESETS[self.preset]()
-        self.local_views = requested_views(config).local or 0
+        self.local_views = config.views.local or 0
         local = [local_view(recipes[0])] * self.local_views if self.local_views else []
-        self.recipes = choose_views(config.method, self.preset, recipes, local, count=requested_views(config).count)
+        self.recipes = choose_views(config.method, self.preset, recipes, local, count=config.views.count)
 
     @classmethod
     def owns_name(cls, data: str) -> bool:
@@ -60,7 +63,7 @@ class SeriesModality(Modality):
         return settings
 
     def open(self, spec: str, split: str | None = None) -> Dataset:
-        data = open_series(spec, self.config.sources, split=split)
+        data = open_series(spec, self.config.data, split=split)
         if self.config.series.channels not in (None, data.channels):
             raise ValueError(f"{spec} has {data.channels} channels, expected {self.config.series.channels}")
         return data

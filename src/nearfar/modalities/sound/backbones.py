@@ -25,18 +25,18 @@ class AudioEncoder(nn.Module):
     A spectrogram ends where only NaN follows, and what is behind the end of one changes nothing of it.
 
     Args:
-        mels: bands of the input.
+        n_mels: bands of the input.
         channels: of the convolutions; the paper's three have 64.
         features: of a frame, and of h.
 
     Reference: Niizumi et al. 2021, table II, https://arxiv.org/abs/2103.06695
     """
 
-    def __init__(self, mels: int = 64, *, channels: Sequence[int] = (64, 64, 64), features: int = 2048) -> None:
+    def __init__(self, n_mels: int = 64, *, channels: Sequence[int] = (64, 64, 64), features: int = 2048) -> None:
         super().__init__()
         self.hop = 2 ** len(channels)  # frames of the spectrogram to one of the encoder's
-        if mels < self.hop:
-            raise ValueError(f"mels is {mels}, expected at least {self.hop}: the encoder has one band for so many")
+        if n_mels < self.hop:
+            raise ValueError(f"n_mels is {n_mels}, expected at least {self.hop}: the encoder has one band for so many")
         self.blocks = (
             nn.ModuleList(  # the maximum before the ReLU: the same values, and a quarter of them to go through
                 nn.Sequential(nn.Conv2d(i, o, 3, padding=1), nn.BatchNorm2d(o), nn.MaxPool2d(2), nn.ReLU())
@@ -44,7 +44,7 @@ class AudioEncoder(nn.Module):
             )
         )
         self.layers = nn.Sequential(
-            nn.Linear(channels[-1] * (mels // self.hop), features),
+            nn.Linear(channels[-1] * (n_mels // self.hop), features),
             nn.ReLU(),
             nn.Dropout(DROPOUT),
             nn.Linear(features, features),
@@ -87,7 +87,7 @@ class Pictured(nn.Module):
         return h
 
 
-def audio_encoder(name: str, *, mels: int = 64, pretrained: bool = False, weights: str | None = None) -> nn.Module:
+def audio_encoder(name: str, *, n_mels: int = 64, pretrained: bool = False, weights: str | None = None) -> nn.Module:
     """An encoder of log-mels x (B, 1, mels, T) to h (B, F), with F in its `num_features`.
 
     Args:
@@ -98,11 +98,11 @@ def audio_encoder(name: str, *, mels: int = 64, pretrained: bool = False, weight
     torch.Size([2, 256])
     """
     if name not in AUDIO:
-        return Pictured(backbone(name, size=mels, pretrained=pretrained, weights=weights))
+        return Pictured(backbone(name, size=n_mels, pretrained=pretrained, weights=weights))
     if pretrained or weights is not None:
         raise ValueError(f"there are no weights to begin {name!r} with; leave pretrained and weights out")
     channels, features = AUDIO[name]
-    return AudioEncoder(mels, channels=channels, features=features)
+    return AudioEncoder(n_mels, channels=channels, features=features)
 
 
 def _ends(x: Tensor) -> Tensor | None:

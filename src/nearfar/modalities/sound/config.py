@@ -3,32 +3,36 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from nearfar.settings import check_settings, setting
+
+_HOUR = 3600.0
+
 
 @dataclass(frozen=True)
 class SoundConfig:
-    """How sounds become waves and spectrograms; the defaults are BYOL-A's."""
+    """How sounds are cut and become spectrograms; the defaults are BYOL-A's."""
 
-    rate: int = 16_000  # values a second, to which every file is brought
-    seconds: float = 0.95  # of a view; shorter sounds are put into silence
-    longest: float = 10.0  # seconds of a sound that are looked at; of a longer one the first
-    mels: int = 64  # bands of the spectrogram
-    window: float = 0.064  # seconds of a frame
-    hop: float = 0.01  # seconds from one frame to the next
-    low: float = 60.0  # Hz, the lowest of the bands
-    high: float | None = None  # Hz, the highest; None: 7,800 at 16 kHz, and in that proportion
-    normalize: Literal["data", "sound"] = "data"  # by the training data's mean and deviation, or each sound by its own
-    mean: float | None = None  # of the log-mels, for "data"; None: measured on the training data
-    std: float | None = None  # standard deviation of the log-mels
+    sample_rate: int = setting(16_000, "Hz; every file is resampled to it", least=100, most=384_000)
+    crop_seconds: float = setting(
+        0.95, "length of a view; shorter sounds are padded with silence", above=0, below=_HOUR
+    )
+    max_seconds: float = setting(10.0, "seconds read of each sound, from its start", above=0, below=_HOUR)
+    n_mels: int = setting(64, "mel bands of the spectrogram", least=1, most=4096)
+    window_seconds: float = setting(0.064, "length of a spectrogram frame", above=0, below=_HOUR)
+    hop_seconds: float = setting(0.01, "time from one frame to the next", above=0, below=_HOUR)
+    f_min: float = setting(60.0, "lowest frequency of the mel bands in Hz", least=0)
+    f_max: float | None = setting(
+        None, "highest frequency of the mel bands in Hz; None: 7,800 at 16 kHz, in proportion at other rates", above=0
+    )
+    normalize: Literal["data", "sound"] = setting(
+        "data", "by mean and deviation of the training data, or of each sound"
+    )
+    mean: float | None = setting(None, 'of the log-mels, for normalize "data"; None: measured on the training data')
+    std: float | None = setting(None, "standard deviation of the log-mels")
 
     def __post_init__(self) -> None:
-        for name in ("seconds", "longest", "window", "hop"):
-            if not 0 < getattr(self, name) < 3600:
-                raise ValueError(f"sound.{name} is {getattr(self, name)}, expected seconds above 0")
-        if not 100 <= self.rate <= 384_000:
-            raise ValueError(f"sound.rate is {self.rate}, expected values a second, such as 16000")
-        if self.seconds > self.longest:
-            raise ValueError(f"sound.seconds is {self.seconds}, more than sound.longest, {self.longest}")
+        check_settings(self, "sound")
+        if self.crop_seconds > self.max_seconds:
+            raise ValueError(f"sound.crop_seconds is {self.crop_seconds}, above sound.max_seconds, {self.max_seconds}")
         if (self.mean is None) != (self.std is None):
             raise ValueError("of sound.mean and sound.std one is given, expected both or neither")
-        if not 1 <= self.mels <= 4096:
-            raise ValueError(f"sound.mels is {self.mels}, expected at least 1, at most 4,096")

@@ -35,18 +35,18 @@ class SoundDataset(Dataset):
     Args:
         values: int16, all sounds.
         starts, lengths: (N,) of each sound.
-        rate: values a second.
+        sample_rate: values a second.
         longest: values of a sound that `fetch` gives, at most: the first of them.
         labels, groups: (N,) integers.
         clipped: names of sounds that are cut off at the top.
         names, classes, skipped: as in `Dataset`.
 
-    >>> sounds = SoundDataset(np.arange(5, dtype=np.int16), np.array([0, 2]), np.array([2, 3]), rate=8000)
+    >>> sounds = SoundDataset(np.arange(5, dtype=np.int16), np.array([0, 2]), np.array([2, 3]), sample_rate=8000)
     >>> sounds.fetch(torch.tensor([0, 1])).tolist()
     [[0, 1, -32768], [2, 3, 4]]
     """
 
-    rate: int
+    sample_rate: int
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class SoundDataset(Dataset):
         starts: NDArray[np.int64],
         lengths: NDArray[np.int64],
         *,
-        rate: int,
+        sample_rate: int,
         longest: int | None = None,
         labels: Tensor | None = None,
         classes: Sequence[str] | None = None,
@@ -64,7 +64,7 @@ class SoundDataset(Dataset):
         clipped: Sequence[str] = (),
     ) -> None:
         self.values, self.starts, self.lengths = values, starts, lengths
-        self.rate = self.size = rate
+        self.sample_rate = self.size = sample_rate
         self.longest = longest
         self.labels, self.groups = labels, groups
         self.classes = None if classes is None else list(classes)
@@ -76,7 +76,8 @@ class SoundDataset(Dataset):
 
     def __repr__(self) -> str:
         labels = "no labels" if self.classes is None else f"{len(self.classes)} classes"
-        return f"SoundDataset({len(self)} sounds, {self.lengths.sum() / self.rate:.0f} s at {self.rate} Hz, {labels})"
+        seconds = self.lengths.sum() / self.sample_rate
+        return f"SoundDataset({len(self)} sounds, {seconds:.0f} s at {self.sample_rate} Hz, {labels})"
 
     def fetch(self, indices: Tensor) -> Tensor:
         """(B,) int64 to (B, L) int16, L the longest of them; after the end of a sound -32768."""
@@ -96,7 +97,7 @@ class SoundDataset(Dataset):
             self.values,
             self.starts[rows],
             self.lengths[rows],
-            rate=self.rate,
+            sample_rate=self.sample_rate,
             longest=self.longest,
             labels=None if self.labels is None else self.labels[indices],
             classes=self.classes,
@@ -121,8 +122,8 @@ def open_sounds(
     spec: str | Path,
     read: ReadConfig | None = None,
     *,
-    rate: int = 16_000,
-    longest: float | None = None,
+    sample_rate: int = 16_000,
+    max_seconds: float | None = None,
     split: str | None = None,
     classes: Sequence[str] | None = None,
     seed: int = 0,
@@ -140,8 +141,8 @@ def open_sounds(
         spec: "melodies" or "melodies:4000", or "spoken" (words by eSpeak NG, extra `spoken`, GPL-3); a
             folder of .wav, .flac, .ogg or .mp3; or a table with a column of paths, whose name may end in
             ":column=value" or ":column!=value", which means those rows alone.
-        rate: values a second of the result.
-        longest: seconds of a sound at most; of a longer one the first.
+        sample_rate: values a second of the result.
+        max_seconds: seconds read of each sound, from its start.
         read: how to read, as in a run's configuration; `settings` are its fields as keywords: labels=True. A `pattern`
             is of file names, such as "{label}_{speaker}_{take}.wav"; with a / in it, of paths below the folder. What
             stands in braces is a column, as of a table.
@@ -151,9 +152,9 @@ def open_sounds(
         cache, progress: as in `pack_samples`.
     """
     read = read_config(read, settings)
-    most = None if longest is None else max(1, round(longest * rate))
+    most = None if max_seconds is None else max(1, round(max_seconds * sample_rate))
     if (made := made_by_code(spec)) is not None:
-        drawn = _made(*made, rate, most, split, seed, cache_folder(cache))
+        drawn = _made(*made, sample_rate, most, split, seed, cache_folder(cache))
         if read.labels is False:
             drawn.labels, drawn.classes = None, None
         return drawn
@@ -165,7 +166,7 @@ def open_sounds(
     done = pack_samples(
         source,
         SoundStore,
-        size=rate,
+        size=sample_rate,
         what="sounds",
         version=f"sounds {VERSION}",
         why=why,
@@ -179,7 +180,7 @@ def open_sounds(
         np.memmap(done.folder / "sounds.i16", "<i2", "r"),
         told["at"][kept],
         told["length"][kept],
-        rate=rate,
+        sample_rate=sample_rate,
         longest=most,
         labels=None if source.labels is None else source.labels[kept],
         classes=source.classes,
@@ -191,7 +192,7 @@ def open_sounds(
 
 
 def _made(
-    name: str, count: int, rate: int, most: int | None, split: str | None, seed: int, cache: Path
+    name: str, count: int, sample_rate: int, most: int | None, split: str | None, seed: int, cache: Path
 ) -> SoundDataset:
     """Built-in sounds; a fifth as many in the test split."""
     from nearfar.modalities.sound.melodies import RATE, melodies
@@ -203,9 +204,9 @@ def _made(
         count = max(count // 5, 1)
     part: Literal["train", "test"] = "test" if split == "test" else "train"
     if name == "spoken":
-        return spoken(count, rate=rate, seed=seed, split=part, longest=most, cache=cache)
-    if rate != RATE:
-        raise ValueError(f"the rate is {rate}, but melodies are made at {RATE}: set --sound.rate {RATE}")
+        return spoken(count, sample_rate=sample_rate, seed=seed, split=part, longest=most, cache=cache)
+    if sample_rate != RATE:
+        raise ValueError(f"the rate is {sample_rate}, but melodies are made at {RATE}: set --sound.sample_rate {RATE}")
     return melodies(count, seed=seed, split=part, longest=most, cache=cache)
 
 

@@ -19,12 +19,12 @@ CHANNELS = 64
 RATES = (100, 384_000)  # values a second; from another rate a filter of any size, or any number of values, would follow
 
 
-def decode_sound(file: Path | BinaryIO, rate: int, *, seconds: float | None = None) -> Wave:
-    """The file as (T,) int16: the mean of its channels, at `rate`.
+def decode_sound(file: Path | BinaryIO, sample_rate: int, *, seconds: float | None = None) -> Wave:
+    """The file as (T,) int16: the mean of its channels, at `sample_rate`.
 
     Args:
         file: a path, or the bytes of a file that can be read from its start.
-        rate: values a second of the result.
+        sample_rate: values a second of the result.
         seconds: a longer sound is refused before it is decoded; None: whatever `LONGEST` allows.
 
     Raises:
@@ -38,7 +38,7 @@ def decode_sound(file: Path | BinaryIO, rate: int, *, seconds: float | None = No
         if sound.channels > CHANNELS or stated * sound.channels > LONGEST:
             raise ValueError(f"{stated:,} values in {sound.channels} channels are more than the limit")
         found = int(sound.samplerate)
-        if not RATES[0] <= found <= RATES[1] or stated * rate > LONGEST * found:
+        if not RATES[0] <= found <= RATES[1] or stated * sample_rate > LONGEST * found:
             raise ValueError(f"{stated:,} values at {found:,} a second are no sound, or more than the limit")
         if seconds is not None and stated > seconds * found:
             raise ValueError(f"it is {stated / found:,.0f} seconds long, more than the limit of {seconds:g}")
@@ -53,7 +53,7 @@ def decode_sound(file: Path | BinaryIO, rate: int, *, seconds: float | None = No
     mono = x[:, 0] if x.shape[1] == 1 else x.mean(1)
     if float(np.abs(mono).max()) < SILENCE:
         raise ValueError("it is silent")
-    mono = resample(mono, found, rate)
+    mono = resample(mono, found, sample_rate)
     return Wave(np.clip(np.round(mono * LOUDEST), -LOUDEST, LOUDEST).astype(np.int16), clipped)
 
 

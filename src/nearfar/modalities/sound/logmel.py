@@ -25,9 +25,9 @@ class LogMel:
     1e-3 in float32, where a band between loud ones has little but rounding in it.
 
     Attributes:
-        rate: values a second.
+        sample_rate: values a second.
         window, hop: values of a frame, and from one frame to the next.
-        mels: bands, between `low` and `high` Hz.
+        n_mels: bands, between `f_min` and `f_max` Hz.
         floor: added to the energy, so that silence has a logarithm; 1e-6 is about what the last bits of int16 hold.
         centred: every band of a sound has mean 0 over the frames that are not silent, and all of them together have
             deviation 1; what is silent is 0. So neither microphone nor loudness is heard.
@@ -35,23 +35,23 @@ class LogMel:
     The defaults are BYOL-A's but for the floor: https://arxiv.org/abs/2103.06695, section IV-A.
     """
 
-    rate: int = 16_000
+    sample_rate: int = 16_000
     window: int = 1024
     hop: int = 160
-    mels: int = 64
-    low: float = 60.0
-    high: float = 7800.0
+    n_mels: int = 64
+    f_min: float = 60.0
+    f_max: float = 7800.0
     floor: float = 1e-6
     centred: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("rate", "window", "hop", "mels"):
+        for name in ("sample_rate", "window", "hop", "n_mels"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}, expected at least 1")
-        if not 0 <= self.low < self.high <= self.rate / 2:
+        if not 0 <= self.f_min < self.f_max <= self.sample_rate / 2:
             raise ValueError(
-                f"low and high are {self.low:g} and {self.high:g} Hz, expected 0 <= low < high <= half the rate, "
-                f"{self.rate / 2:g}"
+                f"f_min and f_max are {self.f_min:g} and {self.f_max:g} Hz, expected 0 <= f_min < f_max <= half the "
+                f"sample rate, {self.sample_rate / 2:g}"
             )
         if self.floor <= 0:
             raise ValueError(f"floor is {self.floor}, expected above 0")
@@ -69,17 +69,17 @@ class LogMel:
         side = self.window // 2
         frames = F.pad(waves, (side, side)).unfold(1, self.window, self.hop)  # (B, N, window)
         scratch, bins = scratch_for(waves), self.window // 2 + 1
-        result = waves.new_empty(len(waves), self.mels, frames.shape[1])
+        result = waves.new_empty(len(waves), self.n_mels, frames.shape[1])
         for start, stop in chunks(waves, frames.shape[1] * self.window, VALUES):
             part, shape = frames[start:stop], (stop - start, frames.shape[1])
             windowed = torch.mul(part, window, out=scratch.take("frames", tuple(part.shape), waves))
             parts = scratch.take("spectrum", (*shape, bins, 2), waves)  # real and imaginary
             torch.fft.rfft(windowed, out=torch.view_as_complex(parts))
             torch.mul(parts, parts, out=parts)
-            values, bands = parts.view(-1, 2 * bins), scratch.take("bands", (*shape, self.mels), waves)
+            values, bands = parts.view(-1, 2 * bins), scratch.take("bands", (*shape, self.n_mels), waves)
             for first, low, part_filters in filters:
                 high, last = low + len(part_filters), first + part_filters.shape[1]
-                torch.mm(values[:, low:high], part_filters, out=bands.view(-1, self.mels)[:, first:last])
+                torch.mm(values[:, low:high], part_filters, out=bands.view(-1, self.n_mels)[:, first:last])
             torch.log(bands.add_(self.floor).transpose(1, 2), out=result[start:stop])
         return _centred(result, math.log(self.floor)) if self.centred else result
 
@@ -104,7 +104,7 @@ def _constants(
     window = torch.hann_window(mel.window, periodic=True, dtype=torch.float64)
     filters = mel_filters(mel).t().repeat_interleave(2, 0)  # (2 (W // 2 + 1), mels)
     groups = []
-    for first in range(0, mel.mels, GROUP):
+    for first in range(0, mel.n_mels, GROUP):
         part = filters[:, first : first + GROUP]
         used = part.any(1).nonzero()[:, 0]
         low, high = (int(used[0]), int(used[-1]) + 1) if len(used) else (0, 1)  # bands narrower than a value: nothing
@@ -117,8 +117,8 @@ def mel_filters(mel: LogMel) -> Tensor:
 
     Reference: Slaney 1998, Auditory Toolbox, Interval Research technical report 1998-010.
     """
-    edges = _hertz(torch.linspace(_mel(mel.low), _mel(mel.high), mel.mels + 2, dtype=torch.float64))  # (mels + 2,)
-    bins = torch.arange(mel.window // 2 + 1, dtype=torch.float64) * (mel.rate / mel.window)
+    edges = _hertz(torch.linspace(_mel(mel.f_min), _mel(mel.f_max), mel.n_mels + 2, dtype=torch.float64))  # (mels + 2,)
+    bins = torch.arange(mel.window // 2 + 1, dtype=torch.float64) * (mel.sample_rate / mel.window)
     width = edges.diff()  # (mels + 1,)
     ramps = edges[:, None] - bins  # (mels + 2, bins)
     rising, falling = -ramps[:-2] / width[:-1, None], ramps[2:] / width[1:, None]

@@ -80,7 +80,7 @@ def melodies(
         cache: folder to keep the sounds in; made anew where None.
 
     >>> data = melodies(3, seed=1)
-    >>> len(data), data.rate, data.classes[:3]
+    >>> len(data), data.sample_rate, data.classes[:3]
     (3, 8000, ['1234', '1324', '1432'])
     """
     if n < 1:
@@ -100,7 +100,7 @@ def melodies(
         play() if cache is None else cached_array(cache / "melodies" / f"{split}-{n}-{seed}-{VERSION}", play),
         lengths.cumsum() - lengths,
         lengths,
-        rate=RATE,
+        sample_rate=RATE,
         longest=longest,
         labels=torch.tensor([plan.contour for plan in plans]),
         classes=CLASSES,

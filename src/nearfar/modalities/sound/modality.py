@@ -11,12 +11,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from nearfar.config import TrainConfig, nearest
+from nearfar.config import TrainConfig
 from nearfar.data.dataset import Dataset
 from nearfar.data.sources import folder_splits
-from nearfar.messages import shown
+from nearfar.messages import nearest_or_all, shown
 from nearfar.methods import choose_views, known_method
-from nearfar.modalities.base import Modality, requested_views
+from nearfar.modalities.base import Modality
 from nearfar.modalities.baseline import Baseline
 from nearfar.modalities.image.card import is_finite
 from nearfar.modalities.picture_grid import ROWS
@@ -62,22 +62,24 @@ class SoundModality(Modality):
     def __init__(self, config: TrainConfig) -> None:
         super().__init__(config)
         sound = config.sound
-        self.preset = requested_views(config).preset or known_method(config.method).views_of(self.name)
+        self.preset = config.views.preset or known_method(config.method).views_of(self.name)
         if self.preset not in SOUND_PRESETS:
-            raise ValueError(f"there are no views {self.preset!r} of sounds{nearest(self.preset, set(SOUND_PRESETS))}")
+            raise ValueError(
+                f"there are no views {self.preset!r} of sounds{nearest_or_all(self.preset, set(SOUND_PRESETS))}"
+            )
         self.wave = config.backbone in SEQUENCE
         self.level = self.wave and sound.normalize == "sound"
-        self.values = max(1, round(sound.seconds * sound.rate))
+        self.values = max(1, round(sound.crop_seconds * sound.sample_rate))
         self.mel = LogMel(
-            sound.rate,
-            window=max(1, round(sound.window * sound.rate)),
-            hop=max(1, round(sound.hop * sound.rate)),
-            mels=sound.mels,
-            low=sound.low,
-            high=sound.rate * 7800 / 16_000 if sound.high is None else sound.high,
+            sound.sample_rate,
+            window=max(1, round(sound.window_seconds * sound.sample_rate)),
+            hop=max(1, round(sound.hop_seconds * sound.sample_rate)),
+            n_mels=sound.n_mels,
+            f_min=sound.f_min,
+            f_max=sound.sample_rate * 7800 / 16_000 if sound.f_max is None else sound.f_max,
             centred=sound.normalize == "sound",
         )
-        self.local_views = requested_views(config).local or 0
+        self.local_views = config.views.local or 0
         _ = self.recipes  # refused before anything is read, if the method cannot use them
 
     @classmethod
@@ -92,14 +94,14 @@ class SoundModality(Modality):
     def defaults(cls, data: str) -> dict[str, Any]:
         settings: dict[str, Any] = {"backbone": "audio-tiny", "batch_size": 64, "optimizer": {"name": "adamw"}}
         if data.partition(":")[0] == "melodies":
-            settings["sound"] = {"rate": 8000, "seconds": 1.0, "low": 100.0}
+            settings["sound"] = {"sample_rate": 8000, "crop_seconds": 1.0, "f_min": 100.0}
         return settings
 
     # Data
 
     def open(self, spec: str, split: str | None = None) -> Dataset:
-        read, sound = replace(self.config.sources, groups=None), self.config.sound
-        return open_sounds(spec, read, rate=sound.rate, longest=sound.longest, split=split)
+        read, sound = replace(self.config.data, groups_file=None), self.config.sound
+        return open_sounds(spec, read, sample_rate=sound.sample_rate, max_seconds=sound.max_seconds, split=split)
 
     def own_splits(self, spec: str) -> tuple[str, str] | None:
         if Path(spec).expanduser().is_dir():
@@ -129,9 +131,7 @@ class SoundModality(Modality):
         """One for each view."""
         recipes: Sequence[SoundView] = SOUND_PRESETS[self.preset](self.values, self.mel, **self._scale())
         local = [local_view(recipes[0])] * self.local_views
-        recipes = choose_views(
-            self.config.method, self.preset, recipes, local, count=requested_views(self.config).count
-        )
+        recipes = choose_views(self.config.method, self.preset, recipes, local, count=self.config.views.count)
         return tuple(of_waves(recipe, level=self.level) for recipe in recipes) if self.wave else tuple(recipes)
 
     @property
@@ -157,7 +157,7 @@ class SoundModality(Modality):
             return sequence_encoder(config.backbone, channels=1)
         return audio_encoder(
             config.backbone,
-            mels=config.sound.mels,
+            n_mels=config.sound.n_mels,
             pretrained=config.pretrained and not untrained,
             weights=None if untrained else config.weights,
         )
@@ -183,28 +183,30 @@ class SoundModality(Modality):
     # Single sounds
 
     @property
-    def rate(self) -> int:
+    def sample_rate(self) -> int:
         """Values a second."""
-        return self.config.sound.rate
+        return self.config.sound.sample_rate
 
     @property
     def longest(self) -> int:
         """Values of a sound that are read, at most."""
-        return round(self.config.sound.longest * self.rate)
+        return round(self.config.sound.max_seconds * self.sample_rate)
 
     def seconds_per_frame(self, hop: int) -> float:
-        return hop * (1 if self.wave else self.mel.hop) / self.rate
+        return hop * (1 if self.wave else self.mel.hop) / self.sample_rate
 
     def read(self, item: Any, kind: str | None = None) -> Tensor:
         """(T,) int16 at the encoder's rate."""
         if isinstance(item, np.ndarray | Tensor):
             wave = torch.as_tensor(item.copy() if isinstance(item, np.ndarray) else item)
             if wave.ndim != 1 or not len(wave):
-                raise ValueError(f"a sound has shape {tuple(wave.shape)}, expected (T,) values at {self.rate} Hz")
+                raise ValueError(
+                    f"a sound has shape {tuple(wave.shape)}, expected (T,) values at {self.sample_rate} Hz"
+                )
             return as_int16(wave)
         try:
             file = Path(item).expanduser() if isinstance(item, str) else item
-            return torch.from_numpy(decode_sound(file, self.rate).values[: self.longest])
+            return torch.from_numpy(decode_sound(file, self.sample_rate).values[: self.longest])
         except ModuleNotFoundError:
             raise
         except Exception as error:  # soundfile raises errors of several kinds on broken files
@@ -213,7 +215,7 @@ class SoundModality(Modality):
 
     def read_upload(self, content: bytes, *, pixels: int, seconds: float) -> Tensor:
         try:
-            values = decode_sound(io.BytesIO(content), self.rate, seconds=seconds).values
+            values = decode_sound(io.BytesIO(content), self.sample_rate, seconds=seconds).values
         except ModuleNotFoundError:
             raise
         except Exception as error:  # soundfile raises errors of several kinds on broken files
@@ -228,7 +230,9 @@ class SoundModality(Modality):
 
     def check_batch(self, samples: Tensor, kind: str) -> Tensor:
         if samples.ndim != 2 or 0 in samples.shape:
-            raise ValueError(f"sounds have shape {tuple(samples.shape)}, expected (B, T) values at {self.rate} Hz")
+            raise ValueError(
+                f"sounds have shape {tuple(samples.shape)}, expected (B, T) values at {self.sample_rate} Hz"
+            )
         return as_int16(samples)
 
     def thumbnails(self, samples: Tensor, side: int) -> NDArray[np.uint8]:
@@ -236,7 +240,7 @@ class SoundModality(Modality):
         return np.stack([np.asarray(picture) for picture in spectrum_pictures(spectra, side)])
 
     def audio(self, sample: Tensor) -> tuple[NDArray[np.int16], int]:
-        return np.asarray(sample[sample != OVER].numpy(), np.int16), self.rate
+        return np.asarray(sample[sample != OVER].numpy(), np.int16), self.sample_rate
 
     # Files
 

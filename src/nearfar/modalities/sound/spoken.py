@@ -47,12 +47,12 @@ class Said(NamedTuple):
 
 
 def spoken(
-    n: int = 2000, *, rate: int, seed: int = 0, split: Split = "train", longest: int | None = None, cache: Path
+    n: int = 2000, *, sample_rate: int, seed: int = 0, split: Split = "train", longest: int | None = None, cache: Path
 ) -> SoundDataset:
     """n words of 20, by eight voices at many speeds and pitches, in a little noise; the test split has five others.
 
     Args:
-        rate: values a second.
+        sample_rate: values a second.
         longest: as in `SoundDataset`.
         cache: folder to keep the sounds in.
     """
@@ -78,15 +78,15 @@ def spoken(
                 said = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
                 raise RuntimeError(f"eSpeak NG could not speak the words: {said}")
             values = np.load(out, allow_pickle=False)
-        return _finished(values, n, rate, seed, split)
+        return _finished(values, n, sample_rate, seed, split)
 
-    stored = cached_array(cache / "spoken" / f"{split}-{n}-{rate}-{seed}-{VERSION}", speak)
+    stored = cached_array(cache / "spoken" / f"{split}-{n}-{sample_rate}-{seed}-{VERSION}", speak)
     lengths = np.diff(np.flatnonzero(stored == _MARK), append=len(stored)) - 1  # each sound follows a mark
     return SoundDataset(
         stored,
         np.flatnonzero(stored == _MARK) + 1,
         lengths,
-        rate=rate,
+        sample_rate=sample_rate,
         longest=longest,
         labels=torch.tensor([plan.word for plan in plans]),
         classes=WORDS,
@@ -113,7 +113,7 @@ def planned(n: int, seed: int, split: Split) -> list[Said]:
     return plans
 
 
-def _finished(values: NDArray[np.int16], n: int, rate: int, seed: int, split: Split) -> NDArray[np.int16]:
+def _finished(values: NDArray[np.int16], n: int, sample_rate: int, seed: int, split: Split) -> NDArray[np.int16]:
     """What eSpeak gave, at the rate, in noise, each sound after a mark."""
     found, given = int(values[0]) * 10 + int(values[1]), np.split(values[2:], np.flatnonzero(values[2:] == _MARK))[1:]
     pieces = []
@@ -121,7 +121,7 @@ def _finished(values: NDArray[np.int16], n: int, rate: int, seed: int, split: Sp
         rng = np.random.default_rng((seed, split == "test", i, 1))
         given_rate = np.asarray(wave[1:] / 32_767, np.float32)
         loud = np.flatnonzero(np.abs(given_rate) > _PAUSE * np.abs(given_rate).max())
-        x = resample(given_rate[loud[0] : loud[-1] + 1], found, rate)
+        x = resample(given_rate[loud[0] : loud[-1] + 1], found, sample_rate)
         noise = rng.standard_normal(len(x)) * np.sqrt(np.square(x).mean() / 10 ** (rng.uniform(*SNR) / 10))
         noisy = np.clip(0.5 * (x + noise) / np.abs(x).max(), -1, 1)
         pieces += [np.array([_MARK], np.int16), np.round(noisy * 32_767).astype(np.int16)]
@@ -135,8 +135,8 @@ def main(order: str, out: str) -> None:
     import espeakng_loader
 
     library: Any = ctypes.CDLL(espeakng_loader.get_library_path())
-    rate = library.espeak_Initialize(_SYNCHRONOUS, 0, espeakng_loader.get_data_path().encode(), 0)
-    if rate <= 0:
+    sample_rate = library.espeak_Initialize(_SYNCHRONOUS, 0, espeakng_loader.get_data_path().encode(), 0)
+    if sample_rate <= 0:
         raise RuntimeError("it does not start")
     heard: list[NDArray[np.int16]] = []
     kind = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_short), ctypes.c_int, ctypes.c_void_p)
@@ -148,7 +148,7 @@ def main(order: str, out: str) -> None:
 
     callback = kind(collect)  # a name of its own: it must live as long as it may be called
     library.espeak_SetSynthCallback(callback)
-    pieces = [np.array(divmod(rate, 10), np.int16)]
+    pieces = [np.array(divmod(sample_rate, 10), np.int16)]
     for word, voice, speed, pitch in json.loads(Path(order).read_text()):
         heard.clear()
         if library.espeak_SetVoiceByName(f"en+{voice}".encode()) != 0:

@@ -94,7 +94,7 @@ class SoundView:
         if self.mel is not None and self.resize is not None:
             frames = self.mel.frames(self.values)
             drawn["boxes"] = draw_boxes(
-                count, self.mel.mels, frames, generator, lengths=self.resize, heights=self.heights
+                count, self.mel.n_mels, frames, generator, lengths=self.resize, heights=self.heights
             )
         return drawn
 
@@ -192,7 +192,7 @@ def simclr(values: int, mel: LogMel, *, mean: float = 0.0, std: float = 1.0) -> 
         noise=(10.0, 40.0),
         noisy=0.5,
         resize=(0.6, 1.5),
-        bands=mel.mels // 8,
+        bands=mel.n_mels // 8,
         frames=mel.frames(values) // 8,
     )
     return view, view
@@ -214,7 +214,7 @@ def speech(values: int, mel: LogMel, *, mean: float = 0.0, std: float = 1.0) -> 
         noisy=0.5,
         resize=(0.7, 1.3),
         heights=(0.9, 1.0),
-        bands=mel.mels // 5,
+        bands=mel.n_mels // 5,
         frames=mel.frames(values) // 5,
     )
     return view, view
@@ -321,9 +321,9 @@ class SoundPreparation:
             else "minus mean, divided by std"
         )
         return (
-            f"one channel at {mel.rate} Hz in [-1, 1]; sounds of fewer than {self.values} values in the middle of "
-            f"zeros; log(librosa.feature.melspectrogram(n_fft={mel.window}, hop_length={mel.hop}, n_mels={mel.mels}, "
-            f"fmin={mel.low:g}, fmax={mel.high:g}) + {mel.floor:g}); {normalised}"
+            f"one channel at {mel.sample_rate} Hz in [-1, 1]; sounds of fewer than {self.values} values in the middle "
+            f"of zeros; log(librosa.feature.melspectrogram(n_fft={mel.window}, hop_length={mel.hop}, "
+            f"n_mels={mel.n_mels}, fmin={mel.f_min:g}, fmax={mel.f_max:g}) + {mel.floor:g}); {normalised}"
         )
 
 

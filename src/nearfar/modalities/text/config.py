@@ -3,23 +3,25 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from nearfar.settings import check_settings, setting
+
 
 @dataclass(frozen=True)
 class TextConfig:
     """How texts become tokens and features, in runs on sentences and on images with captions."""
 
-    encoder: str = "text-tiny"  # the text tower beside images; of sentences alone, `backbone` is the encoder
-    tokenizer: str | None = None  # a tokenizer.json, its folder or a name of the Hugging Face hub; None: learned
-    vocabulary: int = 8192  # tokens at most, where it is learned
-    length: int = 64  # tokens of a text at most
-    pooling: Literal["mean", "cls", "last"] = "mean"  # over the tokens of a text, or its first, or its last
-    causal: bool = False  # a token sees those before it alone
-    dropout: float | None = None  # None: 0.1 of sentences alone, whose only view it is, else 0
-    dim: int = 256  # of the space that images and texts share
+    encoder: str = setting("text-tiny", "text encoder beside an image encoder; for sentences alone, see `backbone`")
+    tokenizer: str | None = setting(
+        None, "a tokenizer.json, its folder or a name of the Hugging Face hub; None: learned from the data"
+    )
+    vocab_size: int = setting(8192, "largest number of tokens of a learned tokenizer", least=260, most=10**7)
+    max_length: int = setting(64, "tokens of a text at most; the rest is cut off", least=3, most=10**5)
+    pooling: Literal["mean", "cls", "last"] = setting("mean", "of token features: mean, first or last")
+    causal: bool = setting(False, "a token attends only to the tokens before it")
+    dropout: float | None = setting(
+        None, "None: 0.1 for sentences alone, where it makes the views, else 0", least=0, below=1
+    )
+    embed_dim: int = setting(256, "dimensions of the space that images and texts share", least=1, most=10**5)
 
     def __post_init__(self) -> None:
-        for name, least, most in (("vocabulary", 260, 10**7), ("length", 3, 10**5), ("dim", 1, 10**5)):
-            if not least <= getattr(self, name) <= most:
-                raise ValueError(f"text.{name} is {getattr(self, name)}, expected at least {least}, at most {most:,}")
-        if self.dropout is not None and not 0 <= self.dropout < 1:
-            raise ValueError(f"text.dropout is {self.dropout}, expected a part from 0 to below 1")
+        check_settings(self, "text")

@@ -126,7 +126,7 @@ def open_texts(
     path = _file(Path(spec).expanduser(), split)
     lines = path.suffix.lower() == ".txt"
     columns, keep = _lines(path, split) if lines else _table(path, split)
-    used = _text_columns(path, columns, read.text_column, read.partner_column, read.negative_column)
+    used = _text_columns(path, columns, read.text_column, read.positive_column, read.negative_column)
     scored = find_column(columns, "score", None, SCORES, str(path)) if len(used) == 2 else None
     kept: dict[int, list[str]] = {}  # by row, its texts
     skipped: list[Skipped] = []
@@ -208,17 +208,17 @@ def _table(path: Path, split: str | None) -> tuple[Columns, list[int]]:
 
 
 def _text_columns(
-    path: Path, columns: Columns, name: str | None, partner: str | None, negative: str | None
+    path: Path, columns: Columns, name: str | None, positive: str | None, negative: str | None
 ) -> list[list[object]]:
     """One, two or three columns: texts, pairs or triples."""
     where = str(path)
     second = None
-    if partner is not None or negative is not None or name is None:
-        second = find_column(columns, "partner", partner, SECOND, where)
+    if positive is not None or negative is not None or name is None:
+        second = find_column(columns, "positive", positive, SECOND, where)
     if negative is not None and second is None:
-        raise ValueError(f"{path} has no column of partners beside {negative!r}; name it with partner_column")
+        raise ValueError(f"{path} has no column of positives beside {negative!r}; name it with positive_column")
     if second is not None:
-        sure = partner is not None or find_column(columns, "partner", None, ("positive",), where) is second
+        sure = positive is not None or find_column(columns, "positive", None, ("positive",), where) is second
         first = find_column(columns, "text", name, (*FIRST, *TEXTS) if sure else FIRST, where)
         if first is not None:
             third = find_column(columns, "negative", negative, THIRD, where)

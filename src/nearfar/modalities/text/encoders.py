@@ -10,8 +10,8 @@ from nearfar.nn.text import PRESETS, Pooling, TextEncoder
 def text_encoder(
     name: str,
     *,
-    vocabulary: int,
-    length: int,
+    vocab_size: int,
+    max_length: int,
     pooling: Pooling = "mean",
     causal: bool = False,
     dropout: float | None = None,
@@ -22,8 +22,8 @@ def text_encoder(
     Args:
         name: "text-micro", "text-tiny", "text-small" or "text-base"; or "transformers:" and a local folder or a name
             of the Hugging Face hub ("transformers:prajjwal1/bert-tiny"; extra `text`).
-        vocabulary: token ids go up to this, exclusively; `Tokenizer.vocabulary`.
-        length: tokens of a text at most.
+        vocab_size: token ids go up to this, exclusively; `Tokenizer.vocab_size`.
+        max_length: tokens of a text at most.
         pooling: "mean" over the text, "cls": its first token, "last": its last.
         causal: a token sees those before it alone, as in CLIP; then `pooling` is "last" or "mean".
         dropout: in training. None: 0 for our own, the published rates for a model of `transformers`.
@@ -34,8 +34,8 @@ def text_encoder(
             raise ValueError(f"there are no pretrained weights of {name!r}; 'transformers:' and a name has some")
         width, layers, heads = PRESETS[name]
         return TextEncoder(
-            vocabulary,
-            length,
+            vocab_size,
+            max_length,
             width=width,
             layers=layers,
             heads=heads,
@@ -55,8 +55,8 @@ def text_encoder(
 
     return PretrainedText(
         name.removeprefix("transformers:"),
-        vocabulary=vocabulary,
-        length=length,
+        vocab_size=vocab_size,
+        max_length=max_length,
         pooling=pooling,
         dropout=dropout,
         pretrained=pretrained,

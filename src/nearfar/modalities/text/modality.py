@@ -13,7 +13,7 @@ from nearfar.data.dataset import Dataset
 from nearfar.data.groups import caption_ids, merged_ids
 from nearfar.data.sources import TEST_FOLDERS
 from nearfar.methods import Batch, choose_views
-from nearfar.modalities.base import Modality, requested_views
+from nearfar.modalities.base import Modality
 from nearfar.modalities.baseline import Baseline
 from nearfar.modalities.splits import table_splits
 from nearfar.modalities.text.baseline import TfIdfBaseline
@@ -42,7 +42,7 @@ class TokenizingModality(Modality):
     def learn_tokenizer(self, texts: Sequence[str]) -> None:
         text = self.config.text
         if self.tokenizer is None:
-            self.tokenizer = Tokenizer.train(texts, vocabulary=text.vocabulary, length=text.length)
+            self.tokenizer = Tokenizer.train(texts, vocab_size=text.vocab_size, max_length=text.max_length)
 
     def save(self, folder: Path) -> None:
         assert self.tokenizer is not None
@@ -73,10 +73,10 @@ class TextModality(TokenizingModality):
     def __init__(self, config: TrainConfig) -> None:
         super().__init__(config)
         self.tokenizer = None if config.text.tokenizer is None else load_tokenizer(config)
-        if requested_views(config).local:
-            raise ValueError(f"--views.local is {requested_views(config).local}, and sentences have no local views")
+        if config.views.local:
+            raise ValueError(f"--views.local is {config.views.local}, and sentences have no local views")
         # How often a sentence without a partner is read, each time under another dropout.
-        self.readings = len(choose_views(config.method, "", ["dropout"] * 2, count=requested_views(config).count))
+        self.readings = len(choose_views(config.method, "", ["dropout"] * 2, count=config.views.count))
 
     @classmethod
     def defaults(cls, data: str) -> dict[str, Any]:
@@ -96,14 +96,14 @@ class TextModality(TokenizingModality):
     # Data
 
     def open(self, spec: str, split: str | None = None) -> SentenceDataset:
-        texts = open_texts(spec, self.config.sources, split=split)
-        if self.config.sources.labels is False:
+        texts = open_texts(spec, self.config.data, split=split)
+        if self.config.data.labels is False:
             texts = replace(texts, labels=None, classes=None)
         return SentenceDataset(texts, self.tokenize)
 
     def open_to_embed(self, spec: str, split: str | None = None) -> SentenceDataset:
         """Every sentence of a file, those of pairs one by one, each named by its own words."""
-        texts = open_texts(spec, self.config.sources, split=split).sentences()
+        texts = open_texts(spec, self.config.data, split=split).sentences()
         return SentenceDataset(replace(texts, names=texts.texts), self.tokenize)
 
     def own_splits(self, spec: str) -> tuple[str, str] | None:
@@ -117,7 +117,7 @@ class TextModality(TokenizingModality):
         """Pairs with a score or a label may not be positives: then each text is a sentence of its own."""
         assert isinstance(data, SentenceDataset)
         judged = data.partners is not None and not data.source.paired
-        count = requested_views(self.config).count
+        count = self.config.views.count
         if data.partners is not None and not judged and count not in (None, 2):
             raise ValueError(f"--views.count is {count}, but these texts come in pairs, which are the views; omit it")
         return SentenceDataset(data.source.sentences(), self.tokenize) if judged else data
@@ -196,7 +196,7 @@ class TextModality(TokenizingModality):
     @classmethod
     def load(cls, config: TrainConfig, card: Mapping[str, Any], folder: Path) -> Self:
         made = cls(cls.with_saved_tokenizer(config, folder))
-        made.tokenizer = Tokenizer.load(folder, length=config.text.length)
+        made.tokenizer = Tokenizer.load(folder, max_length=config.text.max_length)
         return made
 
     def show(self, source: Dataset, folder: Path) -> str:
@@ -207,8 +207,8 @@ class TextModality(TokenizingModality):
             "the second view of a sentence is its partner",
             "the second view of a sentence is its partner, and the third texts are negatives of all",
         )[len(source.tokens) - 1]
-        tokens = f"tokens: {self.tokenizer.vocabulary:,} in {file}; {views}"
-        return tokens + cut_note(source.tokens[0], self.config.text.length)
+        tokens = f"tokens: {self.tokenizer.vocab_size:,} in {file}; {views}"
+        return tokens + cut_note(source.tokens[0], self.config.text.max_length)
 
 
 def with_absolute_folder(name: str) -> str:
@@ -217,20 +217,20 @@ def with_absolute_folder(name: str) -> str:
     return TRANSFORMERS + str(source.absolute()) if name.startswith(TRANSFORMERS) and source.is_dir() else name
 
 
-def cut_note(tokens: Tensor, length: int) -> str:
+def cut_note(tokens: Tensor, max_length: int) -> str:
     """Words about the texts that may have lost their end, if there are any.
 
     >>> cut_note(torch.tensor([[1, 5, 2], [1, 2, 0]]), 3)
-    '; 1 of 2 texts fill the 3 tokens of --text.length and may be cut off there'
+    '; 1 of 2 texts fill the 3 tokens of --text.max_length and may be cut off there'
     """
-    full = int((tokens[:, -1] != 0).sum()) if tokens.shape[1] == length else 0
-    words = f"; {full:,} of {len(tokens):,} texts fill the {length} tokens of --text.length and may be cut off there"
-    return words if full else ""
+    full = int((tokens[:, -1] != 0).sum()) if tokens.shape[1] == max_length else 0
+    cut = f"texts fill the {max_length} tokens of --text.max_length and may be cut off there"
+    return f"; {full:,} of {len(tokens):,} {cut}" if full else ""
 
 
 def load_tokenizer(config: TrainConfig) -> Tokenizer:
     assert config.text.tokenizer is not None
-    return Tokenizer.load(config.text.tokenizer, length=config.text.length)
+    return Tokenizer.load(config.text.tokenizer, max_length=config.text.max_length)
 
 
 def make_text_encoder(config: TrainConfig, name: str, *, untrained: bool, dropout: float) -> nn.Module:
@@ -240,11 +240,11 @@ def make_text_encoder(config: TrainConfig, name: str, *, untrained: bool, dropou
         dropout: where the configuration does not say.
     """
     text = config.text
-    vocabulary = text.vocabulary if text.tokenizer is None else load_tokenizer(config).vocabulary
+    vocab_size = text.vocab_size if text.tokenizer is None else load_tokenizer(config).vocab_size
     return text_encoder(
         name,
-        vocabulary=vocabulary,
-        length=text.length,
+        vocab_size=vocab_size,
+        max_length=text.max_length,
         pooling=text.pooling,
         causal=text.causal,
         dropout=dropout if text.dropout is None else text.dropout,

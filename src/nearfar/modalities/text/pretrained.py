@@ -15,7 +15,7 @@ class PretrainedText(nn.Module):
 
     Args:
         source: a local folder, or a name of the Hugging Face hub.
-        vocabulary, length, pooling, dropout, pretrained: as for `text_encoder`.
+        vocab_size, max_length, pooling, dropout, pretrained: as for `text_encoder`.
 
     Weights are read from safetensors alone and no code of the source is run.
     """
@@ -24,8 +24,8 @@ class PretrainedText(nn.Module):
         self,
         source: str,
         *,
-        vocabulary: int,
-        length: int,
+        vocab_size: int,
+        max_length: int,
         pooling: Pooling = "mean",
         dropout: float | None = None,
         pretrained: bool = True,
@@ -35,15 +35,17 @@ class PretrainedText(nn.Module):
         self.model = _model(source, pretrained)
         config: Any = self.model.config
         self.padding = _padding(config, source)
-        if vocabulary > config.vocab_size:
+        if vocab_size > config.vocab_size:
             raise ValueError(
-                f"vocabulary is {vocabulary}, but {source!r} knows {config.vocab_size} tokens; take its own tokenizer"
+                f"vocab_size is {vocab_size}, but {source!r} knows {config.vocab_size} tokens; take its own tokenizer"
             )
         longest = _longest(config)
-        if length > longest:
-            raise ValueError(f"length is {length}, but {source!r} reads {longest} tokens at most; give a smaller one")
-        self.vocabulary: int = config.vocab_size
-        self.length, self.pooling = length, pooling
+        if max_length > longest:
+            raise ValueError(
+                f"max_length is {max_length}, but {source!r} reads {longest} tokens at most; give a smaller one"
+            )
+        self.vocab_size: int = config.vocab_size
+        self.max_length, self.pooling = max_length, pooling
         self.num_features: int = config.hidden_size
         if dropout is not None:
             for module in self.model.modules():
@@ -62,7 +64,7 @@ class PretrainedText(nn.Module):
 
     def states(self, tokens: Tensor) -> Tensor:
         """tokens (B, L) to (B, L, F): what the model makes of each; at padding it is arbitrary."""
-        check_tokens(tokens, self.vocabulary, self.length)
+        check_tokens(tokens, self.vocab_size, self.max_length)
         real = tokens != PADDING
         first = torch.arange(tokens.shape[1], device=tokens.device) == 0  # so that no row sees nothing
         output = self.model(input_ids=exchanged(tokens, self.padding), attention_mask=(real | first).long())

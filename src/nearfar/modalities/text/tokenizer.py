@@ -27,58 +27,58 @@ class Tokenizer:
     """Texts to (N, L) ids and back; made by `train` or `load`.
 
     Attributes:
-        length: tokens of a text at most, start and end among them.
-        vocabulary: ids are below this.
+        max_length: tokens of a text at most, start and end among them.
+        vocab_size: ids are below this.
         start, end, mask: ids, None where there is no such token; padding is always 0.
         special: the ids that stand for no text.
-        truncated: texts that `encode` has cut at `length` so far.
+        truncated: texts that `encode` has cut at `max_length` so far.
     """
 
-    def __init__(self, backend: Any, *, length: int) -> None:
+    def __init__(self, backend: Any, *, max_length: int) -> None:
         """
         Args:
             backend: a `tokenizers.Tokenizer` with a padding token.
-            length: at least 3, so that start and end leave room for text.
+            max_length: at least 3, so that start and end leave room for text.
         """
-        if length < 3:
-            raise ValueError(f"length is {length}, expected at least 3: start, a token of text, end")
+        if max_length < 3:
+            raise ValueError(f"max_length is {max_length}, expected at least 3: start, a token of text, end")
         self._backend = backend
         backend.encode_special_tokens = True  # "[SEP]" in a text is text
-        backend.enable_truncation(length)
+        backend.enable_truncation(max_length)
         padding = _found(backend, _PADDING, backend.padding)
         if padding is None:
             raise ValueError(f"the tokenizer has no padding token, expected one of {', '.join(_PADDING)}")
         self._padding = padding
         backend.enable_padding(pad_id=padding, pad_token=backend.id_to_token(padding))
-        self.length, self.truncated = length, 0
-        self.vocabulary = max(backend.get_vocab(with_added_tokens=True).values()) + 1
+        self.max_length, self.truncated = max_length, 0
+        self.vocab_size = max(backend.get_vocab(with_added_tokens=True).values()) + 1
         self.start, self.end, self.mask = (self._ours(_found(backend, n)) for n in (_START, _END, _MASK))
         added = backend.get_added_tokens_decoder()
         named = {i for i in (PADDING, self.start, self.end, self.mask) if i is not None}  # special in any case
         self.special = tuple(sorted({int(self._ours(i) or 0) for i, t in added.items() if t.special} | named))
 
     @classmethod
-    def train(cls, texts: Iterable[str], *, vocabulary: int = 8192, length: int = DEFAULT_LENGTH) -> "Tokenizer":
+    def train(cls, texts: Iterable[str], *, vocab_size: int = 8192, max_length: int = DEFAULT_LENGTH) -> "Tokenizer":
         """Learn the pieces that occur most. The same texts give the same tokenizer; any text can be encoded by it.
 
         Args:
             texts: to learn from, read once.
-            vocabulary: ids at most: 4 special tokens, the 256 bytes, and pieces of text that occur twice or more.
-            length: tokens of a text at most.
+            vocab_size: ids at most: 4 special tokens, the 256 bytes, and pieces of text that occur twice or more.
+            max_length: tokens of a text at most.
 
         Reference: Sennrich et al. 2016, https://arxiv.org/abs/1508.07909; over bytes Radford et al. 2019.
         """
         special = [_PADDING[0], _START[0], _END[0], _MASK[0]]
-        if vocabulary < BYTES + len(special):
+        if vocab_size < BYTES + len(special):
             raise ValueError(
-                f"vocabulary is {vocabulary}, expected at least {BYTES + len(special)}: every byte has one"
+                f"vocab_size is {vocab_size}, expected at least {BYTES + len(special)}: every byte has one"
             )
         package = _package()
         bytes_ = package.pre_tokenizers.ByteLevel(add_prefix_space=False)
         backend = package.Tokenizer(package.models.BPE())
         backend.pre_tokenizer, backend.decoder = bytes_, package.decoders.ByteLevel()
         trainer = package.trainers.BpeTrainer(
-            vocab_size=vocabulary,
+            vocab_size=vocab_size,
             min_frequency=2,
             special_tokens=special,
             initial_alphabet=bytes_.alphabet(),
@@ -88,15 +88,15 @@ class Tokenizer:
         backend.post_processor = package.processors.TemplateProcessing(
             single=f"{_START[0]} $A {_END[0]}", special_tokens=[(_START[0], START), (_END[0], END)]
         )
-        return cls(backend, length=length)
+        return cls(backend, max_length=max_length)
 
     @classmethod
-    def load(cls, source: str | Path, *, length: int | None = None) -> "Tokenizer":
+    def load(cls, source: str | Path, *, max_length: int | None = None) -> "Tokenizer":
         """What `save` wrote, or a tokenizer of Hugging Face. JSON is read and nothing else.
 
         Args:
             source: a file tokenizer.json, a folder with one, or a name of the Hugging Face hub.
-            length: tokens of a text at most; None: what the file says, else 64.
+            max_length: tokens of a text at most; None: what the file says, else 64.
         """
         package, file = _package(), _file(source)
         try:
@@ -105,7 +105,7 @@ class Tokenizer:
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise ValueError(f"{file} is not a tokenizer ({reason}); expected the tokenizer.json of one") from error
         stored = (backend.truncation or {}).get("max_length", DEFAULT_LENGTH)
-        return cls(backend, length=stored if length is None else length)
+        return cls(backend, max_length=stored if max_length is None else max_length)
 
     def save(self, folder: str | Path, name: str = FILE) -> Path:
         """Write `tokenizer.json`, or by another name, into the folder; returns the file."""
@@ -116,7 +116,7 @@ class Tokenizer:
         return file
 
     def encode(self, texts: Sequence[str]) -> Tensor:
-        """(N, L) int64: start, the text, end, then zeros; L is that of the longest, at most `length`."""
+        """(N, L) int64: start, the text, end, then zeros; L is that of the longest, at most `max_length`."""
         if isinstance(texts, str):
             raise TypeError("texts is a str, expected a sequence of them; write encode([text])")
         rows: list[list[int]] = []
@@ -150,7 +150,7 @@ class Tokenizer:
         return {self._padding: PADDING, PADDING: self._padding}.get(token, token) if token is not None else None
 
     def __repr__(self) -> str:
-        return f"Tokenizer(vocabulary={self.vocabulary}, length={self.length})"
+        return f"Tokenizer(vocab_size={self.vocab_size}, max_length={self.max_length})"
 
 
 def _found(backend: Any, names: Sequence[str], stated: dict[str, Any] | None = None) -> int | None:

@@ -49,17 +49,17 @@ def _of_images(encoder: Encoder) -> Exportable:
 
 
 def _of_texts(network: nn.Module, encoder: nn.Module, card: Card) -> Exportable:
-    vocabulary, length = int(encoder.vocabulary), int(encoder.length)  # type: ignore[arg-type]
+    vocab_size, max_length = int(encoder.vocab_size), int(encoder.max_length)  # type: ignore[arg-type]
 
     def noise(batch: int, seed: int) -> Tensor:
         """Of another length for every batch, and padding in all rows but the first."""
-        shape = batch, min(length, 4 + batch)
-        tokens = torch.randint(1, vocabulary, shape, generator=torch.Generator().manual_seed(seed))
+        shape = batch, min(max_length, 4 + batch)
+        tokens = torch.randint(1, vocab_size, shape, generator=torch.Generator().manual_seed(seed))
         tokens[1:, -2:] = 0
         return tokens
 
-    facts: dict[str, object] = {"length": length, "vocabulary": vocabulary}
-    return Exportable(network, "tokens", noise, card, longest=length, facts=facts)
+    facts: dict[str, object] = {"max_length": max_length, "vocab_size": vocab_size}
+    return Exportable(network, "tokens", noise, card, longest=max_length, facts=facts)
 
 
 @torch.no_grad()

@@ -62,8 +62,8 @@ def open_images(
             rows, "pairs.csv:vendor!=noto"; COCO's or Karpathy's captions in .json; shards: a folder, file or pattern
             such as "train-{000..127}.tar"; .npz or .npy arrays; or a data set of torchvision: "cifar10",
             "torchvision:STL10".
-        read: how to read, as in a run's configuration; `settings` are its fields as keywords: size=64, labels=True.
-            Without a size, images keep their own if they are arrays; files get the `decoding_size` of the encoder.
+        read: how to read, as in a run's configuration; `settings` are its fields as keywords: labels=True. Without a
+            stored_size, images keep their own if they are arrays; files get the `decoding_size` of the encoder.
         split: "train", "test" or what the source knows; None is all of a folder, table or file, else "train".
         image_size: of the encoder that the images are for.
         classes: names of the labels in the order to number them, such as those of the training data.
@@ -75,14 +75,14 @@ def open_images(
     made = _glyphs_named(spec)
     data: ArrayDataset | StreamDataset
     if made is not None:
-        data = _open_glyphs(*made, read.size, split, seed, cache_folder(cache))
+        data = _open_glyphs(*made, read.stored_size, split, seed, cache_folder(cache))
     else:
         index = cache_folder(cache) / "shards"
         source = find_images(spec, read, split=split, classes=classes, captions=captions, index=index)
         data = _decoded(source, read, image_size, captions, cache, progress)
     if read.labels is False:  # also where the source cannot leave them out
         data.labels, data.classes = None, None
-    return data if read.groups is None else with_groups(data, read.groups)
+    return data if read.groups_file is None else with_groups(data, read.groups_file)
 
 
 def _decoded(
@@ -98,7 +98,7 @@ def _decoded(
     if read.strict and source.skipped:
         first = source.skipped[0]
         raise ValueError(f"{first.path} in {source.description} cannot be used: {first.reason}")
-    size = read.size or source.size or (decoding_size(image_size) if image_size else DEFAULT_SIZE)
+    size = read.stored_size or source.size or (decoding_size(image_size) if image_size else DEFAULT_SIZE)
     if read.stream:
         return StreamDataset(source, size, strict=read.strict, workers=read.workers)
     if source.size == size and isinstance(source.items, np.ndarray):

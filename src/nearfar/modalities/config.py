@@ -1,0 +1,20 @@
+"""Settings of the views of each sample. Needs no torch."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from nearfar.settings import check_settings, setting
+
+
+@dataclass(frozen=True)
+class ViewsConfig:
+    """Augmented views of each sample."""
+
+    main_key: ClassVar[str] = "preset"
+
+    preset: str | None = setting(None, "name of the augmentations; None: those of the method")
+    count: int | None = setting(None, "views of each sample, without local ones; None: those of the preset", least=1)
+    local: int | None = setting(None, "views of small parts beside them; None: those of the preset", least=0)
+
+    def __post_init__(self) -> None:
+        check_settings(self, "views")
