@@ -23,7 +23,7 @@ from nearfar.config import TrainConfig, completed
 from nearfar.settings import build
 from nearfar.training.lightning_module import Pretraining
 from nearfar.training.memory_plan import resident
-from nearfar.training.run import Run
+from nearfar.training.setup import TrainingSetup
 
 BATCHES, MICRO = (256, 512, 1024, 2048), 128
 PARTS = (128, 64, 32, 16)
@@ -31,10 +31,17 @@ PARTS = (128, 64, 32, 16)
 
 def module_of(**settings: Any) -> Pretraining:
     config: TrainConfig = build(TrainConfig, completed({"data": "glyphs:2100", "batch_size": 256} | settings), "bench")
-    run = Run(config, Path("bench"), resume=False, console=Console(quiet=True))
-    ids = run.modality.ids(run.train)
+    setup = TrainingSetup(config, Console(quiet=True))
+    ids = setup.modality.ids(setup.train)
     return Pretraining(
-        run.method.train(), config, run.modality, run.train, total=100, ids=ids, labels=None, checkpoint=lambda: ""
+        setup.method.train(),
+        config,
+        setup.modality,
+        setup.train,
+        total=100,
+        ids=ids,
+        labels=None,
+        checkpoint=lambda: "",
     )
 
 

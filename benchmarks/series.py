@@ -46,7 +46,8 @@ def accuracy(nearest: Tensor, train: SeriesDataset, test: SeriesDataset) -> floa
 
 def neighbours(encoder: torch.nn.Module, run: Run, train: SeriesDataset, test: SeriesDataset) -> Tensor:
     h1, h2 = (
-        l2_normalize(embed(encoder, part, prepare=run.modality.preparation, batch_size=64)) for part in (test, train)
+        l2_normalize(embed(encoder, part, prepare=run.setup.modality.preparation, batch_size=64))
+        for part in (test, train)
     )
     return (h1 @ h2.T).argmax(1)
 
@@ -78,12 +79,12 @@ def encoded(config: TrainConfig, train: SeriesDataset, test: SeriesDataset) -> d
     """Accuracy of the encoder that one seed gives, before and after its training."""
     with tempfile.TemporaryDirectory() as folder:
         run = Run(config, Path(folder), resume=False, console=Console(quiet=True))
-        fresh = build_method(run.config, len(train), untrained=True).encoder
+        fresh = build_method(run.setup.config, len(train), untrained=True).encoder
         before = accuracy(neighbours(fresh, run, train, test), train, test)
         start = time.process_time()
         run._fit()
         seconds = time.process_time() - start
-        after = accuracy(neighbours(run.method.encoder, run, train, test), train, test)
+        after = accuracy(neighbours(run.setup.method.encoder, run, train, test), train, test)
     return {"untrained": before, "trained": after, "seconds": seconds}
 
 

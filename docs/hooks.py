@@ -206,7 +206,7 @@ def room_page(room: str) -> str:
     tree = parsed(f"nearfar.{room}")
     offered: list[str] = []
     origins: dict[str, str] = {}
-    for node in tree.body:
+    for node in ast.walk(tree):  # also below `if TYPE_CHECKING`
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("nearfar."):
             origins |= {alias.asname or alias.name: str(node.module) for alias in node.names}
         elif isinstance(node, ast.Assign) and getattr(node.targets[0], "id", None) == "__all__":

@@ -31,6 +31,7 @@ ANYWHERE = {
     "__version__",
     "_torchvision",
     "devices",
+    "lazy",
     "messages",
     "metric_text",
     "progress",

@@ -9,7 +9,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 def print_note(line: str) -> None:
     """A line that is never wrapped, so that paths in it can be copied."""
-    Console(stderr=True).print(line, soft_wrap=True, markup=False, highlight=False)
+    print_line(Console(stderr=True), line)
+
+
+def print_line(console: Console, line: str) -> None:
+    """Print a line on a console without wrapping or markup, so that paths in it can be copied."""
+    console.print(line, soft_wrap=True, markup=False, highlight=False)
 
 
 @contextmanager

@@ -53,6 +53,8 @@ def setting(
 def check_settings(settings: Any, where: str = "") -> None:
     """Refuse values outside of their limits, and an empty list where the default is not empty; for `__post_init__`.
 
+    Fields that are settings themselves are checked with them.
+
     Args:
         where: prefix of the keys, such as "protocols.knn".
 
@@ -66,6 +68,9 @@ def check_settings(settings: Any, where: str = "") -> None:
     """
     for each in fields(settings):
         value, limits = getattr(settings, each.name), each.metadata
+        if is_dataclass(value):
+            check_settings(value, f"{where}.{each.name}")
+            continue
         values = value if isinstance(value, list) else [] if value is None else [value]
         wrong = value == [] and each.default_factory is not MISSING and each.default_factory() != []
         if wrong or not all(_allowed(one, limits) for one in values):

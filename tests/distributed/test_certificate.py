@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from nearfar.cli import main
-from nearfar.distributed.certificate import Row, certify_methods, check_method, rows_of
+from nearfar.distributed.certificate import CertificateRow, certify_methods, check_method, rows_of
 from nearfar.distributed.contract import draws, same_object
 from nearfar.distributed.gather import gather
 from nearfar.distributed.processes import run_in_processes
@@ -25,7 +25,7 @@ from tests.support.facts import all_tell, tells
 
 
 @pytest.fixture(scope="module")
-def found() -> dict[str, dict[str, Row]]:
+def found() -> dict[str, dict[str, CertificateRow]]:
     """Rows by what is wrong and by variant; all in one start of two processes."""
     wrong = {
         "detached": (simclr(), work.detached_gather),
@@ -46,19 +46,19 @@ def simclr(kind: type[SimCLR] = SimCLR) -> SimCLR:
     return kind(ToyImageEncoder(), features=16, dim=8)
 
 
-def test_a_detached_gather_is_caught(found: dict[str, dict[str, Row]]) -> None:
+def test_a_detached_gather_is_caught(found: dict[str, dict[str, CertificateRow]]) -> None:
     """The loss is right, and the rows of others have lost their gradient."""
     rows = found["detached"]
     assert not rows["gather"].passed and rows["gather"].gradient_error > 0.1
     assert rows["float32"].passed and rows["ring"].passed
 
 
-def test_a_gather_without_the_number_of_processes_is_caught(found: dict[str, dict[str, Row]]) -> None:
+def test_a_gather_without_the_number_of_processes_is_caught(found: dict[str, dict[str, CertificateRow]]) -> None:
     row = found["factor"]["gather"]
     assert not row.passed and row.gradient_error == pytest.approx(0.5, abs=0.2)
 
 
-def test_rows_numbered_without_an_offset_are_caught(found: dict[str, dict[str, Row]]) -> None:
+def test_rows_numbered_without_an_offset_are_caught(found: dict[str, dict[str, CertificateRow]]) -> None:
     rows = found["offset"]
     assert rows["float32"].passed  # right, as long as there is one process
     assert not rows["gather"].passed and rows["gather"].value_error > 1e-3
@@ -139,9 +139,9 @@ def test_a_small_error_of_float32_is_seen_where_relus_turn_over() -> None:
 @pytest.mark.parametrize("place", range(3))
 def test_what_is_not_a_number_is_off(place: int) -> None:
     errors = [math.nan if i == place else 0.0 for i in range(3)]
-    row = Row("method", "variant", *errors, 1e-3)
+    row = CertificateRow("method", "variant", *errors, 1e-3)
     assert row.off and not row.passed
-    reasoned = Row("method", "variant", *errors, 1e-3, "it cannot be cut")
+    reasoned = CertificateRow("method", "variant", *errors, 1e-3, "it cannot be cut")
     assert not reasoned.off and not reasoned.passed
 
 

@@ -29,7 +29,6 @@ import subprocess
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -134,7 +133,7 @@ class Reader:
         monkeypatch.setattr("nearfar.training.train.build", small)
         monkeypatch.setattr("nearfar.cli.train.build", small)
         monkeypatch.setattr("nearfar.cli.evaluate.build", small)
-        monkeypatch.setattr(import_module("nearfar.training.run"), "evaluate_run", quickly)  # at the end of a run
+        monkeypatch.setattr("nearfar.training.final_evaluation.evaluate_run", quickly)  # at the end of a run
         monkeypatch.setattr("nearfar.explore.serve.serve", lambda *_, **__: None)  # which would never end
 
     def follow(self, page: Path) -> None:
@@ -244,7 +243,7 @@ class Reader:
         with self.monkeypatch.context() as patch:
             for place in (
                 "nearfar.training.train.run",
-                "nearfar.training.train.resumed",
+                "nearfar.training.train.resume_run",
                 "nearfar.training.memory_plan.plan",
             ):
                 patch.setattr(place, _stop)

@@ -2,14 +2,12 @@
 
 import importlib
 import re
-import sys
 from pathlib import Path
 
 import pytest
 from PIL import Image
 
 from nearfar.cli import main as nearfar
-from nearfar.training.run import Run
 from tests.support.facts import tells
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -52,7 +50,7 @@ def test_an_example_runs(
     names: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Figures of the evaluation, which take most of the time of so small a run, are left out."""
-    monkeypatch.setattr(sys.modules[Run.__module__], "draw_curves", lambda *_: [])
+    monkeypatch.setattr("nearfar.training.final_evaluation.draw_curves", lambda *_: [])
     in_a_folder(tmp_path, monkeypatch)
     for name in names.split():
         run(name, capsys)

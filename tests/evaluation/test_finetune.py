@@ -5,7 +5,14 @@ import torch
 from torch import Tensor, nn
 
 from nearfar.evaluation.baselines import RawValues
-from nearfar.evaluation.finetune import Classifier, Recipe, draw_labels, layers, parameter_groups, train_on_labels
+from nearfar.evaluation.finetune import (
+    Classifier,
+    FinetuneHyperparameters,
+    draw_labels,
+    layers,
+    parameter_groups,
+    train_on_labels,
+)
 from nearfar.evaluation.protocols import ProtocolConfig
 from nearfar.evaluation.protocols.finetune import FinetuneSettings
 from nearfar.evaluation.protocols.geometry import GeometrySettings
@@ -31,11 +38,11 @@ class Small(nn.Module):
         return x.mean(3).flatten(1)
 
 
-def recipe(**changes: object) -> Recipe:
-    plain = Recipe(
+def recipe(**changes: object) -> FinetuneHyperparameters:
+    plain = FinetuneHyperparameters(
         frozen=False, optimizer="adamw", lr=0.01, epochs=4, batch_size=16, patience=5, validation=0.2, augment=False
     )
-    return Recipe(**{**vars(plain), **changes})  # type: ignore[arg-type]
+    return FinetuneHyperparameters(**{**vars(plain), **changes})  # type: ignore[arg-type]
 
 
 def task(encoder: object, train: Bars, test: Bars) -> Task:
@@ -163,15 +170,15 @@ def test_geometry_needs_no_labels() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "changes", "message"),
+    ("changes", "message"),
     [
-        (KnnSettings, {"k": []}, "protocols.knn.k [] 1"),
-        (FinetuneSettings, {"label_fractions": [0.0]}, "protocols.finetune.label_fractions [0.0]"),
-        (FinetuneSettings, {"layer_decay": 1.5}, "protocols.finetune.layer_decay 1.5"),
-        (SgdSettings, {"epochs": 0}, "protocols.sgd.epochs 0 1"),
-        (ProtocolConfig, {"validation_fraction": 1.0}, "protocols.validation_fraction 1.0"),
+        ({"knn": KnnSettings(k=[])}, "protocols.knn.k [] 1"),
+        ({"finetune": FinetuneSettings(label_fractions=[0.0])}, "protocols.finetune.label_fractions [0.0]"),
+        ({"finetune": FinetuneSettings(layer_decay=1.5)}, "protocols.finetune.layer_decay 1.5"),
+        ({"sgd": SgdSettings(epochs=0)}, "protocols.sgd.epochs 0 1"),
+        ({"validation_fraction": 1.0}, "protocols.validation_fraction 1.0"),
     ],
 )
-def test_wrong_settings_are_refused(settings: type, changes: dict[str, object], message: str) -> None:
+def test_wrong_settings_are_refused(changes: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=facts(message)):
-        settings(**changes)
+        ProtocolConfig(**changes)

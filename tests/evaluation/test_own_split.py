@@ -3,7 +3,6 @@
 import csv
 import hashlib
 import json
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -182,10 +181,10 @@ def contents(part: Dataset) -> list[str]:
 
 
 def trained(folder: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> tuple[Run, Results]:
-    monkeypatch.setattr(sys.modules["nearfar.training.run"], "write_report", lambda folder: folder)
+    monkeypatch.setattr("nearfar.report.page.write_report", lambda folder: folder)
     config: TrainConfig = build(TrainConfig, completed(settings), "test")
     run = Run(config, folder / "run", resume=False, console=QUIET)
-    results = run.go()
+    results = run.execute()
     assert results is not None and results.rows, results
     return run, results
 
@@ -195,19 +194,19 @@ def test_no_training_sample_is_tested_on_and_the_numbers_are_those_of_the_run(
     make: Callable[[Path], Settings], split: str, count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run, at_the_end = trained(tmp_path, make(tmp_path), monkeypatch)
-    protocols = run.modality.run_protocols(run.test or run.train)
-    evaluation = Evaluation.open(str(tmp_path / "run"), protocols=protocols)
+    protocols = run.setup.modality.run_protocols(run.setup.test or run.setup.train)
+    evaluation = Evaluation(str(tmp_path / "run"), protocols=protocols)
     assert evaluation.splits.evaluated is not None
     test, name = evaluation.splits.evaluated
     assert (name, len(test)) == (split, count)
-    assert not set(contents(test)) & set(contents(run.train))
+    assert not set(contents(test)) & set(contents(run.setup.train))
     later = evaluation.run()
     for row, before in zip(later.rows, at_the_end.rows, strict=True):
         assert replace(row, value=0.0, low=None, high=None) == replace(before, value=0.0, low=None, high=None)
         assert row.value == pytest.approx(before.value, abs=1e-5)  # another memory layout rounds otherwise
     assert later.notes == at_the_end.notes and not any("changed" in note for note in later.notes)
     kept = json.loads((tmp_path / "run" / "splits.json").read_text())["parts"]
-    assert kept["train"]["samples"] == len(run.train)
+    assert kept["train"]["samples"] == len(run.setup.train)
     assert kept["validation" if split == "validation" else "test"]["samples"] == count
 
 
@@ -224,10 +223,10 @@ def test_other_labels_keep_the_same_samples_apart(tmp_path: Path, monkeypatch: p
     """The new pattern has no speaker, by which samples were held out: they are found by their names."""
     run, _ = trained(tmp_path, sounds_by_speaker(tmp_path), monkeypatch)
     other = {"pattern": "{word}_{name}_{label}"}
-    evaluation = Evaluation.open(str(tmp_path / "run"), other, protocols=["knn"])
-    assert run.test is not None and evaluation.splits.test is not None
-    assert list(evaluation.splits.test.names) == list(run.test.names)
-    assert not set(contents(evaluation.splits.test)) & set(contents(run.train))
+    evaluation = Evaluation(str(tmp_path / "run"), other, protocols=["knn"])
+    assert run.setup.test is not None and evaluation.splits.test is not None
+    assert list(evaluation.splits.test.names) == list(run.setup.test.names)
+    assert not set(contents(evaluation.splits.test)) & set(contents(run.setup.train))
     assert evaluation.splits.test.classes == ["0", "1", "2", "3"]  # the takes
     assert evaluation.data == f"{tmp_path / 'words'} by {{word}}_{{name}}_{{label}}"
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from nearfar.lab import estimators
+from nearfar.lab import estimators, sphere
 from nearfar.lab.findings import Claim, no_progress
 from nearfar.losses import debiased
 
@@ -47,7 +47,7 @@ def test_how_tight_the_bound_is(wrong: Callable[[float, int], float], monkeypatc
 def test_what_the_best_critic_shows(monkeypatch: pytest.MonkeyPatch) -> None:
     right = estimators.optimal_critic
     with monkeypatch.context() as patch:
-        patch.setattr(module("bound"), "optimal_critic", lambda x, y, rho: right(x, y, 0.7 * rho))
+        patch.setattr(estimators, "optimal_critic", lambda x, y, rho: right(x, y, 0.7 * rho))
         assert all(missed(claims("bound", "_best"), "bound, I ="))
     draw = estimators.correlated_gaussians
 
@@ -56,7 +56,7 @@ def test_what_the_best_critic_shows(monkeypatch: pytest.MonkeyPatch) -> None:
             n, d, estimators.correlation_from_information(estimators.gaussian_information(rho, d) / 1.25, d), *more
         )
 
-    monkeypatch.setattr(module("bound"), "correlated_gaussians", less)
+    monkeypatch.setattr(estimators, "correlated_gaussians", less)
     assert all(missed(claims("bound", "_best"), "bound, I ="))
 
 
@@ -75,14 +75,14 @@ def test_an_encoder_that_learns_nothing_keeps_what_views_change(monkeypatch: pyt
 
 
 def test_what_chance_takes_of_the_loss(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importlib.import_module("nearfar.lab.sphere"), "relative_variance", lambda kappa, d: 0.0)
+    monkeypatch.setattr(sphere, "relative_variance", lambda kappa, d: 0.0)
     assert any(missed(claims("negatives", "_number", 2), "loss"))
 
 
 @pytest.mark.parametrize("factor", [0.9, 1.1])
 def test_the_chance_in_the_gradient(factor: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    right = module("negatives").gradient_noise
-    monkeypatch.setattr(module("negatives"), "gradient_noise", lambda *given: factor * right(*given))
+    right = sphere.gradient_noise
+    monkeypatch.setattr(sphere, "gradient_noise", lambda *given: factor * right(*given))
     assert any(missed(claims("negatives", "_number", 16), "gradient"))
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from nearfar.data.dataset import ArrayDataset
 from nearfar.modalities.series.plot import series_pictures
 from nearfar.report.projection import principal_components
-from nearfar.report.samples import Positives, ReportSamples, image_pictures, take_samples
+from nearfar.report.samples import Positives, ReportSamples, take_samples
 from nearfar.report.thumbnail_sheet import make_sheet, sheet_side
 from tests.support.facts import facts
 
@@ -29,7 +29,7 @@ def pictures(n: int = N, labels: list[int] | None = None, size: int = 8) -> Arra
 def looked(data: ArrayDataset, z: Tensor, **settings: object) -> ReportSamples:
     given = {
         "prepare": lambda x: x[:, 0, 0, 0].long(),
-        "pictures": image_pictures,
+        "pictures": lambda x, side: x.permute(0, 2, 3, 1).contiguous().numpy(),
         "data": "d",
         "split": "test",
         "seed": 0,

@@ -218,9 +218,9 @@ def test_the_file_holds_the_features_that_training_and_evaluate_see(
     folder_of(tmp_path / "data" / "test", 4, first=8)
     encoder = nearfar.load(run)
     embed(encoder, data, tmp_path / "out.npy", progress=False)
-    parts = Evaluation.open(str(run), str(tmp_path / "data")).splits
+    parts = Evaluation(str(run), str(tmp_path / "data")).splits
     config = TrainConfig(data=str(data), backbone="micro", batch_size=4)
-    training = Run(config, tmp_path / "new", resume=False, console=Console(quiet=True)).train
+    training = Run(config, tmp_path / "new", resume=False, console=Console(quiet=True)).setup.train
 
     def features(images: Dataset) -> torch.Tensor:
         return encoder.encode(images.fetch(torch.arange(len(images))))
@@ -229,7 +229,7 @@ def test_the_file_holds_the_features_that_training_and_evaluate_see(
     assert torch.equal(features(training), features(parts.train))
     np.save(tmp_path / "x.npy", np.zeros((4, 50, 50, 3), np.uint8))  # an array has a size of its own
     arrays = TrainConfig(data=str(tmp_path / "x.npy"), backbone="micro", batch_size=4)
-    assert Run(arrays, tmp_path / "new", resume=False, console=Console(quiet=True)).train.size == 50
+    assert Run(arrays, tmp_path / "new", resume=False, console=Console(quiet=True)).setup.train.size == 50
 
 
 def test_an_npz_is_put_together_a_chunk_at_a_time(tmp_path: Path) -> None:

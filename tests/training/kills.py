@@ -46,7 +46,7 @@ def newest(run: Path) -> int:
 def forked(folder: str, kills: int, seed: int, epochs: int) -> None:
     """Run "whole" once; then "killed" until it has been killed so often, and to its end."""
     from nearfar.training.run import Run
-    from nearfar.training.train import resumed, run
+    from nearfar.training.train import resume_run, run
     from tests.training.runs import QUIET, config
 
     Run._evaluate = lambda self: None  # type: ignore[method-assign,assignment,return-value]
@@ -60,7 +60,7 @@ def forked(folder: str, kills: int, seed: int, epochs: int) -> None:
         if child == 0:
             try:
                 if (place / "config.yaml").exists():
-                    resumed(place, console=QUIET)
+                    resume_run(place, console=QUIET)
                 else:
                     run(settings, place, console=QUIET)
                 os._exit(0)

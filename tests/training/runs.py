@@ -1,6 +1,7 @@
 """Small runs, and stopping them."""
 
 import itertools
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from rich.console import Console
 
 from nearfar.config import TrainConfig
 from nearfar.report.samples import SAMPLES, ReportSamples
-from nearfar.training.callbacks import Watch
+from nearfar.training.callbacks import TrainingMonitor
 from nearfar.training.config import OptimizerConfig
 from nearfar.training.run import Run
 
@@ -40,19 +41,19 @@ def config(method: str, **settings: Any) -> TrainConfig:
 
 
 def weights(run: Run) -> dict[str, torch.Tensor]:
-    return {name: x.clone() for name, x in run.method.state_dict().items()}
+    return {name: x.clone() for name, x in run.setup.method.state_dict().items()}
 
 
 def stop_after(steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """As if Ctrl-C were pressed during that step."""
     count = itertools.count(1)
-    original = Watch.on_train_batch_end
+    original = TrainingMonitor.on_train_batch_end
 
-    def pressed(self: Watch, *arguments: object) -> None:
-        self.stopped = next(count) >= steps
+    def pressed(self: TrainingMonitor, *arguments: object) -> None:
+        self.stop_signal = signal.SIGINT if next(count) >= steps else 0
         original(self, *arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Watch, "on_train_batch_end", pressed)
+    monkeypatch.setattr(TrainingMonitor, "on_train_batch_end", pressed)
 
 
 def page_of(folder: Path) -> str:

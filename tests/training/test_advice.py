@@ -58,8 +58,8 @@ def test_a_column_that_takes_the_negatives_away_is_named_and_can_be_turned_off(t
     def told(column: str | None) -> list[str]:
         settings = config("simcse", data=DataConfig(str(table), group_column=column), backbone="text-micro")
         made = Run(settings, tmp_path / "run", resume=False, console=QUIET)
-        ids, groups = made.modality.ids(made.train), made.train.groups
-        found = advise(settings, made.method, samples=len(made.train), total=1000, ids=ids, groups=groups)
+        ids, groups = made.setup.modality.ids(made.setup.train), made.setup.train.groups
+        found = advise(settings, made.setup.method, samples=len(made.setup.train), total=1000, ids=ids, groups=groups)
         return [verdict.text for verdict in found if verdict.name == "negatives"]
 
     (text,) = told(None)
@@ -109,7 +109,7 @@ def test_heads_that_dwarf_the_encoder_are_noted() -> None:
 
 def test_a_run_says_it_once_and_keeps_it(tmp_path: Path, train_only: None) -> None:
     run = Run(config("byol"), tmp_path, resume=False, console=QUIET)
-    run.go()
+    run.execute()
     verdicts = json.loads((tmp_path / "verdicts.json").read_text())
     told = [verdict for verdict in verdicts if tells(verdict["text"], "momentum untrained")]
     assert len(told) == 1 and told[0]["step"] == 0

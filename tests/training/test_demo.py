@@ -19,11 +19,11 @@ from nearfar.training.train import run
 def test_a_loaded_encoder_prepares_as_the_run_did(tmp_path: Path) -> None:
     config = build(TrainConfig, completed({"data": "glyphs:200", "epochs": 1}), "train")
     trained = Run(config, tmp_path, resume=False, console=Console(quiet=True))
-    results = trained.go()
+    results = trained.execute()
     assert results is not None and {row.encoder for row in results.rows} == {"trained", "untrained", "raw", "prepared"}
     images = glyphs(8, seed=3).fetch(torch.arange(8))
     encoder = nearfar.load(tmp_path)
-    torch.testing.assert_close(encoder.prepare(images), trained.modality.preparation(images))
+    torch.testing.assert_close(encoder.prepare(images), trained.setup.modality.preparation(images))
     assert not torch.allclose(encoder.prepare(images), encoder.prepare(255 - images))
     torch.testing.assert_close(encoder.prepare(images), -encoder.prepare(255 - images), atol=1e-3, rtol=0)
 

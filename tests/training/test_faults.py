@@ -17,16 +17,17 @@ from rich.console import Console
 from nearfar.config import TrainConfig
 from nearfar.modalities.image.modality import ImageModality
 from nearfar.training import checkpoint
-from nearfar.training.callbacks import stopping
 from nearfar.training.config import OptimizerConfig
-from nearfar.training.lightning_module import NotFiniteError
+from nearfar.training.errors import NotFiniteError
 from nearfar.training.run import Run
-from nearfar.training.train import resumed, run
+from nearfar.training.signals import TrainingStopped, stop_after_step
+from nearfar.training.train import resume_run, run
 from tests.support.facts import facts, tells
 from tests.training import runs
 from tests.training.kills import killed_again_and_again
 from tests.training.runs import QUIET, stop_after, weights
 
+STOPPED = TrainingStopped(Path("run"), signal.SIGTERM)
 posix = pytest.mark.skipif(sys.platform == "win32", reason="signals as POSIX has them")
 
 
@@ -38,7 +39,8 @@ def config(method: str, **settings: Any) -> TrainConfig:
 def stopped(folder: Path, steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         stop_after(steps, patch)
-        assert Run(config("simclr"), folder, resume=False, console=QUIET).go() is None
+        with pytest.raises(TrainingStopped):
+            Run(config("simclr"), folder, resume=False, console=QUIET).execute()
 
 
 # Killed
@@ -63,9 +65,9 @@ def test_killed_before_the_first_checkpoint_it_begins_again(
     with monkeypatch.context() as patch:
         patch.setattr(checkpoint, "save_step", die)
         with pytest.raises(Killed):
-            Run(config("simclr"), tmp_path, resume=False, console=QUIET).go()
+            Run(config("simclr"), tmp_path, resume=False, console=QUIET).execute()
     (tmp_path / "verdicts.json").write_text('[{"step"')  # as a kill could leave it before it was written whole
-    resumed(tmp_path, console=QUIET)
+    resume_run(tmp_path, console=QUIET)
     lines = [json.loads(line)["step"] for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert lines == [1, 3, 5]  # each once
 
@@ -77,18 +79,18 @@ def test_half_a_log_does_not_keep_a_run_from_resuming(
     (tmp_path / "verdicts.json").write_text('[{"step"')
     with (tmp_path / "metrics.jsonl").open("a") as file:
         file.write('{"step": 3, "lo')
-    resumed(tmp_path, console=QUIET)
+    resume_run(tmp_path, console=QUIET)
     assert all(json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines())
 
 
 def test_a_finished_run_whose_checkpoints_are_gone_is_not_begun_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, train_only: None
 ) -> None:
-    Run(config("simclr"), tmp_path, resume=False, console=QUIET).go()
+    Run(config("simclr"), tmp_path, resume=False, console=QUIET).execute()
     for path in checkpoint.numbered(tmp_path / "checkpoints"):
         path.unlink()
     with pytest.raises(FileNotFoundError, match=facts("checkpoint")):
-        resumed(tmp_path, console=QUIET)
+        resume_run(tmp_path, console=QUIET)
 
 
 # Checkpoints
@@ -105,10 +107,10 @@ def test_a_full_disk_leaves_the_checkpoint_before(
     folder.mkdir()
     (folder / ".step-000000004.pt.unfinished").symlink_to("/dev/full")
     with pytest.raises(OSError, match=facts("step-000000004.pt No space left step-000000003.pt")):
-        Run(config("simclr"), tmp_path, resume=False, console=QUIET).go()
+        Run(config("simclr"), tmp_path, resume=False, console=QUIET).execute()
     assert [path.name for path in sorted(folder.glob("step-*"))] == ["step-000000002.pt", "step-000000003.pt"]
     assert checkpoint.load_newest(folder)[0]["step"] == 3
-    resumed(tmp_path, console=QUIET)  # there is room again
+    resume_run(tmp_path, console=QUIET)  # there is room again
     assert checkpoint.load_newest(folder)[0]["step"] == 5
 
 
@@ -168,7 +170,7 @@ def test_falling_back_is_said_and_the_broken_one_set_aside(
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
     console = Console(record=True, width=200, file=io.StringIO())
-    resumed(tmp_path, console=console)
+    resume_run(tmp_path, console=console)
     assert tells(console.export_text(), f"{path.name} step-000000002.pt")
     assert path.with_name(f"{path.name}.broken").exists()  # set aside: what is kept can be read
     kept = checkpoint.numbered(tmp_path / "checkpoints")
@@ -216,10 +218,11 @@ def test_a_nan_in_a_batch_stops_the_run_and_names_the_last_good_checkpoint(
     good = Run(config("moco"), tmp_path / "good", resume=False, console=QUIET)
     with monkeypatch.context() as patch:
         stop_after(3, patch)
-        good.go()
+        with pytest.raises(TrainingStopped):
+            good.execute()
     monkeypatch.setattr(ImageModality, "views_of_rows", poisoned)
     with pytest.raises(NotFiniteError, match=facts("finite step 3 step-000000003.pt")):
-        Run(config("moco"), tmp_path / "bad", resume=False, console=QUIET).go()
+        Run(config("moco"), tmp_path / "bad", resume=False, console=QUIET).execute()
     state, _, broken = checkpoint.load_newest(tmp_path / "bad" / "checkpoints")
     assert state["step"] == 3 and not broken
     assert all(torch.equal(x, state["method"][name]) for name, x in weights(good).items())
@@ -227,9 +230,7 @@ def test_a_nan_in_a_batch_stops_the_run_and_names_the_last_good_checkpoint(
     assert tells((tmp_path / "bad" / "report.html").read_text(), "Not healthy loss finite step 3")
 
 
-@pytest.mark.parametrize(
-    "part, error", [("_fit", OSError("disk")), ("_fit", SystemExit(0)), ("_evaluate", SystemExit(0))]
-)
+@pytest.mark.parametrize("part, error", [("_fit", OSError("disk")), ("_fit", STOPPED), ("_evaluate", STOPPED)])
 def test_a_run_has_its_page_however_it_ends(
     part: str, error: BaseException, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -239,7 +240,7 @@ def test_a_run_has_its_page_however_it_ends(
     monkeypatch.setattr(Run, "_fit", lambda self: True)
     monkeypatch.setattr(Run, part, ends)
     with pytest.raises(type(error)):
-        Run(config("simclr"), tmp_path, resume=False, console=QUIET).go()
+        Run(config("simclr"), tmp_path, resume=False, console=QUIET).execute()
     assert tells((tmp_path / "report.html").read_text(), "not judged")
 
 
@@ -247,11 +248,11 @@ def test_a_gradient_that_is_not_finite_leaves_the_weights(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, train_only: None
 ) -> None:
     run = Run(config("simclr", optimizer=OptimizerConfig(name="adamw")), tmp_path, resume=False, console=QUIET)
-    first = next(run.method.encoder.parameters())
+    first = next(run.setup.method.encoder.parameters())
     before = first.detach().clone()
     first.register_hook(lambda gradient: gradient * float("inf"))
     with pytest.raises(NotFiniteError, match=facts("checkpoint none")):
-        run.go()
+        run.execute()
     assert torch.equal(first, before)
 
 
@@ -262,7 +263,7 @@ def test_a_worker_that_dies_ends_the_run_in_a_line_and_it_resumes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, train_only: None
 ) -> None:
     begun = Run(config("simclr"), tmp_path, resume=False, console=QUIET)
-    fetch, calls = type(begun.train).fetch, iter(range(1000))
+    fetch, calls = type(begun.setup.train).fetch, iter(range(1000))
 
     def dying(self: object, indices: torch.Tensor) -> torch.Tensor:
         if next(calls) == 7:  # after the fingerprints of the parts
@@ -270,11 +271,11 @@ def test_a_worker_that_dies_ends_the_run_in_a_line_and_it_resumes(
         return fetch(self, indices)  # type: ignore[arg-type]
 
     with monkeypatch.context() as patch:
-        patch.setattr(type(begun.train), "fetch", dying)
+        patch.setattr(type(begun.setup.train), "fetch", dying)
         with pytest.raises(MemoryError, match=facts("12 GB")):
-            begun.go()
+            begun.execute()
     assert 1 <= checkpoint.load_newest(tmp_path / "checkpoints")[0]["step"] < 5
-    resumed(tmp_path, console=QUIET)
+    resume_run(tmp_path, console=QUIET)
     assert checkpoint.load_newest(tmp_path / "checkpoints")[0]["step"] == 5
 
 
@@ -287,7 +288,7 @@ def test_a_second_sigterm_ends_at_once_and_what_comes_within_a_second_is_the_fir
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
-        with stopping(lambda number: os.write(writer, b"asked") and None):
+        with stop_after_step(lambda number: os.write(writer, b"asked") and None):
             os.write(writer, b"ready")
             while True:
                 time.sleep(0.01)
@@ -304,11 +305,12 @@ def test_a_second_sigterm_ends_at_once_and_what_comes_within_a_second_is_the_fir
 @posix
 def test_sigterm_outside_of_training_ends_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = signal.getsignal(signal.SIGTERM)
-    monkeypatch.setattr(Run, "go", lambda self: os.kill(os.getpid(), signal.SIGTERM))
+    monkeypatch.setattr(Run, "execute", lambda self: os.kill(os.getpid(), signal.SIGTERM))
     console = Console(record=True, width=200, file=io.StringIO())
     for words in ("", f"nearfar train --resume {tmp_path}"):
-        with pytest.raises(SystemExit) as ended:
+        with pytest.raises(TrainingStopped) as stop:
             run(config("simclr"), tmp_path, console=console)
-        assert ended.value.code == 0 and signal.getsignal(signal.SIGTERM) is before
+        assert stop.value.signal == signal.SIGTERM and stop.value.folder == tmp_path
+        assert signal.getsignal(signal.SIGTERM) is before
         assert tells(console.export_text(), f"SIGTERM {words}")
         (tmp_path / "config.yaml").write_text("")

@@ -3,6 +3,7 @@
 import itertools
 import json
 import os
+import signal
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -12,13 +13,17 @@ import pytest
 import torch
 import torch.distributed as dist
 
+import nearfar.training.fit
 from nearfar.config import TrainConfig
 from nearfar.distributed.processes import run_in_processes
 from nearfar.training import checkpoint
-from nearfar.training.callbacks import Watch
+from nearfar.training.callbacks import TrainingMonitor
+from nearfar.training.check_settings import check_supported
 from nearfar.training.config import OptimizerConfig
-from nearfar.training.lightning_module import NotFiniteError, Pretraining
-from nearfar.training.run import Run, check_possible
+from nearfar.training.errors import NotFiniteError
+from nearfar.training.lightning_module import Pretraining
+from nearfar.training.run import Run
+from nearfar.training.signals import TrainingStopped
 from tests.support.facts import facts, tells
 from tests.training.runs import QUIET
 from tests.training.test_processes import assert_same
@@ -45,23 +50,26 @@ def work(job: Job) -> bool:
     folder, settings, stop = job
     place = Path(folder)
 
-    class Pressed(Watch):
+    class Pressed(TrainingMonitor):
         """As if Ctrl-C were pressed in the last process."""
 
         def on_train_batch_end(self, trainer: Any, pretraining: Any, *rest: Any) -> None:
-            self.stopped = bool(stop) and pretraining.done >= stop and trainer.global_rank == trainer.world_size - 1
+            last = trainer.global_rank == trainer.world_size - 1
+            self.stop_signal = signal.SIGINT if stop and pretraining.done >= stop and last else 0
             super().on_train_batch_end(trainer, pretraining, *rest)
 
-    module = sys.modules[Run.__module__]  # of that name in nearfar.train is a function
-    module.Watch = Pressed  # type: ignore[attr-defined]
+    module = nearfar.training.fit
+    module.TrainingMonitor = Pressed  # type: ignore[misc]
     try:
         run = Run(TrainConfig(**(SETTINGS | settings)), place, resume=(place / "checkpoints").exists(), console=QUIET)
         run._evaluate = lambda: None  # type: ignore[method-assign, assignment, return-value]
         run._report = lambda: None  # type: ignore[method-assign]
-        run.go()
+        run.execute()
+    except TrainingStopped:
+        assert stop
     finally:
-        module.Watch = Watch  # type: ignore[attr-defined]
-    return all(type(p) is torch.nn.Parameter and not p.is_meta for p in run.method.parameters())
+        module.TrainingMonitor = TrainingMonitor  # type: ignore[misc]
+    return all(type(p) is torch.nn.Parameter and not p.is_meta for p in run.setup.method.parameters())
 
 
 def work_together(jobs: list[Job], meeting: str, say: Any) -> list[bool]:
@@ -154,7 +162,7 @@ def test_a_loss_that_is_not_finite_ends_all_processes(tmp_path: Path) -> None:
     """Before the weights move, with the last good checkpoint named, as with whole weights."""
     said = run_in_processes(2, not_finite, str(tmp_path / "run"))
     assert tells(said[0], "loss finite 1 checkpoint")
-    assert said[1] == "SystemExit"
+    assert said[1] == said[0]
     assert checkpoint.load_newest(tmp_path / "run" / "checkpoints")[0]["step"] == 1
 
 
@@ -172,16 +180,14 @@ def not_finite(folder: str, say: Any) -> str:
         work((folder, FSDP, 0))
     except NotFiniteError as error:
         return str(error)
-    except SystemExit:
-        return "SystemExit"
     return "nothing was said"
 
 
 def test_what_parts_cannot_do_is_refused_in_one_line() -> None:
     config = TrainConfig(strategy="fsdp", processes=2)
     with pytest.raises(ValueError, match=facts("fsdp cpu cuda device mps --strategy ddp")):
-        check_possible(config, torch.device("mps"))
+        check_supported(config, torch.device("mps"))
     with pytest.raises(ValueError, match=facts("fsdp fp16")):
-        check_possible(TrainConfig(strategy="fsdp", processes=2, precision="fp16"), torch.device("cuda"))
-    check_possible(config, torch.device("cpu"))
-    check_possible(TrainConfig(strategy="fsdp"), torch.device("mps"))  # one process has all of them anyway
+        check_supported(TrainConfig(strategy="fsdp", processes=2, precision="fp16"), torch.device("cuda"))
+    check_supported(config, torch.device("cpu"))
+    check_supported(TrainConfig(strategy="fsdp"), torch.device("mps"))  # one process has all of them anyway

@@ -14,7 +14,7 @@ from nearfar.methods.advice import Verdict
 from nearfar.methods.method import Step
 from nearfar.methods.simclr import SimCLR
 from nearfar.report.verdict import health
-from nearfar.training.callbacks import Watch
+from nearfar.training.callbacks import TrainingMonitor
 from nearfar.training.health import judge, measure, twins_found, well
 from tests.support.facts import tells
 
@@ -130,22 +130,22 @@ def test_a_log_that_is_no_terminal_hears_of_the_run_now_and_then(
     ):
         clock = 0.0
         console = Console(file=io.StringIO(), force_terminal=terminal, width=80)
-        watch = Watch(tmp_path, None, 10, console, "")
+        monitor = TrainingMonitor(tmp_path, None, 10, console, "")
         for done in range(1, 11):
             clock += 8.0
             last = SimpleNamespace(loss=torch.tensor(2.5))
-            watch._give_sign(SimpleNamespace(done=done, total=100, last=last))  # type: ignore[arg-type]
+            monitor._print_progress(SimpleNamespace(done=done, total=100, last=last))  # type: ignore[arg-type]
         assert console.file.getvalue().splitlines() == lines  # type: ignore[attr-defined]
 
 
 def test_a_run_that_is_well_is_told_so_and_told_again_after_a_warning(tmp_path: Path) -> None:
-    watch = Watch(tmp_path, None, 10, Console(quiet=True), "")
+    monitor = TrainingMonitor(tmp_path, None, 10, Console(quiet=True), "")
     found: dict[str, float | list[float]] = {"effective_rank": 30.0, "rank_limit": 64.0, "bound": 2.0, "ceiling": 4.0}
     bad = Verdict("warning", "weak_views", "too weak")
     for done, verdicts in ((1, []), (2, [bad]), (3, []), (4, [bad]), (5, []), (6, [])):
         for verdict in verdicts:
-            watch.say(verdict, done)
-        watch._say_if_well(found, verdicts, SimpleNamespace(done=done, total=6))  # type: ignore[arg-type]
-    told = [(verdict["step"], verdict["level"]) for verdict in watch.verdicts]
+            monitor.announce(verdict, done)
+        monitor._announce_if_healthy(found, verdicts, SimpleNamespace(done=done, total=6))  # type: ignore[arg-type]
+    told = [(verdict["step"], verdict["level"]) for verdict in monitor.verdicts]
     assert told == [(2, "warning"), (3, "good"), (4, "warning"), (5, "good"), (6, "good")]
-    assert tells(watch.verdicts[-1]["text"], "no collapse effective rank 30 64 bound 2.00 4.00")
+    assert tells(monitor.verdicts[-1]["text"], "no collapse effective rank 30 64 bound 2.00 4.00")

@@ -18,6 +18,7 @@ from nearfar.settings import build
 from nearfar.training.check_run import subject_of_run
 from nearfar.training.memory_plan import costs_of
 from nearfar.training.run import Run
+from nearfar.training.signals import TrainingStopped
 from tests.support.facts import facts, tells
 from tests.support.models import fitted
 from tests.training.runs import QUIET, config, stop_after, weights
@@ -142,19 +143,20 @@ def test_a_stopped_run_resumes_to_the_same_weights(
 ) -> None:
     settings = config(method, views=views)
     whole = Run(settings, tmp_path / "whole", resume=False, console=QUIET)
-    whole.go()
+    whole.execute()
     with monkeypatch.context() as patch:
         stop_after(4, patch)
-        assert Run(settings, tmp_path / "stopped", resume=False, console=QUIET).go() is None
+        with pytest.raises(TrainingStopped):
+            Run(settings, tmp_path / "stopped", resume=False, console=QUIET).execute()
     resumed = Run(settings, tmp_path / "stopped", resume=True, console=QUIET)
-    resumed.go()
+    resumed.execute()
     for name, x in weights(whole).items():
         assert torch.equal(x, weights(resumed)[name]), name
 
 
 def test_views_png_has_a_column_for_each_view(tmp_path: Path, train_only: None) -> None:
     settings = config("simsiam", options={"dim": 16}, views=ViewsConfig("simclr", 3, 2), epochs=1)
-    Run(settings, tmp_path / "run", resume=False, console=QUIET).go()
+    Run(settings, tmp_path / "run", resume=False, console=QUIET).execute()
     sheet = Image.open(tmp_path / "run" / "views.png")
     assert sheet.width == 6 * 98 + 2  # the original, three views, two local ones
 
@@ -183,10 +185,10 @@ def test_a_sentence_is_read_as_often_as_asked(count: int | None, tmp_path: Path,
     settings = build(TrainConfig, completed({**given, "views": {"count": count}}), "test")
     run = Run(settings, tmp_path / "run", resume=False, console=QUIET)
     index = torch.arange(4)
-    views = run.modality.views(run.train.fetch(index), run.train, index, seed=0, step=0)
-    batch = run.modality.as_batch(views, run.train, index, index)
+    modality, train = run.setup.modality, run.setup.train
+    batch = modality.as_batch(modality.views(train.fetch(index), train, index, seed=0, step=0), train, index, index)
     assert len(batch.views) == (count or 2) and batch.negatives == 0
-    run.go()
+    run.execute()
 
 
 def test_pairs_of_sentences_have_the_views_they_have(tmp_path: Path) -> None:

@@ -4,13 +4,13 @@ import pytest
 import torch
 from torch import nn
 
-from nearfar.training.memory_costs import Costs, Line, LiveBytes, choose, line, measured_line
+from nearfar.training.memory_costs import Costs, LinearCost, LiveBytes, choose, line, measured_line
 from tests.support.facts import facts
 
 MB = 10**6
 
 
-def straight(fixed: int, per_row: int) -> Line:
+def straight(fixed: int, per_row: int) -> LinearCost:
     return line(1, [fixed + per_row], 2, [fixed + 2 * per_row])
 
 

@@ -14,6 +14,7 @@ from nearfar.methods import METHODS
 from nearfar.settings import build
 from nearfar.training.advice import advise
 from nearfar.training.run import Run
+from nearfar.training.signals import TrainingStopped
 from tests.support.facts import tells
 from tests.support.models import fitted
 from tests.training.runs import QUIET, config, stop_after, weights
@@ -58,7 +59,7 @@ def test_weights_are_those_of_an_undivided_run_where_no_batch_norm_sees_the_batc
         made = of(data="waves:80", method="cpc", epochs=1, batch_size=32, micro_batch_size=micro)
         run = Run(made, tmp_path / str(micro), resume=False, console=QUIET)
         before = weights(run)
-        run.go()
+        run.execute()
         found[micro] = weights(run)
     assert any(not torch.equal(before[name], x) for name, x in found[12].items())
     for name, x in found[None].items():
@@ -71,15 +72,16 @@ def test_a_stopped_run_resumes_to_the_same_weights(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, train_only: None
 ) -> None:
     made = config(
-        "moco", micro_batch_size=12, accumulate_batches=2, batch_size=24, epochs=1, precision="bf16", tile_size=8
+        "moco", micro_batch_size=12, accumulate_batches=2, batch_size=24, epochs=2, precision="bf16", tile_size=8
     )
     whole = Run(made, tmp_path / "whole", resume=False, console=QUIET)
-    whole.go()
+    whole.execute()
     with monkeypatch.context() as patch:
         stop_after(2, patch)
-        assert Run(made, tmp_path / "stopped", resume=False, console=QUIET).go() is None
+        with pytest.raises(TrainingStopped):
+            Run(made, tmp_path / "stopped", resume=False, console=QUIET).execute()
     resumed = Run(made, tmp_path / "stopped", resume=True, console=QUIET)
-    resumed.go()
+    resumed.execute()
     for name, x in weights(whole).items():
         assert torch.equal(x, weights(resumed)[name]), name
 

@@ -22,6 +22,7 @@ from nearfar.training.advice import advise, labels_hint
 from nearfar.training.build_method import build_method
 from nearfar.training.report_samples import two_views
 from nearfar.training.run import Run
+from nearfar.training.signals import TrainingStopped
 from tests.support.facts import facts, tells
 from tests.support.models import fitted
 from tests.training.runs import QUIET, page_of, shown, stop_after, weights
@@ -66,21 +67,22 @@ def test_a_stopped_run_resumes_to_the_same_weights(
 ) -> None:
     config = of_texts(sentences(tmp_path / "lines.tsv")) if kind == "texts" else of_pairs()
     whole = Run(config, tmp_path / "whole", resume=False, console=QUIET)
-    whole.go()
+    whole.execute()
     folder = tmp_path / "stopped"
     with monkeypatch.context() as patch:
         stop_after(3, patch)
-        assert Run(config, folder, resume=False, console=QUIET).go() is None
+        with pytest.raises(TrainingStopped):
+            Run(config, folder, resume=False, console=QUIET).execute()
     assert tells(page_of(folder), "not finished")
     resumed = Run(config, folder, resume=True, console=QUIET)
-    resumed.go()
+    resumed.execute()
     for name, x in weights(whole).items():
         assert torch.equal(x, weights(resumed)[name]), name
 
 
 def test_sentences_are_trained_on_evaluated_beside_tf_idf_and_loaded(tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    results = Run(of_texts(sentences(tmp_path / "lines.tsv")), folder, resume=False, console=QUIET).go()
+    results = Run(of_texts(sentences(tmp_path / "lines.tsv")), folder, resume=False, console=QUIET).execute()
     assert results is not None
     assert {row.encoder for row in results.rows} == {"trained", "untrained", "raw"}
     assert results.value("raw", "knn", "accuracy") == 1.0  # they share no words
@@ -120,7 +122,7 @@ def test_how_to_say_that_folders_are_classes(tmp_path: Path) -> None:
 
 def test_captioned_images_are_trained_on_evaluated_and_loaded(tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    results = Run(of_pairs(), folder, resume=False, console=QUIET).go()
+    results = Run(of_pairs(), folder, resume=False, console=QUIET).execute()
     assert results is not None
     protocols = {(row.encoder, row.protocol) for row in results.rows}
     for encoder in ("trained", "untrained"):

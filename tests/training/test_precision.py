@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from nearfar.training.run import Run
+from nearfar.training.signals import TrainingStopped
 from tests.support.facts import facts
 from tests.training.runs import QUIET, config, stop_after, weights
 
@@ -19,7 +20,7 @@ def test_bf16_trains_like_float32_and_resumes_bit_for_bit(
     for precision in ("32", "bf16"):
         made = config(method, precision=precision, epochs=1)
         runs[precision] = Run(made, tmp_path / precision, resume=False, console=QUIET)
-        runs[precision].go()
+        runs[precision].execute()
     whole, full = weights(runs["bf16"]), weights(runs["32"])
     kinds = {x.dtype for x in whole.values() if x.is_floating_point()}
     assert kinds == {torch.float32}, "weights, queues and momentum networks stay in float32"
@@ -32,9 +33,10 @@ def test_bf16_trains_like_float32_and_resumes_bit_for_bit(
 
     with monkeypatch.context() as patch:
         stop_after(3, patch)
-        Run(made, tmp_path / "stopped", resume=False, console=QUIET).go()
+        with pytest.raises(TrainingStopped):
+            Run(made, tmp_path / "stopped", resume=False, console=QUIET).execute()
     resumed = Run(made, tmp_path / "stopped", resume=True, console=QUIET)
-    resumed.go()
+    resumed.execute()
     for name, x in whole.items():
         assert torch.equal(x, weights(resumed)[name]), name
 
@@ -48,5 +50,5 @@ def test_fp16_on_a_cpu_is_refused_with_the_way_out(tmp_path: Path) -> None:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="float16 needs a GPU")
 def test_fp16_trains_on_a_gpu(tmp_path: Path, train_only: None) -> None:
     run = Run(config("simclr", precision="fp16", device="cuda"), tmp_path, resume=False, console=QUIET)
-    run.go()
+    run.execute()
     assert all(x.isfinite().all() for x in weights(run).values())

@@ -7,14 +7,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import lightning
 import pytest
 import torch
-from lightning.pytorch.utilities import rank_zero_only
 from torch import Tensor
 
 from nearfar.config import TrainConfig
-from nearfar.training.processes import as_launched, is_first
+from nearfar.training._lightning import lightning
+from nearfar.training.errors import ProcessLostError
+from nearfar.training.processes import is_rank_zero, with_launched_processes
 from nearfar.training.run import Run
 from tests.support.facts import facts, tells
 from tests.training.runs import QUIET, config
@@ -114,6 +114,26 @@ def test_torchrun_is_recognised(tmp_path: Path) -> None:
     assert_same(tmp_path / "one", tmp_path / "two")
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+def test_a_script_gets_the_same_encoder_in_every_process(strategy: str, tmp_path: Path) -> None:
+    program = (
+        "import sys, json, nearfar\n"
+        "encoder = nearfar.train(out=sys.argv[1], processes=2, **json.loads(sys.argv[2]))\n"
+        "print('DIGEST', encoder.digest(), encoder.training, encoder.device)\n"
+    )
+    script = tmp_path / "script.py"
+    script.write_text(program)
+    settings = json.dumps(SETTINGS | {"strategy": strategy})
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
+    words = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script)]
+    words += [str(tmp_path / "run"), settings]
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr
+    found = [line for line in done.stdout.splitlines() if line.startswith("DIGEST")]
+    assert len(found) == 2 and len(set(found)) == 1 and found[0].endswith("False cpu"), found
+
+
 @pytest.mark.parametrize(
     ("environment", "first"),
     [
@@ -127,7 +147,7 @@ def test_torchrun_is_recognised(tmp_path: Path) -> None:
     ],
 )
 def test_who_writes(environment: dict[str, str], first: bool) -> None:
-    assert is_first(environment) == first
+    assert is_rank_zero(environment) == first
 
 
 @pytest.mark.parametrize("first", [True, False])
@@ -140,26 +160,27 @@ def test_a_process_that_is_lost_is_told_by_the_first(
         raise RuntimeError("[/x/gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:1234")
 
     monkeypatch.setattr(lightning.Trainer, "fit", fit)
+    rank_zero_only = lightning.pytorch.utilities.rank_zero_only
     monkeypatch.setattr(rank_zero_only, "rank", rank_zero_only.rank)  # a trainer sets it: put back for tests to come
     monkeypatch.setenv("LOCAL_RANK", "0" if first else "1")
     run = Run(config("simclr", processes=2), tmp_path / "run", resume=False, console=QUIET)
-    with pytest.raises(RuntimeError if first else SystemExit, match="--processes N" if first else None):
-        run.go()
+    with pytest.raises(ProcessLostError, match="--processes N"):
+        run.execute()
 
 
 def test_ranks_of_another_launcher_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "host"}.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(ValueError, match=facts("RANK 1 WORLD_SIZE 2 torchrun")):
-        as_launched(TrainConfig())
+        with_launched_processes(TrainConfig())
 
 
 def test_slurm_says_how_many(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"SLURM_NTASKS": "8", "SLURM_NNODES": "2", "SLURM_JOB_NAME": "pretraining"}.items():
         monkeypatch.setenv(name, value)
-    launched = as_launched(TrainConfig())
+    launched = with_launched_processes(TrainConfig())
     assert (launched.processes, launched.nodes) == (4, 2)
-    assert is_first({"SLURM_PROCID": "0"}) and not is_first({"SLURM_PROCID": "3", "LOCAL_RANK": "0"})
+    assert is_rank_zero({"SLURM_PROCID": "0"}) and not is_rank_zero({"SLURM_PROCID": "3", "LOCAL_RANK": "0"})
 
 
 def test_what_cannot_be_shared_is_refused_in_one_line() -> None:

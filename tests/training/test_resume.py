@@ -15,6 +15,7 @@ from nearfar.modalities.image.data.opening import find_images
 from nearfar.modalities.image.data.shard_writer import write_shards
 from nearfar.training import checkpoint
 from nearfar.training.run import Run
+from nearfar.training.signals import TrainingStopped
 from tests.support.facts import facts
 from tests.training.runs import QUIET, config, stop_after, weights
 
@@ -26,15 +27,16 @@ def test_a_stopped_run_resumes_to_the_same_weights(
     method: str, stops: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, train_only: None
 ) -> None:
     whole = Run(config(method), tmp_path / "whole", resume=False, console=QUIET)
-    whole.go()
+    whole.execute()
     for steps in stops:  # within the first epoch, and within the second
         folder = tmp_path / f"stopped-{steps}"
         with monkeypatch.context() as patch:
             stop_after(steps, patch)
             stopped = Run(config(method), folder, resume=False, console=QUIET)
-            assert stopped.go() is None
+            with pytest.raises(TrainingStopped):
+                stopped.execute()
         resumed = Run(config(method), folder, resume=True, console=QUIET)
-        resumed.go()
+        resumed.execute()
         for name, x in weights(whole).items():
             assert torch.equal(x, weights(resumed)[name]), (steps, name)
 
@@ -55,15 +57,16 @@ def test_a_run_on_streamed_files_resumes_in_the_middle_of_an_epoch_to_the_same_w
     pictures(tmp_path / "photos", 70)
     streamed = config("moco", data=DataConfig(str(tmp_path / "photos"), stream=True), batch_size=16)
     whole = Run(streamed, tmp_path / "whole", resume=False, console=QUIET)
-    whole.go()
-    assert whole.total == 8  # two epochs of four
+    whole.execute()
+    assert whole.setup.total_steps == 8  # two epochs of four
     for steps in (3, 6):
         folder = tmp_path / f"stopped-{steps}"
         with monkeypatch.context() as patch:
             stop_after(steps, patch)
-            assert Run(streamed, folder, resume=False, console=QUIET).go() is None
+            with pytest.raises(TrainingStopped):
+                Run(streamed, folder, resume=False, console=QUIET).execute()
         resumed = Run(streamed, folder, resume=True, console=QUIET)
-        resumed.go()
+        resumed.execute()
         for name, x in weights(whole).items():
             assert torch.equal(x, weights(resumed)[name]), (steps, name)
     assert (tmp_path / "whole" / "skipped.txt").read_text().startswith("007.jpg\t")
@@ -76,14 +79,19 @@ def test_a_run_on_streamed_shards_resumes_in_the_middle_of_an_epoch_to_the_same_
     shards = DataConfig(str(tmp_path / "shards"), stream=True, shuffle_window=30)
     streamed = config("simclr", data=shards, batch_size=16)
     whole = Run(streamed, tmp_path / "whole", resume=False, console=QUIET)
-    whole.go()
-    assert whole.total == 10 and whole.loader.parts is not None and int(whole.loader.parts.max()) == 4
+    whole.execute()
+    assert (
+        whole.setup.total_steps == 10
+        and whole.setup.loader.parts is not None
+        and int(whole.setup.loader.parts.max()) == 4
+    )
     folder = tmp_path / "stopped"
     with monkeypatch.context() as patch:
         stop_after(7, patch)
-        assert Run(streamed, folder, resume=False, console=QUIET).go() is None
+        with pytest.raises(TrainingStopped):
+            Run(streamed, folder, resume=False, console=QUIET).execute()
     resumed = Run(streamed, folder, resume=True, console=QUIET)
-    resumed.go()
+    resumed.execute()
     for name, x in weights(whole).items():
         assert torch.equal(x, weights(resumed)[name]), name
 
@@ -93,7 +101,8 @@ def test_a_broken_checkpoint_gives_way_to_the_one_before(
 ) -> None:
     with monkeypatch.context() as patch:
         stop_after(3, patch)
-        Run(config("simclr"), tmp_path, resume=False, console=QUIET).go()
+        with pytest.raises(TrainingStopped):
+            Run(config("simclr"), tmp_path, resume=False, console=QUIET).execute()
     newest = checkpoint.numbered(tmp_path / "checkpoints")[-1]
     newest.write_bytes(newest.read_bytes()[:1000])
     state, path, broken = checkpoint.load_newest(tmp_path / "checkpoints")
@@ -122,14 +131,16 @@ def test_a_write_that_fails_leaves_the_old_checkpoint(tmp_path: Path, monkeypatc
 def test_fewer_epochs_than_were_made_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The record would say that the weights are younger than they are."""
     stop_after(7, monkeypatch)
-    Run(config("simclr"), tmp_path, resume=False, console=QUIET).go()
+    with pytest.raises(TrainingStopped):
+        Run(config("simclr"), tmp_path, resume=False, console=QUIET).execute()
     with pytest.raises(ValueError, match=facts("7 5")):
         Run(config("simclr", epochs=1), tmp_path, resume=True, console=QUIET)
 
 
 def test_an_edited_configuration_is_told_by_its_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stop_after(2, monkeypatch)
-    Run(config("simclr"), tmp_path / "run", resume=False, console=QUIET).go()
+    with pytest.raises(TrainingStopped):
+        Run(config("simclr"), tmp_path / "run", resume=False, console=QUIET).execute()
     file = tmp_path / "run" / "config.yaml"
     file.write_text(file.read_text().replace("  momentum: 0.9\n", "  momentum: 0.8\n"))
     console = Console(record=True, width=400, file=io.StringIO())

@@ -19,7 +19,9 @@ from nearfar.modalities.base import Modality
 from nearfar.modalities.image.backbones import backbone
 from nearfar.modalities.image.data.opening import image_files
 from nearfar.modalities.image.data.shard_writer import write_shards
-from nearfar.training.run import Run, build_method
+from nearfar.training.build_method import build_method
+from nearfar.training.run import Run
+from nearfar.training.signals import TrainingStopped
 from tests.support.facts import all_tell, facts, tells
 from tests.training.runs import QUIET, config, shown, stop_after
 
@@ -47,11 +49,15 @@ def test_a_folder_with_a_test_part_is_not_trained_on_it(name: str, tmp_path: Pat
     said, data = io.StringIO(), str(tmp_path / "data")
     console = Console(file=said, width=1000)
     run = Run(TrainConfig(data=data, backbone="micro"), tmp_path / "run", resume=False, console=console)
-    assert len(run.train) + len(run.validation or []) == 24 and run.test is not None and len(run.test) == 12
-    assert run.splits.test_name == name
+    assert (
+        len(run.setup.train) + len(run.setup.validation or []) == 24
+        and run.setup.test is not None
+        and len(run.setup.test) == 12
+    )
+    assert run.setup.splits.test_name == name
     other = DataConfig(data, test=str(photos(tmp_path / "other", 10)))
     run = Run(TrainConfig(data=other, backbone="micro"), tmp_path / "run", resume=False, console=QUIET)
-    assert run.test is not None and len(run.test) == 10
+    assert run.setup.test is not None and len(run.setup.test) == 10
 
 
 def test_a_run_is_not_written_among_other_files_or_into_its_data(
@@ -80,7 +86,7 @@ def test_a_small_folder_is_trained_in_smaller_batches(tmp_path: Path) -> None:
     few = str(photos(tmp_path / "few", 60))
     said = Console(record=True, width=200, file=io.StringIO())
     run = Run(TrainConfig(data=few, backbone="micro"), tmp_path / "run", resume=False, console=said)
-    assert run.config.batch_size == 16 and len(run.train) == 60 and len(run.loader) == 3
+    assert run.setup.config.batch_size == 16 and len(run.setup.train) == 60 and len(run.setup.loader) == 3
     assert tells(said.export_text(), "60 256 16 --batch-size")
     with pytest.raises(ValueError, match=facts("60 100 --batch-size")):
         Run(TrainConfig(data=few, backbone="micro", batch_size=100), tmp_path / "run", resume=False, console=QUIET)
@@ -102,7 +108,7 @@ def test_a_stopped_run_in_python_is_an_interrupt_with_the_way_on(
 
 def test_what_is_not_held_out_is_not_measured(tmp_path: Path) -> None:
     few = config("simclr", data=DataConfig(str(photos(tmp_path / "few", 40)), labels=True), batch_size=16)
-    results = Run(few, tmp_path / "run", resume=False, console=QUIET).go()
+    results = Run(few, tmp_path / "run", resume=False, console=QUIET).execute()
     assert results is not None and results.rows == []
     assert all_tell(results.notes, ["40 --data.test"])
     assert shown(tmp_path / "run", "40 of 40 training samples").labels.max() == 1
@@ -113,13 +119,13 @@ def test_streamed_data_are_measured_on_held_out_samples_and_other_test_data_are_
     streams = DataConfig(str(data), labels=True, stream=True)
     streamed = config("simclr", data=streams, batch_size=16, epochs=1)
     run = Run(streamed, tmp_path / "a", resume=False, console=QUIET)
-    assert run.validation is not None and not set(run.validation.names) & set(run.train.names)
-    results = run.go()
+    assert run.setup.validation is not None and not set(run.setup.validation.names) & set(run.setup.train.names)
+    results = run.execute()
     assert results is not None and {(row.split, row.n, row.data) for row in results.rows} == {
         ("validation", 9, str(data))
     }
     tested = replace(streamed, data=replace(streams, test=str(test)))
-    results = Run(tested, tmp_path / "b", resume=False, console=QUIET).go()
+    results = Run(tested, tmp_path / "b", resume=False, console=QUIET).execute()
     named = ("test", 24, f"{data}, tested on {test}")
     assert results is not None and {(row.split, row.n, row.data) for row in results.rows} == {named}
     for protocol in ("knn", "linear"):
@@ -142,7 +148,7 @@ def test_a_lost_shard_is_told_with_its_samples(tmp_path: Path) -> None:
 
 def test_waiting_for_other_processes_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     console = Console(file=io.StringIO(), width=80)
-    monkeypatch.setattr(Run, "_trainer", lambda *_: 1 / 0)
+    monkeypatch.setattr("nearfar.training.fit.make_trainer", lambda *_, **__: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         Run(config("simclr", processes=3), tmp_path, resume=False, console=console)._fit()
     assert tells(console.file.getvalue(), "2 processes")  # type: ignore[attr-defined]
@@ -152,7 +158,8 @@ def test_a_run_is_not_resumed_on_other_data(tmp_path: Path, monkeypatch: pytest.
     settings = config("simclr", data=str(photos(tmp_path / "data", 96)), batch_size=16)
     with monkeypatch.context() as patch:
         stop_after(2, patch)
-        assert Run(settings, tmp_path / "run", resume=False, console=QUIET).go() is None
+        with pytest.raises(TrainingStopped):
+            Run(settings, tmp_path / "run", resume=False, console=QUIET).execute()
     next((tmp_path / "data" / "class0").iterdir()).unlink()
     with pytest.raises(ValueError, match=facts("data changed step-000000002.pt")):
         Run(settings, tmp_path / "run", resume=True, console=QUIET)

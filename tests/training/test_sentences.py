@@ -16,12 +16,12 @@ from nearfar.config import TrainConfig, completed
 from nearfar.data.fingerprint import fingerprint
 from nearfar.losses.reference import cosine
 from nearfar.methods import Batch
+from nearfar.modalities.text.data import TextDataset
 from nearfar.modalities.text.modality import TextModality
-from nearfar.modalities.text.sentences import SentenceDataset
 from nearfar.model.encoder import Encoder
 from nearfar.settings import build
 from nearfar.training.build_method import build_method
-from nearfar.training.online_evaluation import Readout
+from nearfar.training.online_evaluation import OnlineEvaluation
 from nearfar.training.run import Run
 from tests.modalities.text.test_tokenizer import hugging_face
 from tests.support.facts import tells
@@ -62,7 +62,7 @@ def test_a_table_gives_the_papers_supervised_objective(hard: bool, tmp_path: Pat
     texts = TextModality(config)
     data = texts.open(config.data.path)
     texts.fit(data)
-    assert isinstance(data, SentenceDataset) and texts.tokenizer is not None
+    assert isinstance(data, TextDataset) and texts.tokenizer is not None
     index = torch.arange(len(data))
     method = build_method(config, len(data)).double().eval()
     views = texts.views(data.fetch(index), data, index, seed=0, step=0)
@@ -124,13 +124,13 @@ def test_a_supervised_run_watches_resumes_and_knows_its_data(tmp_path: Path) -> 
     ]
     config = configured(table(tmp_path / "t.csv", rows))
     run = Run(config, tmp_path / "run", resume=False, console=QUIET)
-    run.go()
+    run.execute()
     logged = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
     assert logged[-1]["ceiling"] == pytest.approx(torch.tensor(32.0).log().item())  # positives and hard negatives
-    before = fingerprint(run.train)
+    before = fingerprint(run.setup.train)
     rows[40]["negative"] = "something else"
     table(tmp_path / "t.csv", rows)
-    assert fingerprint(Run(config, tmp_path / "run2", resume=False, console=QUIET).train) != before
+    assert fingerprint(Run(config, tmp_path / "run2", resume=False, console=QUIET).setup.train) != before
 
 
 def test_scored_pairs_are_trained_on_as_sentences(tmp_path: Path) -> None:
@@ -138,7 +138,7 @@ def test_scored_pairs_are_trained_on_as_sentences(tmp_path: Path) -> None:
     texts = TextModality(configured(table(tmp_path / "t.csv", rows)))
     data = texts.for_training(texts.open(texts.config.data.path))
     texts.fit(data)
-    assert isinstance(data, SentenceDataset) and len(data) == 80 and data.partners is None
+    assert isinstance(data, TextDataset) and len(data) == 80 and data.partners is None
     index = torch.arange(4)
     first, second = texts.views(data.fetch(index), data, index, seed=0, step=0)
     assert first is second
@@ -153,7 +153,7 @@ def test_scored_pairs_are_what_a_run_is_measured_by(tmp_path: Path) -> None:
     ]
     file = table(tmp_path / "t.csv", rows)
     config = configured(file, data={"path": str(file), "test": str(file)}, epochs=1)
-    results = Run(config, tmp_path / "run", resume=False, console=QUIET).go()
+    results = Run(config, tmp_path / "run", resume=False, console=QUIET).execute()
     assert results is not None
     assert {(row.encoder, row.protocol) for row in results.rows} == {
         (encoder, "similarity") for encoder in ("trained", "untrained", "raw")
@@ -171,7 +171,7 @@ def test_masked_words_take_the_tokens_of_a_given_tokenizer(tmp_path: Path) -> No
     assert method.mask_token == 4 and method.special_tokens == (0, 1, 2, 3, 4)
     assert build_method(configured(lines, options={"mlm": 0.1}), 60).mask_token == 3  # our own
     run = Run(config, tmp_path / "run", resume=False, console=QUIET)
-    run.go()
+    run.execute()
     logged = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
     assert logged[0]["word_perplexity"] > 1 and "perplexity" not in logged[0]  # the warm-up contrasts nothing
     assert logged[-1]["perplexity"] == pytest.approx(torch.tensor(logged[-1]["info_nce"]).exp().item(), rel=1e-4)
@@ -199,7 +199,7 @@ def test_the_validation_of_sentences_compares_two_dropouts(tmp_path: Path) -> No
     texts = TextModality(config)
     data = texts.open(config.data.path)
     texts.fit(data)
-    readout, method = Readout(data, None, texts), build_method(config, 144)
+    readout, method = OnlineEvaluation(data, None, texts), build_method(config, 144)
     method.encoder.train()
     method.encoder.transformer.blocks[0].eval()  # a part that is frozen so
     seen: list[tuple[Tensor, Tensor]] = []

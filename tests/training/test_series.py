@@ -1,6 +1,5 @@
 """Series go through the same run as images: every method, unequal lengths, stop and resume, evaluate, embed, load."""
 
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +19,7 @@ from nearfar.report.thumbnail_sheet import sheet_side
 from nearfar.search.files import Embeddings
 from nearfar.settings import build
 from nearfar.training.run import Run
+from nearfar.training.signals import TrainingStopped
 from tests.methods.test_every_method import SMALL
 from tests.support.facts import facts, tells
 from tests.support.models import fitted
@@ -63,14 +63,14 @@ def archive(folder: Path, channels: int = 1) -> Path:
 def plain(monkeypatch: pytest.MonkeyPatch) -> None:
     """No pictures and no page."""
     monkeypatch.setattr("nearfar.modalities.series.modality.plot_views", lambda *arguments, **options: "nowhere")
-    monkeypatch.setattr(sys.modules["nearfar.training.run"], "write_report", lambda folder: folder)
+    monkeypatch.setattr("nearfar.report.page.write_report", lambda folder: folder)
 
 
 @pytest.mark.parametrize("method", OF_SERIES)
 def test_every_method_trains_on_series(method: str, tmp_path: Path, train_only: None, plain: None) -> None:
     run = Run(config(method), tmp_path / "run", resume=False, console=QUIET)
     before = weights(run)
-    run.go()
+    run.execute()
     moved = [
         name for name, x in weights(run).items() if name.startswith("encoder.") and not torch.equal(x, before[name])
     ]
@@ -82,12 +82,13 @@ def test_a_stopped_run_resumes_to_the_same_weights(
     method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, train_only: None, plain: None
 ) -> None:
     whole = Run(config(method), tmp_path / "whole", resume=False, console=QUIET)
-    whole.go()
+    whole.execute()
     with monkeypatch.context() as patch:
         stop_after(2, patch)
-        assert Run(config(method), tmp_path / "stopped", resume=False, console=QUIET).go() is None
+        with pytest.raises(TrainingStopped):
+            Run(config(method), tmp_path / "stopped", resume=False, console=QUIET).execute()
     resumed = Run(config(method), tmp_path / "stopped", resume=True, console=QUIET)
-    resumed.go()
+    resumed.execute()
     for name, x in weights(whole).items():
         assert torch.equal(x, weights(resumed)[name]), name
 
@@ -97,7 +98,7 @@ def test_from_a_file_to_embeddings(
     method: str, channels: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data, folder = archive(tmp_path, channels), tmp_path / "run"
-    results = Run(config(method, str(data)), folder, resume=False, console=QUIET).go()
+    results = Run(config(method, str(data)), folder, resume=False, console=QUIET).execute()
     assert (folder / "views.png").read_bytes().startswith(b"\x89PNG")
     assert results is not None and {row.encoder for row in results.rows} == {"trained", "untrained", "raw"}
     assert {row.n for row in results.rows} == {20}  # the official test part

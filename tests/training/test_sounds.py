@@ -12,11 +12,12 @@ from nearfar.config import TrainConfig, completed
 from nearfar.evaluation.results import Results
 from nearfar.methods import METHODS
 from nearfar.modalities import make_modality
-from nearfar.modalities.sound.baseline import over_time
+from nearfar.modalities.sound.logmel import LogMelStatistics
 from nearfar.modalities.sound.modality import SoundModality
 from nearfar.report.thumbnail_sheet import sheet_side
 from nearfar.settings import build
 from nearfar.training.run import Run
+from nearfar.training.signals import TrainingStopped
 from tests.methods.test_every_method import SMALL
 from tests.support.facts import tells
 from tests.support.sounds import RATE, recordings
@@ -61,9 +62,9 @@ def test_every_method_trains_on_sounds(method: str, tmp_path: Path, train_only: 
     run = Run(
         of_sounds(method=method, backbone=backbone, options=options), tmp_path / "run", resume=False, console=QUIET
     )
-    before = {name: x.clone() for name, x in run.method.encoder.named_parameters()}
-    run.go()
-    after = dict(run.method.encoder.named_parameters())
+    before = {name: x.clone() for name, x in run.setup.method.encoder.named_parameters()}
+    run.execute()
+    after = dict(run.setup.method.encoder.named_parameters())
     assert all(bool(x.isfinite().all()) for x in after.values())
     assert any(not torch.equal(before[name], x) for name, x in after.items())
     assert (tmp_path / "run" / "views.png").is_file()
@@ -75,13 +76,14 @@ def test_a_stopped_run_resumes_to_the_same_weights(
 ) -> None:
     config = of_sounds(method=method, options=SMALL["byol"] if method == "byol_a" else {}, epochs=2)
     whole = Run(config, tmp_path / "whole", resume=False, console=QUIET)
-    whole.go()
+    whole.execute()
     folder = tmp_path / "stopped"
     with monkeypatch.context() as patch:
         stop_after(2, patch)
-        assert Run(config, folder, resume=False, console=QUIET).go() is None
+        with pytest.raises(TrainingStopped):
+            Run(config, folder, resume=False, console=QUIET).execute()
     resumed = Run(config, folder, resume=True, console=QUIET)
-    resumed.go()
+    resumed.execute()
     for name, x in weights(whole).items():
         assert torch.equal(x, weights(resumed)[name]), name
 
@@ -91,7 +93,7 @@ def trained(tmp_path: Path, **settings: Any) -> Path:
     (folder / "broken.wav").write_text("no sound")
     given = {"data": {"path": str(folder), **BY_NAME}, "batch_size": 8, "sound": {"sample_rate": RATE}}
     run = Run(of_sounds(**(given | settings)), tmp_path / "run", resume=False, console=QUIET)
-    assert run.go() is not None
+    assert run.execute() is not None
     return tmp_path / "run"
 
 
@@ -161,7 +163,7 @@ def test_other_labels_are_other_numbers(tmp_path: Path) -> None:
 def test_statistics_over_time_are_those_of_each_sound() -> None:
     x = torch.randn(3, 1, 4, 9)
     x[1, ..., 5:] = torch.nan
-    found = over_time(x)
+    found = LogMelStatistics()(x)
     for row, frames in enumerate((9, 5, 9)):
         own = x[row, 0, :, :frames]
         torch.testing.assert_close(found[row], torch.cat([own.mean(1), own.std(1, correction=0)]))

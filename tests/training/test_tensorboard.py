@@ -8,6 +8,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from nearfar.training.run import Run
+from nearfar.training.signals import TrainingStopped
 from tests.support.facts import facts
 from tests.training.runs import QUIET, config, stop_after
 
@@ -29,10 +30,11 @@ def test_the_events_are_the_metrics_and_a_resumed_run_goes_on_with_them(
     settings = config("simclr", tensorboard=True, health_every=1, checkpoint_every=3)
     with monkeypatch.context() as patch:
         stop_after(7, patch)
-        Run(settings, tmp_path, resume=False, console=QUIET).go()
+        with pytest.raises(TrainingStopped):
+            Run(settings, tmp_path, resume=False, console=QUIET).execute()
     assert sorted(written(tmp_path, "loss")) == [1, 2, 3, 4, 5, 6, 7]
     (tmp_path / "checkpoints" / "step-000000007.pt").unlink()  # as after a kill: back to step 6
-    Run(settings, tmp_path, resume=True, console=QUIET).go()
+    Run(settings, tmp_path, resume=True, console=QUIET).execute()
     for name in ("loss", "lr", "effective_rank"):
         assert written(tmp_path, name) == pytest.approx(logged(tmp_path, name), rel=1e-5)
     assert sorted(written(tmp_path, "loss")) == list(range(1, 11))

@@ -120,10 +120,6 @@ def mined_pairs(indices_tuple: Any, device: torch.device) -> MinedPairs:
     """(anchor, positive, anchor, negative), or triplets as such pairs."""
     given = tuple(indices_tuple) if isinstance(indices_tuple, (tuple, list)) else ()
     if len(given) not in (3, 4) or not all(isinstance(x, Tensor) and x.ndim == 1 for x in given):
-        refuse(
-            "indices_tuple",
-            indices_tuple,
-            "3 or 4 tensors of row numbers, from a miner or CrossBatchMemory of pytorch-metric-learning",
-        )
+        refuse("indices_tuple", indices_tuple, "3 or 4 tensors of row numbers, as a miner gives them")
     moved = [x.to(device).long() for x in given]
     return MinedPairs(*moved) if len(moved) == 4 else MinedPairs(moved[0], moved[1], moved[0], moved[2])

@@ -184,12 +184,7 @@ class BarlowTwinsLoss(nn.Module):
     def forward(self, z_a: Tensor, z_b: Tensor) -> Tensor:
         """(B, D) twice to a scalar."""
         if self.gather_distributed and is_distributed():
-            refuse(
-                "gather_distributed",
-                True,
-                "False with several processes; nearfar.distributed.gather_rows and nearfar.losses.barlow_twins "
-                "give the loss of all rows",
-            )
+            refuse("gather_distributed", True, "False; nearfar.distributed.gather_rows gives all rows to this loss")
         return barlow_twins(z_a, z_b, redundancy_weight=self.lambda_param)
 
 
@@ -212,22 +207,15 @@ class VICRegLoss(nn.Module):
 
     def forward(self, z_a: Tensor, z_b: Tensor) -> Tensor:
         """(B, D) twice to a scalar."""
-        if not (self.gather_distributed and is_distributed()):
-            return self._loss(z_a, z_b)
-        check_pair("z_a", z_a, "z_b", z_b)
-        shard, _ = shard_and_ids(z_a)
-        if len(set(shard.sizes)) > 1:
-            refuse("z_a", tuple(z_a.shape), f"the same number of rows on each process, not {shard.sizes}")
-        loss = self._loss(gather_rows(z_a, shard), gather_rows(z_b, shard))
-        of_all = shard.gather((z_a - z_b).square()).mean()
-        own = (z_a - z_b).detach().square().mean()  # lightly takes the distance between views on each process
-        return loss + self.lambda_param * (own - of_all)
-
-    def _loss(self, z_a: Tensor, z_b: Tensor) -> Tensor:
-        return vicreg(
-            z_a,
-            z_b,
-            invariance_weight=self.lambda_param,
-            variance_weight=self.mu_param,
-            covariance_weight=self.nu_param,
-        )
+        difference: Tensor | float = 0.0
+        if self.gather_distributed and is_distributed():
+            check_pair("z_a", z_a, "z_b", z_b)
+            shard, _ = shard_and_ids(z_a)
+            if len(set(shard.sizes)) > 1:
+                refuse("z_a", tuple(z_a.shape), f"the same number of rows on each process, not {shard.sizes}")
+            of_all = shard.gather((z_a - z_b).square()).mean()
+            own = (z_a - z_b).detach().square().mean()  # lightly takes the distance between views on each process
+            difference = self.lambda_param * (own - of_all)
+            z_a, z_b = gather_rows(z_a, shard), gather_rows(z_b, shard)
+        weights = {"invariance_weight": self.lambda_param, "variance_weight": self.mu_param}
+        return vicreg(z_a, z_b, **weights, covariance_weight=self.nu_param) + difference

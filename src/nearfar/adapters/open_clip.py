@@ -12,8 +12,6 @@ Surprising behaviour of open_clip with several processes, which is the same here
   different part of it than in open_clip.
 """
 
-from typing import Literal, overload
-
 import torch
 from torch import Tensor, nn
 
@@ -40,27 +38,6 @@ class _PairLoss(nn.Module):
     rank: int
     world_size: int
 
-    @overload
-    def forward(
-        self,
-        image_features: Tensor,
-        text_features: Tensor,
-        logit_scale: Tensor,
-        logit_bias: Tensor | None = ...,
-        output_dict: Literal[False] = ...,
-    ) -> Tensor: ...
-
-    @overload
-    def forward(
-        self,
-        image_features: Tensor,
-        text_features: Tensor,
-        logit_scale: Tensor,
-        logit_bias: Tensor | None = ...,
-        *,
-        output_dict: Literal[True],
-    ) -> Answer: ...
-
     def forward(
         self,
         image_features: Tensor,
@@ -71,7 +48,9 @@ class _PairLoss(nn.Module):
     ) -> Tensor | Answer:
         """(B, D) twice, a scale that multiplies their inner products, and a bias (None: 0), to a scalar."""
         check_pair("image_features", image_features, "text_features", text_features)
-        _check_scale(logit_scale)
+        if isinstance(logit_scale, Tensor) and logit_scale.numel() != 1:  # images and texts would differ in their loss
+            refuse("logit_scale's shape", tuple(logit_scale.shape), "(), one scale; multiply the features instead")
+        check_finite("logit_scale", logit_scale)
         joined = torch.distributed.get_world_size() if is_distributed() else 1
         if self.world_size not in (1, joined):
             refuse("world_size", self.world_size, f"{joined}, the number of processes in torch.distributed")
@@ -164,13 +143,6 @@ class SigLipLoss(_PairLoss):
             return (positive + negatives).mean()
 
         return loss(sample_ids(image, None)) if self.world_size == 1 else loss_over_processes(loss, image)
-
-
-def _check_scale(scale: float | Tensor) -> None:
-    """One number: with a scale for each row, images and texts would have different losses."""
-    if isinstance(scale, Tensor) and scale.numel() != 1:
-        refuse("logit_scale's shape", tuple(scale.shape), "(), one scale for all rows; multiply the features instead")
-    check_finite("logit_scale", scale)
 
 
 def _both_ways(image: Tensor, text: Tensor, scale: Tensor, ids: Tensor) -> Tensor:

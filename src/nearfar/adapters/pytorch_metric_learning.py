@@ -108,9 +108,7 @@ class _Loss(nn.Module):
         itself = ref_emb is None or ref_labels is None or ref_labels is labels
         key_labels = labels if itself or ref_labels is None else ref_labels
         if itself and len(keys) != len(embeddings):
-            raise ValueError(
-                f"ref_emb has {len(keys)} rows and no ref_labels, expected {len(embeddings)} rows; pass ref_labels"
-            )
+            raise ValueError(f"ref_emb has {len(keys)} rows and embeddings {len(embeddings)}; pass ref_labels too")
         of_rows, of_keys = class_indices(labels, key_labels, embeddings, keys)
         return self._label_loss(LabeledBatch(embeddings, keys, of_rows, of_keys, itself))
 
@@ -238,8 +236,6 @@ class TripletMarginLoss(_Loss):
                 refuse(name, value, "False; pass your own triplets to nearfar.losses.triplet")
         if triplets_per_anchor != "all":
             refuse("triplets_per_anchor", triplets_per_anchor, "'all', which takes N² log N steps here")
-        if margin < 0:
-            refuse("margin", margin, "0 or more: below 0 a negative may be nearer than the positive at no loss")
         check_at_least("margin", margin, 0.0)
         self.margin = margin
         self.distance = Distance("euclidean")
@@ -251,6 +247,5 @@ class TripletMarginLoss(_Loss):
 
     def _mined_loss(self, z: Tensor, keys: Tensor, pairs: MinedPairs) -> Tensor:
         raise ValueError(
-            "indices_tuple is set (by a miner or CrossBatchMemory), expected None: this loss uses all triplets of a "
-            "batch; pass mined triplets to nearfar.losses.triplet"
+            "indices_tuple comes from a miner or CrossBatchMemory, expected None; use nearfar.losses.triplet"
         )

@@ -64,15 +64,17 @@ def run(command: str, arguments: list[str]) -> int:
         status: int = import_module(f"nearfar.cli.{command}").main(arguments)
     except (BrokenPipeError, SystemExit, GeneratorExit):
         raise
-    except KeyboardInterrupt:
-        print("nearfar: interrupted", file=sys.stderr)
-        return 130
+    except KeyboardInterrupt as stop:
+        from nearfar.cli.errors import exit_status_of_stop
+
+        return exit_status_of_stop(stop)
     except BaseException as error:  # a panic of a Rust library is no Exception
         if debug:
             raise
-        from nearfar.cli.errors import error_line
+        from nearfar.cli.errors import error_line, is_printed_by_rank_zero
 
-        print(f"nearfar {command}: {error_line(error)}", file=sys.stderr)
+        if not is_printed_by_rank_zero(error):
+            print(f"nearfar {command}: {error_line(error)}", file=sys.stderr)
         return 1
     return status
 

@@ -9,7 +9,7 @@ from nearfar.cli.parser import Parser
 from nearfar.cli.stages import stage
 
 if TYPE_CHECKING:
-    from nearfar.distributed.certificate import Row
+    from nearfar.distributed.certificate import CertificateRow
     from nearfar.distributed.trial import Subject
 
 
@@ -83,11 +83,11 @@ def check_losses(console: Any, device: Any, pairs: int) -> int:
     return sum(not row.passed for row in found)
 
 
-def check_methods(console: Any, what: str | None, processes: int, rows: int) -> list["Row"]:
+def check_methods(console: Any, what: str | None, processes: int, rows: int) -> list["CertificateRow"]:
     """Training steps of every method, of a run's, or of one's own, in every variant."""
     from nearfar.distributed.certificate import certify_methods
 
-    found: list[Row] = []
+    found: list[CertificateRow] = []
     with stage(console, "reading" if what else "making every method, small") as say:
         for of_method in certify_methods(subjects(what, rows), processes=processes, said=say):
             found += of_method

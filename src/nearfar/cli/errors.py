@@ -1,6 +1,8 @@
 """An error in one line: its message if it was written for users, else its type, message and place."""
 
 import linecache
+import signal
+import sys
 import sysconfig
 import traceback
 from pathlib import Path
@@ -41,3 +43,29 @@ def _short_path(file: Path) -> str:
         if above in file.resolve().parents:
             return file.resolve().relative_to(above).as_posix()
     return str(file)
+
+
+def exit_status_of_stop(stop: KeyboardInterrupt) -> int:
+    """Print what is left to say, and return 130 after Ctrl-C, 0 after SIGTERM: a scheduler starts the run again."""
+    from nearfar.training.signals import TrainingStopped
+
+    if not isinstance(stop, TrainingStopped):
+        print("nearfar: interrupted", file=sys.stderr)
+        return 130
+    from nearfar.training.processes import is_rank_zero
+
+    if not is_rank_zero():
+        return 0  # rank 0 returns the status of the run
+    print(f"run: {stop.folder}", flush=True)
+    return 0 if stop.signal == signal.SIGTERM else 130
+
+
+def is_printed_by_rank_zero(error: BaseException) -> bool:
+    """Whether this process is another rank, and rank 0 has the same error."""
+    from nearfar.training.errors import NotFiniteError, ProcessLostError
+
+    if not isinstance(error, NotFiniteError | ProcessLostError):
+        return False
+    from nearfar.training.processes import is_rank_zero
+
+    return not is_rank_zero()

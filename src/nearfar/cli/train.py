@@ -15,7 +15,6 @@ from nearfar.yaml_reader import read_yaml
 
 SHORT = {"--batch": "--batch-size", "--group": "--data.groups_file", **main_flags(TrainConfig)}
 CONFIG_HELP = "YAML with any of the keys below, or the name of a recipe; flags override it"
-MAY_CHANGE = ("epochs", "processes", "nodes", "strategy")  # of a run that is resumed
 
 
 def main(arguments: list[str]) -> int:
@@ -43,8 +42,9 @@ def main(arguments: list[str]) -> int:
     from rich.console import Console
 
     from nearfar.report.refresh import verdict_of
-    from nearfar.training.processes import is_first
-    from nearfar.training.train import free_folder, resumed, run
+    from nearfar.training.processes import is_rank_zero
+    from nearfar.training.resume import MAY_CHANGE
+    from nearfar.training.train import free_folder, resume_run, run
 
     console = Console()
     if options.get("resume") is not None:
@@ -56,18 +56,18 @@ def main(arguments: list[str]) -> int:
             )
             return 2
         changed = {name: options.get(name) for name in MAY_CHANGE}
-        results = resumed(Path(options.resume), console=console, **changed)
+        resume_run(Path(options.resume), console=console, **changed)
         folder = Path(options.resume)
     else:
         config = configured(files, options)
         check_recipe_data([name for name in names if not Path(name).exists()], config)
         folder = free_folder(config) if options.get("out") is None else Path(options.out)
-        results = run(config, folder, console=console)
-    if is_first():
-        if results is not None and (verdict := verdict_of(folder)) is not None:
+        run(config, folder, console=console)
+    if is_rank_zero():
+        if (verdict := verdict_of(folder)) is not None:
             console.print(verdict, soft_wrap=True, markup=False, highlight=False)
         console.print(f"run: {folder}", soft_wrap=True, markup=False, highlight=False)
-    return 0 if results is not None else 130
+    return 0
 
 
 def check_recipe_data(names: list[str], config: TrainConfig) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from nearfar.data.cells import missing
 from nearfar.messages import nearest as nearest
 
 LARGEST_LABEL = 65_535
@@ -20,11 +21,11 @@ def label_column(values: Sequence[object], classes: Sequence[str] | None = None)
     (tensor([ 1,  0, -1]), ['cat', 'dog'])
     """
     whole = [_whole(value) for value in values]
-    numbers = [number for number, value in zip(whole, values, strict=True) if not _missing(value)]
+    numbers = [number for number, value in zip(whole, values, strict=True) if not missing(value)]
     if classes is None and all(n is not None and -1 <= n <= LARGEST_LABEL for n in numbers):
         labels = [-1 if number is None else number for number in whole]
         return torch.tensor(labels, dtype=torch.int64), [str(i) for i in range(max(labels, default=-1) + 1)]
-    texts = [None if _missing(value) else str(value) for value in values]
+    texts = [None if missing(value) else str(value) for value in values]
     names = sorted({text for text in texts if text is not None}) if classes is None else list(classes)
     number_of = {name: i for i, name in enumerate(names)}
     for text in texts:
@@ -42,12 +43,8 @@ def group_column(values: Sequence[object]) -> Tensor:
     tensor([0, 1, 0, 2])
     """
     number_of: dict[str, int] = {}
-    keys = [("", i) if _missing(value) else (str(value), -1) for i, value in enumerate(values)]
+    keys = [("", i) if missing(value) else (str(value), -1) for i, value in enumerate(values)]
     return torch.tensor([number_of.setdefault(repr(key), len(number_of)) for key in keys], dtype=torch.int64)
-
-
-def _missing(value: object) -> bool:
-    return value is None or (isinstance(value, str) and not value.strip()) or value != value  # NaN
 
 
 def _whole(value: object) -> int | None:

@@ -1,8 +1,10 @@
 """What a run sees of its data: samples by number, wherever they came from."""
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, ClassVar, Self, TypedDict, Unpack
 
 import numpy as np
 import torch
@@ -57,6 +59,17 @@ def label_names(labels: Tensor | None, classes: Sequence[str] | None, rows: Sequ
     return [None if n < 0 else str(n) if classes is None else classes[n] for n in numbers]
 
 
+class Facts(TypedDict, total=False):
+    """What may be known of the N samples of a data set; see `Dataset`. Names are the numbers where there are none."""
+
+    labels: Tensor | Sequence[int] | None
+    classes: Sequence[str] | None
+    groups: Tensor | Sequence[int] | None
+    captions: Captions | None
+    names: Sequence[str] | None
+    skipped: Sequence[Skipped]
+
+
 class Dataset(ABC):
     """Samples by number. Packed and streamed data look the same.
 
@@ -76,8 +89,10 @@ class Dataset(ABC):
         names: N texts that say where each sample came from: a relative path, or an index.
         size: side of the stored square image, or what else all samples have one of.
         skipped: samples that could not be read and are not among the N.
+        columns: attributes with one entry for each sample, those of a class of data and `COLUMNS`.
     """
 
+    columns: ClassVar[tuple[str, ...]] = ()
     labels: Tensor | None = None
     classes: list[str] | None = None
     groups: Tensor | None = None
@@ -94,20 +109,57 @@ class Dataset(ABC):
     size: int
     skipped: Sequence[Skipped] = ()
 
+    def describe(self, **facts: Unpack[Facts]) -> None:
+        """Set what is known of the samples, checked: one entry for each."""
+        n = len(self)
+        self.labels = _integers("labels", facts.get("labels"), n)
+        self.groups = _integers("groups", facts.get("groups"), n)
+        classes, names, self.captions = facts.get("classes"), facts.get("names"), facts.get("captions")
+        self.classes = None if classes is None else list(classes)
+        self.names = list(map(str, range(n))) if names is None else names
+        self.skipped = list(facts.get("skipped", ()))
+        for what, texts in (("captions", self.captions), ("names", self.names)):
+            if texts is not None and len(texts) != n:
+                raise ValueError(f"{len(texts)} {what} for {n} samples, expected one for each")
+        wrong = next((c for c in self.captions or () if not isinstance(c, tuple) or not c), None)
+        if wrong is not None:
+            raise ValueError(f"{wrong!r} is among the captions, expected a tuple of one or more texts for each sample")
+
     @abstractmethod
     def __len__(self) -> int: ...
+
+    def __repr__(self) -> str:
+        labels = "no labels" if self.classes is None else f"{len(self.classes)} classes"
+        return f"{type(self).__name__}({counted(len(self), 'sample')} of size {self.size}, {labels})"
 
     @abstractmethod
     def fetch(self, indices: Tensor) -> Tensor:
         """(B,) int64 to the raw samples (B, ...), as `Modality.prepare` takes them."""
 
-    @abstractmethod
-    def subset(self, indices: Tensor) -> "Dataset":
-        """The samples (K,) `indices` as a data set of their own."""
+    def subset(self, indices: Tensor) -> Self:
+        """The samples (K,) `indices` as a data set of their own, on the same stored values."""
+        part = copy.copy(self)
+        for name in (*COLUMNS, *self.columns):
+            setattr(part, name, picked(getattr(self, name), indices.cpu()))
+        return part
 
     def failed(self, indices: Tensor) -> dict[int, Skipped]:
         """Which of the samples (B,) were found unreadable when they were fetched: place in `indices`, and why."""
         return {}
+
+
+COLUMNS = ("labels", "groups", "captions", "texts", "partners", "negatives", "scores", "shards", "names")
+
+
+def picked(column: Any, indices: Tensor) -> Any:
+    """The entries (K,) `indices` of a column: a tensor, an array, a list or None.
+
+    >>> picked(["a", "b", "c"], torch.tensor([2, 0]))
+    ['c', 'a']
+    """
+    if column is None or isinstance(column, Tensor):
+        return column if column is None else column[indices]
+    return column[indices.numpy()] if isinstance(column, np.ndarray) else [column[i] for i in indices.tolist()]
 
 
 class ArrayDataset(Dataset):
@@ -116,80 +168,39 @@ class ArrayDataset(Dataset):
     Args:
         images: (R, S, S, 3) uint8.
         rows: (N,) which of the R images are the samples, in order; all of them where None.
-        labels, groups: (N,) integers.
-        classes: names of the labels.
-        captions: N tuples of one or more texts.
-        names: N texts; the indices where None.
-        skipped: what was left out, for the record.
+        facts: labels, classes, groups, captions, names, skipped.
 
     >>> data = ArrayDataset(np.zeros((5, 8, 8, 3), np.uint8), labels=[0, 1, 0, 1, 0], classes=["cat", "dog"])
     >>> data.fetch(torch.tensor([4, 0])).shape, data.subset(torch.tensor([1, 3])).labels.tolist()
     (torch.Size([2, 3, 8, 8]), [1, 1])
     """
 
+    columns = ("rows",)
+
     def __init__(
-        self,
-        images: NDArray[np.uint8],
-        *,
-        rows: NDArray[np.int64] | None = None,
-        labels: Tensor | Sequence[int] | None = None,
-        classes: Sequence[str] | None = None,
-        groups: Tensor | Sequence[int] | None = None,
-        captions: Captions | None = None,
-        names: Sequence[str] | None = None,
-        skipped: Sequence[Skipped] = (),
+        self, images: NDArray[np.uint8], *, rows: NDArray[np.int64] | None = None, **facts: Unpack[Facts]
     ) -> None:
         if images.ndim != 4 or images.shape[1] != images.shape[2] or images.shape[3] != 3 or images.dtype != np.uint8:
             raise ValueError(f"images are {images.dtype} of shape {images.shape}, expected uint8 of shape (N, S, S, 3)")
-        self.images = images
+        self.images, self.size = images, int(images.shape[1])
         self.rows = np.arange(len(images)) if rows is None else rows
-        self.size = int(images.shape[1])
-        self.labels = _column("labels", labels, len(self.rows))
-        self.groups = _column("groups", groups, len(self.rows))
-        self.classes = None if classes is None else list(classes)
-        self.captions = captions
-        self.names: Sequence[str] = [str(row) for row in self.rows] if names is None else names
-        self.skipped = list(skipped)
-        for what, texts in (("captions", self.captions), ("names", self.names)):
-            if texts is not None and len(texts) != len(self.rows):
-                raise ValueError(f"{len(texts)} {what} for {len(self.rows)} images, expected one for each")
-        wrong = next((c for c in self.captions or () if not isinstance(c, tuple) or not c), None)
-        if wrong is not None:
-            raise ValueError(f"{wrong!r} is among the captions, expected a tuple of one or more texts for each image")
+        self.describe(**facts)
 
     def __len__(self) -> int:
         return len(self.rows)
 
-    def __repr__(self) -> str:
-        labels = "no labels" if self.classes is None else f"{len(self.classes)} classes"
-        return f"ArrayDataset({len(self)} images of {self.size}×{self.size}, {labels})"
-
     def fetch(self, indices: Tensor) -> Tensor:
         """(B,) int64 to (B, 3, S, S) uint8."""
-        picked = np.asarray(self.images[self.rows[indices.cpu().numpy()]])  # (B, S, S, 3), a copy
-        return torch.from_numpy(picked).permute(0, 3, 1, 2).contiguous()
-
-    def subset(self, indices: Tensor) -> "ArrayDataset":
-        """The samples (K,) `indices` as a data set of their own, on the same stored images."""
-        chosen = indices.tolist()
-        return ArrayDataset(
-            self.images,
-            rows=self.rows[indices.cpu().numpy()],
-            labels=None if self.labels is None else self.labels[indices],
-            classes=self.classes,
-            groups=None if self.groups is None else self.groups[indices],
-            captions=None if self.captions is None else [self.captions[i] for i in chosen],
-            names=[self.names[i] for i in chosen],
-            skipped=self.skipped,
-        )
+        images = np.asarray(self.images[self.rows[indices.cpu().numpy()]])  # (B, S, S, 3), a copy
+        return torch.from_numpy(images).permute(0, 3, 1, 2).contiguous()
 
 
-def _column(name: str, values: Tensor | Sequence[int] | None, length: int) -> Tensor | None:
+def _integers(name: str, values: Tensor | Sequence[int] | None, length: int) -> Tensor | None:
     if values is None:
         return None
     column = torch.as_tensor(values)
     if column.shape != (length,) or column.is_floating_point():
         raise ValueError(
-            f"{name} are {column.dtype} of shape {tuple(column.shape)}, expected ({length},) integers: one per image"
+            f"{name} are {column.dtype} of shape {tuple(column.shape)}, expected ({length},) integers: one per sample"
         )
     return column.to(torch.int64)

@@ -12,7 +12,7 @@ from torch import Tensor
 from nearfar.data.dataset import Dataset
 
 
-class Batch(NamedTuple):
+class FetchedBatch(NamedTuple):
     """One step's samples: `x` is (B, 3, S, S) uint8, the images of `indices` (B,)."""
 
     step: int
@@ -93,7 +93,7 @@ class Loader:
         worker: int = 0,
         workers: int = 1,
         ahead: int = 2,
-    ) -> Iterator[Batch]:
+    ) -> Iterator[FetchedBatch]:
         """The batches with their images, fetched in a background thread while the step before is computed.
 
         Args:
@@ -111,11 +111,11 @@ class Loader:
         if not 0 <= rank < world:
             raise ValueError(f"rank is {rank} of {world} processes, expected from 0 to {world - 1}")
 
-        def fetch(step: int, indices: Tensor) -> Batch:
+        def fetch(step: int, indices: Tensor) -> FetchedBatch:
             mine = indices.tensor_split(world)[rank]
-            return Batch(step, mine, data.fetch(mine))
+            return FetchedBatch(step, mine, data.fetch(mine))
 
-        waiting: deque[Future[Batch]] = deque()
+        waiting: deque[Future[FetchedBatch]] = deque()
         with ThreadPoolExecutor(1, thread_name_prefix="fetch") as thread:
             try:
                 for step, indices in self.batches(epoch, start):

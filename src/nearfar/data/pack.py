@@ -100,7 +100,7 @@ def _decode(
     saved = time.monotonic()
     with warnings.catch_warnings(), ThreadPoolExecutor(workers or cores()) as pool, shown_progress(progress) as bar:
         warnings.simplefilter("ignore")  # of Pillow, about files it reads nonetheless
-        task = bar.add_task(store.words, total=len(todo), skipped="")
+        task = bar.add_task(f"packing at {store.size:,} {store.unit}", total=len(todo), skipped="")
         futures = [pool.submit(_decode_chunk, source, store, chunk) for chunk in chunks]
         try:
             for future in as_completed(futures):

@@ -2,11 +2,12 @@
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +15,7 @@ from torch import Tensor
 
 from nearfar.data import tables
 from nearfar.data.columns import label_column, nearest
-from nearfar.data.dataset import Captions, Skipped
+from nearfar.data.dataset import Captions, Facts, Skipped, picked
 from nearfar.data.rows import Samples
 
 SPLIT_FOLDERS = {"val": ("val", "valid", "validation"), "validation": ("validation", "valid", "val")}
@@ -27,6 +28,20 @@ class Items(Protocol):
 
     def __len__(self) -> int: ...
     def __getitem__(self, index: int, /) -> Any: ...
+
+
+@dataclass(frozen=True)
+class MadeItems:
+    """Undecoded samples that a function makes, by number."""
+
+    count: int
+    make: Callable[[int], Any]
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, index: int, /) -> Any:
+        return self.make(index)
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,6 +105,15 @@ class Source:
         digests = b"".join(hashlib.blake2b(text, digest_size=KEY).digest() for text in texts)
         return np.frombuffer(digests, f"V{KEY}")
 
+    def facts(self, rows: Tensor, skipped: Sequence[Skipped] = ()) -> Facts:
+        """What is known of the samples (K,) `rows`, for a `Dataset` of them."""
+        labels, groups, captions, names = (
+            picked(x, rows) for x in (self.labels, self.groups, self.captions, self.names)
+        )
+        return Facts(
+            labels=labels, classes=self.classes, groups=groups, captions=captions, names=names, skipped=skipped
+        )
+
     def fingerprint(self) -> str:
         """Changes when any sample does, or their order."""
         return hashlib.blake2b(self.keys().tobytes(), digest_size=KEY).hexdigest()
@@ -106,30 +130,10 @@ def _file_state(path: Path) -> bytes:
 AnySource = TypeVar("AnySource", bound=Source)
 
 
-def from_samples(
-    kind: type[AnySource],
-    description: str,
-    found: Samples,
-    *,
-    paths: Sequence[Path] | None = None,
-    load: Callable[[], Items] | None = None,
-    versions: Sequence[str] | None = None,
-    parts: Tensor | None = None,
-) -> AnySource:
-    """A source of the rows of a table, and of the files or samples they are about."""
-    return kind(
-        description=description,
-        names=found.names,
-        paths=paths,
-        load=load,
-        versions=versions,
-        labels=found.labels,
-        classes=found.classes,
-        groups=found.groups,
-        captions=found.captions,
-        skipped=found.skipped,
-        parts=parts,
-    )
+def from_samples(kind: type[AnySource], description: str, found: Samples, **how: Any) -> AnySource:
+    """A source of the rows of a table; `how` gives the files or samples they are about, as fields of `Source`."""
+    known = {name: column for name, column in vars(found).items() if name != "rows"}
+    return kind(description, **known, **how)
 
 
 def folder_source(
@@ -216,6 +220,26 @@ def _walk(
             yield from _walk(path, suffixes, seen, faults, top)
         elif path.suffix.lower() in suffixes:
             yield path
+
+
+def built_in(spec: str | Path, known: Mapping[str, int]) -> tuple[str, int] | None:
+    """Which data made by code are meant, and how many samples of them; None: something else, as a path of that name is.
+
+    Args:
+        known: their names, and how many there are where it is not said.
+
+    >>> [built_in(spec, {"waves": 4000}) for spec in ("waves:500", "waves", "waves.csv")]
+    [('waves', 500), ('waves', 4000), None]
+    """
+    made = re.fullmatch(rf"({'|'.join(known)})(?::(\d+))?", str(spec))
+    return None if made is None or Path(spec).exists() else (made[1], int(made[2] or known[made[1]]))
+
+
+def built_in_split(name: str, count: int, split: str | None) -> tuple[int, Literal["train", "test"]]:
+    """How many samples a split of data made by code has, and the split: a fifth as many for the test."""
+    if split not in (None, "train", "test"):
+        raise ValueError(f"{name} have the splits 'train' and 'test', not {split!r}")
+    return (max(count // 5, 1), "test") if split == "test" else (count, "train")
 
 
 def check_apart(folder: Path, data: str | Path) -> None:

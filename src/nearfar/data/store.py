@@ -22,16 +22,12 @@ JOURNAL = [("state", "u1"), ("sum", "<u4"), ("key", f"V{KEY}")]
 class Store(ABC):
     """A folder with values, a journal of which rows are whole, and the reasons of those that never will be."""
 
+    unit: ClassVar[str]  # of the size, for the progress bar
     ROW: ClassVar[np.dtype[np.void]] = np.dtype(JOURNAL)  # the journal's line for each sample
 
     def __init__(self, folder: Path, size: int, rows: NDArray[np.void]) -> None:
         self.folder, self.size, self.rows = folder, size, rows
         self.reasons: dict[int, str] = {}
-
-    @property
-    @abstractmethod
-    def words(self) -> str:
-        """What is being done, for the progress bar."""
 
     @classmethod
     def opened(cls, folder: Path, keys: NDArray[np.void], size: int) -> Self:
@@ -69,9 +65,9 @@ class Store(ABC):
     def get(self, row: int) -> NDArray[Any]:
         """The values of a sample."""
 
-    @abstractmethod
     def _take(self, mine: int, other: Self, theirs: int) -> None:
         """Copy a sample from another store."""
+        self.put(mine, other.get(theirs))
 
     @abstractmethod
     def _flush(self) -> None: ...

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from nearfar.distributed import gather as gathering
+from nearfar.distributed.check import relative_error
 from nearfar.distributed.contract import check_contract, draws, same_object
 from nearfar.distributed.processes import Gather, run_in_processes
 from nearfar.distributed.trial import (
@@ -22,7 +23,7 @@ from nearfar.distributed.trial import (
     VARIANTS,
     Subject,
     Trial,
-    divided_step,
+    encode_divided,
     in_dtype,
     run_trial,
     shared_trials,
@@ -33,7 +34,7 @@ _SHAKE, _COARSE, _ROUNDINGS = 2.0**-22, 2.0**-17, 10  # what magnifies rounding 
 
 
 @dataclass(frozen=True)
-class Row:
+class CertificateRow:
     """How far one variant of a method's training is from its definition."""
 
     what: str  # the method
@@ -65,7 +66,7 @@ def check_method(
     processes: int = 2,
     gather: Gather | None = None,
     said: Callable[[str], None] | None = None,
-) -> list[Row]:
+) -> list[CertificateRow]:
     """Whether a method trains as it is defined, however the batch is computed.
 
     The reference is the method itself in float64 on one process with every similarity matrix held whole; of tiles and
@@ -89,7 +90,7 @@ def certify_methods(
     processes: int = 2,
     gather: Gather | None = None,
     said: Callable[[str], None] | None = None,
-) -> Iterator[list[Row]]:
+) -> Iterator[list[CertificateRow]]:
     """The rows of each method; all share the same processes, since starting them takes seconds."""
     tell = said or (lambda _: None)
     for subject in subjects:
@@ -103,18 +104,18 @@ def certify_methods(
         yield rows_of(subject, trials)
 
 
-def rows_of(subject: Subject, shared: dict[str, Trial]) -> list[Row]:
+def rows_of(subject: Subject, shared: dict[str, Trial]) -> list[CertificateRow]:
     first = replace(subject, batches=subject.batches[:1])
     with use_backend(DenseBackend()):
         truth, truth_of_one = run_trial(subject, REFERENCE), run_trial(first, REFERENCE)
         truth_accumulated = run_trial(subject, replace(REFERENCE, accumulate=2))
-        truth_divided = run_trial(subject, replace(REFERENCE, step=divided_step))
+        truth_divided = run_trial(subject, replace(REFERENCE, encode=encode_divided))
         in_single = replace(REFERENCE, dtype=torch.float32)
         singles = [run_trial(subject, replace(in_single, accumulate=n)) for n in (1, 2)]
         fine, coarse = (run_trial(_shaken(subject, shake), REFERENCE) for shake in (_SHAKE, _COARSE))
     # What rounding alone does to this network, kinks and all: float32 cannot be held to less, nor can bfloat16.
     rounding, more = (
-        max(relative(shaken.gradients, truth.gradients), relative(shaken.values, truth.values))
+        max(relative_error(shaken.gradients, truth.gradients), relative_error(shaken.values, truth.values))
         for shaken in (fine, coarse)
     )
     note = same_object(subject)
@@ -156,18 +157,10 @@ def _shaken(subject: Subject, shake: float) -> Subject:
     return replace(subject, method=method, batches=batches)
 
 
-def _compared(what: str, variant: str, seen: Trial, truth: Trial, tolerance: float, note: str) -> Row:
+def _compared(what: str, variant: str, seen: Trial, truth: Trial, tolerance: float, note: str) -> CertificateRow:
     if seen.note:
-        return Row(what, variant, math.nan, math.nan, math.nan, tolerance, seen.note)
+        return CertificateRow(what, variant, math.nan, math.nan, math.nan, tolerance, seen.note)
     if seen.counters.shape != truth.counters.shape or not torch.equal(seen.counters, truth.counters):
         note = note or "counters, pointers or ids of the state differ"
-    errors = (
-        relative(seen.values, truth.values),
-        relative(seen.gradients, truth.gradients),
-        relative(seen.state, truth.state),
-    )
-    return Row(what, variant, *errors, tolerance, note)
-
-
-def relative(seen: Tensor, expected: Tensor) -> float:
-    return float((seen - expected).norm() / expected.norm().clamp(min=1e-12))
+    value, gradient = relative_error(seen.values, truth.values), relative_error(seen.gradients, truth.gradients)
+    return CertificateRow(what, variant, value, gradient, relative_error(seen.state, truth.state), tolerance, note)

@@ -41,7 +41,7 @@ def compare_losses(
         for tile in tiles:
             with nullcontext() if tile is None else losses.tile_size(tile):
                 value, gradient = _value_and_gradient(losses, name, z1.float().to(device), z2.float().to(device))
-            yield LossCheck(name, tile, _relative(value, true_value), _relative(gradient, true_gradient))
+            yield LossCheck(name, tile, relative_error(value, true_value), relative_error(gradient, true_gradient))
 
 
 def time_large_batch(pairs: int, device: torch.device | str = "cpu", features: int = 128) -> tuple[float, float]:
@@ -62,7 +62,7 @@ def _value_and_gradient(module: ModuleType, name: str, z1: Tensor, z2: Tensor) -
     return value.detach().double().cpu(), torch.cat([g.flatten() for g in gradients]).double().cpu()
 
 
-def _relative(seen: Tensor, expected: Tensor) -> float:
+def relative_error(seen: Tensor, expected: Tensor) -> float:
     return float((seen - expected).norm() / expected.norm().clamp(min=1e-12))
 
 

@@ -30,13 +30,9 @@ def check_contract(subject: Subject) -> None:
     """
     name, method = subject.name, subject.method
     if not isinstance(method, nn.Module):
-        raise PluginError(
-            f"{name} is a {type(method).__name__}, expected an nn.Module, such as a nearfar.methods.Method"
-        )
+        raise PluginError(f"{name} is a {type(method).__name__}, expected an nn.Module: a nearfar.methods.Method")
     if missing := [part for part in ("encode", "contrast", "after_step") if not callable(getattr(method, part, None))]:
-        raise PluginError(
-            f"{name} has no {missing[0]}, expected encode, contrast and after_step, as nearfar.methods.Method"
-        )
+        raise PluginError(f"{name} has no {missing[0]}, expected encode, contrast and after_step, as in Method")
     batches = subject.batches if isinstance(subject.batches, list | tuple) else [subject.batches]
     for batch in batches or [None]:
         if not is_dataclass(batch) or not isinstance(getattr(batch, "index", None), Tensor):
@@ -54,9 +50,7 @@ def check_contract(subject: Subject) -> None:
         loss = getattr(step, "loss", None)
         if not isinstance(loss, Tensor) or loss.ndim or not loss.requires_grad:
             seen = f"a {type(step).__name__}" if loss is None else "a loss that is no scalar with a gradient"
-            raise PluginError(
-                f"{name}.contrast gave {seen}, expected a nearfar.methods.Step with a loss to differentiate"
-            )
+            raise PluginError(f"{name}.contrast gave {seen}, expected a nearfar.methods.Step with a loss to train")
         call_plugin(f"{name}.after_step failed", lambda: trained.after_step(0.5))
 
 

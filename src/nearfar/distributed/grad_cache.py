@@ -109,7 +109,7 @@ class _ChunkedEncoding:
 
     def first_pass(self) -> Encoded:
         """Encode all chunks without a graph. The first has one for a moment, to see which outputs have a gradient."""
-        start, graph = _copies(self.module), torch.is_grad_enabled()
+        start, graph = {name: x.clone() for name, x in _buffers(self.module)}, torch.is_grad_enabled()
         found: list[Encoded] = []
         with count_as_one_batch(self.module, len(self.chunks)):
             for chunk in self.chunks:
@@ -160,10 +160,7 @@ class _ChunkedEncoding:
     ) -> list[tuple[Tensor, Tensor]]:
         odd = [name for name, x in encoded.items() if x.requires_grad and name not in self.names]
         if odd:
-            raise ValueError(
-                f"encode returns {odd[0]!r} with a gradient in some chunks but not in the first; expected the same in "
-                "all; remove --micro-batch-size"
-            )
+            raise ValueError(f"{odd[0]!r} of encode has a gradient in some chunks only; remove --micro-batch-size")
         pairs = [(encoded[n], g[chunk]) for n, g in zip(self.names, gradients, strict=True) if g is not None]
         return [(x, g) for x, g in pairs if x.requires_grad]
 
@@ -205,10 +202,6 @@ def _buffers(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
     yield from ((name, buffer) for name, buffer in module.named_buffers() if id(buffer) not in stores)
 
 
-def _copies(module: nn.Module) -> Encoded:
-    return {name: buffer.clone() for name, buffer in _buffers(module)}
-
-
 def _changed(module: nn.Module, start: Encoded) -> Encoded:
     """Copies of the buffers that changed; by value, since BatchNorm does not raise their version."""
     return {name: buffer.clone() for name, buffer in _buffers(module) if not torch.equal(buffer, start[name])}
@@ -234,8 +227,5 @@ def _check_rows(encoded: Encoded, chunk: slice) -> None:
 def _concatenate(name: str, chunks: list[Tensor]) -> Tensor:
     shapes = sorted({tuple(x.shape[1:]) for x in chunks})
     if len(shapes) > 1:
-        raise ValueError(
-            f"encode returns {name!r} with rows of shape {shapes[0]} in one chunk and {shapes[1]} in another, expected "
-            "the same in all; remove --micro-batch-size"
-        )
+        raise ValueError(f"{name!r} of encode has the shapes {shapes[0]} and {shapes[1]}; remove --micro-batch-size")
     return torch.cat(chunks)

@@ -31,8 +31,7 @@ class RingBackend:
     def __init__(self, shard: Shard) -> None:
         if min(shard.sizes) == 0:
             raise ValueError(
-                f"process {shard.sizes.index(0)} has no rows, and a ring needs some on each; raise the batch size to "
-                f"{shard.world_size} or more, or set gather"
+                f"process {shard.sizes.index(0)} has no rows; raise the batch size or set gather to 'gather'"
             )
         self.shard = shard
 

@@ -44,27 +44,18 @@ class Trial:
     note: str = ""  # why the result is empty
 
 
-def plain_step(method: Any, batch: Any) -> Tensor:
-    """The loss of a batch, to be differentiated."""
-    loss: Tensor = method.contrast(method.encode(batch)).loss
-    return loss
-
-
-def cached_step(method: Any, batch: Any) -> Tensor:
-    """The loss by gradient caching."""
+def encode_cached(method: Any, batch: Any) -> dict[str, Tensor]:
+    """By gradient caching."""
     parts = equal_chunks(len(batch.index), PART)
-    encoded = encode_in_chunks(lambda rows: method.encode(take_rows(batch, rows)), method, parts)
-    loss: Tensor = method.contrast(encoded).loss
-    return loss
+    return encode_in_chunks(lambda rows: method.encode(take_rows(batch, rows)), method, parts)
 
 
-def divided_step(method: Any, batch: Any) -> Tensor:
+def encode_divided(method: Any, batch: Any) -> dict[str, Tensor]:
     """What caching must be equal to: BatchNorm sees the same parts, and all of them are in one graph."""
     parts = equal_chunks(len(batch.index), PART)
     with count_as_one_batch(method, len(parts)):
         encoded = [method.encode(take_rows(batch, rows)) for rows in parts]
-    loss: Tensor = method.contrast({name: torch.cat([each[name] for each in encoded]) for name in encoded[0]}).loss
-    return loss
+    return {name: torch.cat([each[name] for each in encoded]) for name in encoded[0]}
 
 
 @dataclass(frozen=True)
@@ -74,7 +65,7 @@ class Variant:
     dtype: torch.dtype  # of the weights
     tolerance: float
     around: Callable[[], AbstractContextManager[Any]] = nullcontext  # each step
-    step: Callable[[Any, Any], Tensor] = plain_step
+    encode: Callable[[Any, Any], dict[str, Tensor]] = lambda method, batch: method.encode(batch)
     accumulate: int = 1  # batches to a step
     once: bool = False  # compare one step: coarse steps soon lead elsewhere
     divided: bool = False  # the reference is divided, too
@@ -83,7 +74,7 @@ class Variant:
 
 VARIANTS: dict[str, Variant] = {
     "float64, tiles of 5": Variant(torch.float64, EXACT, lambda: tile_size(5)),
-    "float64, cached": Variant(torch.float64, EXACT, step=cached_step, divided=True),
+    "float64, cached": Variant(torch.float64, EXACT, encode=encode_cached, divided=True),
     "float32": Variant(torch.float32, SINGLE),
     "float32, tiles of 3": Variant(torch.float32, SINGLE, lambda: tile_size(3), in_single=True),
     "float32, accumulated": Variant(torch.float32, SINGLE, accumulate=2, in_single=True),
@@ -102,13 +93,13 @@ def shared_trials(subjects: Sequence[Subject], gather: Gather, say: Callable[[st
         for variant, by, split in SHARED:
             if by == "ring" and not getattr(subject.method, "ring", False):
                 continue
-            trials[variant] = run_trial(subject, REFERENCE, partial(_loss, split=split, by=by, gather=gather))
-        trials["fsdp"] = _sharded_trial(subject, partial(_loss, split=evenly, by="gather", gather=gather))
+            trials[variant] = run_trial(subject, REFERENCE, partial(_shared_step, split=split, by=by, gather=gather))
+        trials["fsdp"] = _sharded_trial(subject, partial(_shared_step, split=evenly, by="gather", gather=gather))
         found.append(trials)
     return found
 
 
-def _sharded_trial(subject: Subject, step: Callable[[Any, Any], Tensor]) -> Trial:
+def _sharded_trial(subject: Subject, step: Callable[[Any, Any], Any]) -> Trial:
     """The same with sharded weights (FSDP); a note where a method or a network cannot be sharded."""
     try:
         return run_trial(subject, REFERENCE, step, cut=True)
@@ -143,7 +134,7 @@ SHARED: list[tuple[str, Any, Split]] = [
 
 
 def run_trial(
-    subject: Subject, variant: Variant, shared: Callable[[Any, Any], Tensor] | None = None, *, cut: bool = False
+    subject: Subject, variant: Variant, shared: Callable[[Any, Any], Any] | None = None, *, cut: bool = False
 ) -> Trial:
     """A few steps of gradient descent, of a copy of the method.
 
@@ -163,7 +154,8 @@ def run_trial(
             torch.manual_seed(1000 * number + part)
             with variant.around():
                 made = in_dtype(_rolled(batch, part), variant.dtype)
-                loss = (shared or variant.step)(method, made) / variant.accumulate
+                step = shared(method, made) if shared else method.contrast(variant.encode(method, made))  # type: ignore[operator]
+                loss = step.loss / variant.accumulate
             loss.backward()
             value += float(loss.detach())
         if cut:
@@ -193,17 +185,15 @@ def run_trial(
     )
 
 
-def _loss(method: Any, batch: Any, split: Split, by: Any, gather: Gather) -> Tensor:
-    """The loss on a batch that processes share."""
+def _shared_step(method: Any, batch: Any, split: Split, by: Any, gather: Gather) -> Any:
+    """The step on a batch that processes share."""
     sizes, rank = split(len(batch.index), dist.get_world_size()), dist.get_rank()
     own = take_rows(batch, slice(sum(sizes[:rank]), sum(sizes[: rank + 1])))
     shard = shard_of(sizes[rank])
     encoded = encode_shard(method, own, shard)
     if by == "gather":
-        of_all: Tensor = method.contrast(gather(encoded, shard)).loss
-        return of_all
-    loss: Tensor = contrast_shards(method, encoded, shard, by=by).loss
-    return loss
+        return method.contrast(gather(encoded, shard))
+    return contrast_shards(method, encoded, shard, by=by)
 
 
 def in_dtype(batch: Any, dtype: torch.dtype) -> Any:

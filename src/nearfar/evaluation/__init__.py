@@ -1,19 +1,49 @@
 """How good are the embeddings? Protocols, splits, results, and the one path from an encoder and data to numbers."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # imported when first used: metrics alone need no more than torch
-    from nearfar.evaluation.protocols import PROTOCOLS as PROTOCOLS
-    from nearfar.evaluation.protocols import Protocol as Protocol
-    from nearfar.evaluation.protocols import ProtocolConfig as ProtocolConfig
-    from nearfar.evaluation.results import Results as Results
-    from nearfar.evaluation.results import Row as Row
+from nearfar.lazy import lazy_names
 
-__all__ = ["PROTOCOLS", "Protocol", "ProtocolConfig", "Results", "Row"]
+if TYPE_CHECKING:
+    from nearfar.evaluation.evaluate import Evaluation
+    from nearfar.evaluation.geometry import alignment, effective_rank, uniformity
+    from nearfar.evaluation.knn import knn_accuracy
+    from nearfar.evaluation.protocols import PROTOCOLS, Protocol, ProtocolConfig, find_protocol
+    from nearfar.evaluation.results import Results, Row
+    from nearfar.evaluation.task import Compute, Outcome, Task
 
-
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{'results' if name in ('Results', 'Row') else 'protocols'}"), name)
+__all__ = [
+    "PROTOCOLS",
+    "Compute",
+    "Evaluation",
+    "Outcome",
+    "Protocol",
+    "ProtocolConfig",
+    "Results",
+    "Row",
+    "Task",
+    "alignment",
+    "effective_rank",
+    "find_protocol",
+    "knn_accuracy",
+    "uniformity",
+]
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "PROTOCOLS": "protocols",
+        "Compute": "task",
+        "Evaluation": "evaluate",
+        "Outcome": "task",
+        "Protocol": "protocols",
+        "ProtocolConfig": "protocols",
+        "Results": "results",
+        "Row": "results",
+        "Task": "task",
+        "alignment": "geometry",
+        "effective_rank": "geometry",
+        "find_protocol": "protocols",
+        "knn_accuracy": "knn",
+        "uniformity": "geometry",
+    },
+)

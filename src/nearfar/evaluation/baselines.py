@@ -5,7 +5,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from nearfar.evaluation.embedding import Images, Prepare, device_of
+from nearfar.data.dataset import Dataset
+from nearfar.evaluation.embedding import Prepare, device_of
 from nearfar.modalities.baseline import Baseline
 
 _RAW_SIDE = 32  # raw images are averaged down to at most this side: more pixels only make the probe slower
@@ -28,7 +29,7 @@ class PreparedValues(RawValues):
 
 
 @torch.no_grad()
-def calibrated(encoder: nn.Module, train: Images, prepare: Prepare, *, batch_size: int = 256) -> nn.Module:
+def calibrated(encoder: nn.Module, train: Dataset, prepare: Prepare, *, batch_size: int = 256) -> nn.Module:
     """An untrained encoder with the BatchNorm statistics of the data: without them it would be too weak a baseline.
 
     They are the plain mean over the batches. On data of few batches, a running mean would still be mostly the initial

@@ -2,31 +2,21 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
+from nearfar.data.dataset import Dataset
 from nearfar.progress import progress_bar
 
 Encoder = Callable[[Tensor], Tensor]  # (B, ...) prepared input to (B, F)
 Prepare = Callable[[Tensor], Tensor]  # (B, 3, S, S) uint8 to the encoder's input
 
 
-class Images(Protocol):
-    """Samples by number."""
-
-    def __len__(self) -> int: ...
-
-    def fetch(self, indices: Tensor) -> Tensor:
-        """(B,) int64 to (B, 3, S, S) uint8."""
-        ...
-
-
 @torch.no_grad()
 def embed(
     encoder: Encoder,
-    dataset: Images,
+    dataset: Dataset,
     *,
     prepare: Prepare,
     batch_size: int = 256,

@@ -1,7 +1,7 @@
 """`nearfar.evaluate`: an encoder and data, by object or by name, to numbers."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,11 +37,7 @@ def evaluate(
     *,
     test: str | Path | None = None,
     protocols: Sequence[str] = DEFAULT_PROTOCOLS,
-    against: Sequence[str | Path] = (),
-    settings: ProtocolConfig | None = None,
-    seeds: int | Sequence[int] = 1,
-    image_size: int | None = None,
-    compute: Compute | None = None,
+    **options: Any,
 ) -> Results:
     """Measure an encoder on labelled data, beside its untrained self and the raw samples. Writes nothing.
 
@@ -52,47 +48,34 @@ def evaluate(
             data, read as in the run but for these keys; its test part, or its validation part if it has none.
         test: other data for the test part.
         protocols: names of protocols, or MODULE:NAME; ["all"]: all that suit any encoder of such data.
+        options: further parameters of `Evaluation`: against, settings, seeds, image_size, compute.
+
+    >>> results = nearfar.evaluate("runs/photos", "labelled/", protocols=["knn"])  # doctest: +SKIP
+    >>> results.value("trained", "knn")  # doctest: +SKIP
+    0.93
+    """
+    return Evaluation(encoder, data, test=test, protocols=protocols, **options).run()
+
+
+class Evaluation:
+    """Encoders, data and protocols, opened and checked, ready to be measured.
+
+    Args:
+        encoder, data, test, protocols: as in `evaluate`.
         against: further encoders to compare with, of images.
         settings: of the protocols, such as `ProtocolConfig(bootstrap=1000)`.
         seeds: for the protocols that depend on one; a number counts from the run's own seed, or from 0 on other data.
         image_size: pixels of the input of encoders of other libraries.
         compute: batch size, device and progress.
 
-    >>> results = nearfar.evaluate("runs/photos", "labelled/", protocols=["knn"])  # doctest: +SKIP
-    >>> results.value("trained", "knn")  # doctest: +SKIP
-    0.93
+    Attributes:
+        encoders: by their name in the result rows.
+        splits: training and test samples.
+        data: name of the data in the result rows.
     """
-    evaluation = Evaluation.open(
-        encoder,
-        data,
-        test=test,
-        protocols=protocols,
-        against=against,
-        settings=settings,
-        seeds=seeds,
-        image_size=image_size,
-        compute=compute,
-    )
-    return evaluation.run()
 
-
-@dataclass(frozen=True)
-class Evaluation:
-    """Encoders, data and protocols, opened and checked, ready to be measured."""
-
-    encoders: Mapping[str, Encoder]
-    splits: Splits
-    data: str  # their name in the result rows
-    protocols: Sequence[str]
-    settings: ProtocolConfig
-    seeds: Sequence[int]
-    untrained: Encoder | None
-    origins: Mapping[str, str] = field(default_factory=dict)
-    compute: Compute = field(default_factory=Compute)
-
-    @classmethod
-    def open(
-        cls,
+    def __init__(
+        self,
         encoder: Encoder | str | Path,
         data: Data = None,
         *,
@@ -103,41 +86,33 @@ class Evaluation:
         seeds: int | Sequence[int] = 1,
         image_size: int | None = None,
         compute: Compute | None = None,
-    ) -> "Evaluation":
-        """Arguments as `evaluate` has them."""
+    ) -> None:
         if image_size is not None and image_size < 1:
             raise ValueError(f"image_size is {image_size}, expected at least 1")
-        settings, compute = settings or ProtocolConfig(), compute or Compute()
+        self.settings, self.compute = settings or ProtocolConfig(), compute or Compute()
         read: EvaluationData = build(EvaluationData, as_section(EvaluationData, data), "data")
-        data, test = read.path, read.test if test is None else str(test)
-        protocols, boxed = _chosen(protocols, data)
+        path, test = read.path, read.test if test is None else str(test)
+        self.protocols, boxed = _chosen(protocols, path)
         names = _names(encoder, against)
-        device = compute.device or (encoder.device if isinstance(encoder, Encoder) else find_device("auto"))
-        encoders = {
-            name: each if isinstance(each, Encoder) else load(each, device=device, image_size=image_size)
-            for name, each in names.items()
-        }
-        first = next(iter(encoders.values()))
-        if against and any("image" not in each.modality.queries for each in encoders.values()):
-            noun = first.modality.noun
-            raise ValueError(f"--against is for encoders of images; evaluate each encoder of {noun} by itself")
+        self.encoders = _load(names, self.compute, image_size)
+        first = next(iter(self.encoders.values()))
         config = _run_config(first)
-        seeds = _seeds(seeds, config.seed if config is not None and data is None else 0)
-        if boxed:
-            assert data is not None
-            name = named(data, test)
-            splits = open_boxed_splits(
-                data, test, size=settings.detection.size, seed=seeds[0], progress=compute.progress
-            )
-        else:
-            folder = None if isinstance(encoder, Encoder) else Path(encoder)
-            name, splits = _open(encoders, folder, data, test, read, seeds[0])
-            embedders = [as_embedder(each, encoder) for each, encoder in encoders.items()]
-            assert splits.evaluated is not None
-            check_protocols(protocols, embedders, splits.train, splits.evaluated[0], name)
-        untrained = _untrained(encoder, first, image_size)
-        origins = {each: str(origin) for each, origin in names.items() if not isinstance(origin, Encoder)}
-        return cls(encoders, splits, name, protocols, settings, seeds, untrained, origins, compute)
+        self.seeds = _seeds(seeds, config.seed if config is not None and path is None else 0)
+        self.data, self.splits = (
+            self._open_boxed(str(path), test)
+            if boxed
+            else _open(self.encoders, encoder, path, test, read, self.seeds[0])
+        )
+        if not boxed:
+            embedders = [as_embedder(name, each) for name, each in self.encoders.items()]
+            assert self.splits.evaluated is not None
+            check_protocols(self.protocols, embedders, self.splits.train, self.splits.evaluated[0], self.data)
+        self.untrained = _untrained(encoder, first, image_size)
+        self.origins = {name: str(origin) for name, origin in names.items() if not isinstance(origin, Encoder)}
+
+    def _open_boxed(self, data: str, test: str | None) -> tuple[str, Splits]:
+        size, progress = self.settings.detection.size, self.compute.progress
+        return named(data, test), open_boxed_splits(data, test, size=size, seed=self.seeds[0], progress=progress)
 
     def run(self, finished: Finished | None = None) -> Results:
         """Measure.
@@ -191,6 +166,20 @@ def _names(encoder: Encoder | str | Path, against: Sequence[str | Path]) -> dict
     return names
 
 
+def _load(names: Mapping[str, Encoder | str | Path], compute: Compute, image_size: int | None) -> dict[str, Encoder]:
+    """The encoders, on the device of the first one, or that of `compute`."""
+    given = next(iter(names.values()))
+    device = compute.device or (given.device if isinstance(given, Encoder) else find_device("auto"))
+    encoders = {
+        name: each if isinstance(each, Encoder) else load(each, device=device, image_size=image_size)
+        for name, each in names.items()
+    }
+    if len(encoders) > 1 and any("image" not in each.modality.queries for each in encoders.values()):
+        noun = next(iter(encoders.values())).modality.noun
+        raise ValueError(f"--against is for encoders of images; evaluate each encoder of {noun} by itself")
+    return encoders
+
+
 def _called(spec: str) -> str:
     if spec.startswith(LIBRARIES):
         name, equals, weights = spec.partition("=")
@@ -231,7 +220,7 @@ def _untrained(encoder: Encoder | str | Path, loaded: Encoder, image_size: int |
 
 def _open(
     encoders: Mapping[str, Encoder],
-    folder: Path | None,
+    encoder: Encoder | str | Path,
     data: str | None,
     test: str | None,
     read: ReadConfig,
@@ -263,8 +252,8 @@ def _open(
         )
     other = config.data.path if test is not None or "held_out" in given else None
     splits.notes.extend(training_notes(config, other, test, splits.test_name, held_out=read.held_out, noun=reader.noun))
-    if folder is not None and test is None and not given and largest == config.image_size:
-        splits.notes.extend(changes_since(folder, reader, splits))
+    if not isinstance(encoder, Encoder) and test is None and not given and largest == config.image_size:
+        splits.notes.extend(changes_since(Path(encoder), reader, splits))
     tested = test or (config.data.test if splits.test is not None else None)
     return named(shown, tested), splits
 

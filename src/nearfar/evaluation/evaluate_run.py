@@ -91,14 +91,5 @@ def _raw(modality: Modality, splits: Splits, prepare: Prepare) -> list[Embedder]
 
 def baseline_embedder(name: str, baseline: Baseline, prepare: Prepare, origin: str = "") -> Embedder:
     """A baseline as protocols see it."""
-    return Embedder(
-        name,
-        baseline,
-        prepare,
-        origin,
-        embed_texts=baseline.embed_texts,
-        frames=baseline.frames,
-        sparse_rows=baseline.sparse_rows,
-        cosines=baseline.cosines,
-        protocols=baseline.protocols,
-    )
+    abilities = ("embed_texts", "frames", "sparse_rows", "cosines", "protocols")
+    return Embedder(name, baseline, prepare, origin, **{ability: getattr(baseline, ability) for ability in abilities})

@@ -24,7 +24,7 @@ _LEAST_STEPS = 10  # of an epoch: few labels are gone through several times
 
 
 @dataclass(frozen=True)
-class Recipe:
+class FinetuneHyperparameters:
     """How to train on labels.
 
     Attributes:
@@ -76,7 +76,9 @@ class Trained:
     validation: float | None  # best accuracy there; None where there was nothing to choose by
 
 
-def train_on_labels(task: Task, recipe: Recipe, *, labels: float | int, seed: int, words: str = "training") -> Trained:
+def train_on_labels(
+    task: Task, recipe: FinetuneHyperparameters, *, labels: float | int, seed: int, words: str = "training"
+) -> Trained:
     """Train a copy of the encoder on a part of the training labels; test rows are predicted once, at the end.
 
     Args:
@@ -131,7 +133,7 @@ def draw_labels(labels: Tensor, part: float | int, *, seed: int) -> Tensor:
     return torch.cat(chosen).sort().values
 
 
-def parameter_groups(model: Classifier, recipe: Recipe) -> list[dict[str, Any]]:
+def parameter_groups(model: Classifier, recipe: FinetuneHyperparameters) -> list[dict[str, Any]]:
     """Parameters with their rates: the head's is the recipe's, each layer below has `layer_decay` of the one above.
 
     Norms and biases do not decay.
@@ -203,7 +205,7 @@ def _classifier(task: Task) -> Classifier:
 class _Fitting:
     """A classifier being trained on some rows of the training part."""
 
-    def __init__(self, task: Task, recipe: Recipe, model: Classifier, fit: Tensor, seed: int) -> None:
+    def __init__(self, task: Task, recipe: FinetuneHyperparameters, model: Classifier, fit: Tensor, seed: int) -> None:
         self.task, self.recipe, self.model, self.fit, self.seed = task, recipe, model, fit, seed
         size = min(recipe.batch_size, len(fit))
         self.loader = Loader(len(fit), size, seed, drop_last=len(fit) % size == 1)  # one row has no batch statistics

@@ -53,8 +53,15 @@ def errors(*codes: int) -> Responses:
     }
 
 
-def binary(kind: str, description: str) -> Responses:
-    return {200: {"content": {kind: {"schema": schema.BINARY}}, "description": description}}
+def binary(kind: str, description: str, *codes: int) -> dict[str, Any]:
+    """Arguments of a route that answers with bytes of this kind, or with these errors."""
+    answer = {"content": {kind: {"schema": schema.BINARY}}, "description": description}
+    return {"response_class": Response, "responses": {**errors(*codes), 200: answer}}
+
+
+def from_query(purpose: str) -> dict[str, Any]:
+    """Arguments of a route whose body is a query."""
+    return {"responses": errors(404, 409, 413, 415, 503), "openapi_extra": schema.query_body(purpose)}
 
 
 def make_app(runs: Sequence[ExploredRun], *, limits: Limits | None = None) -> FastAPI:
@@ -117,8 +124,7 @@ def add_sample_routes(app: FastAPI, service: Service) -> None:
     @app.get(
         "/api/map",
         summary="x, y and label number of every sample, as float32 little-endian",
-        response_class=Response,
-        responses={**errors(404, 409), **binary("application/octet-stream", "three numbers for each row")},
+        **binary("application/octet-stream", "three numbers for each row", 404, 409),
     )
     async def points(run: RunNumber = 0) -> Response:
         return Response(service.space(run).packed(), media_type="application/octet-stream")
@@ -140,20 +146,16 @@ def add_sample_routes(app: FastAPI, service: Service) -> None:
     @app.get(
         "/api/thumbnail",
         summary="A picture of a sample: plain gray where it cannot be shown, with the reason in X-Problem",
-        response_class=Response,
-        responses={**errors(404, 409, 503), **binary("image/png", f"{THUMBNAIL} pixels square")},
+        **binary("image/png", f"{THUMBNAIL} pixels square", 404, 409, 503),
     )
     async def thumbnail(row: RowNumber, run: RunNumber = 0) -> Response:
         picture, problem = await service.thumbnail(run, row)
         headers = {"X-Problem": problem.encode("ascii", "replace").decode()} if problem else None
         return Response(picture, media_type="image/png", headers=headers)
 
-    @app.get(
-        "/api/sound",
-        summary="A sample of a run on sounds, to play",
-        response_class=Response,
-        responses={**errors(404, 409, 503), **binary("audio/wav", "16 bits, one channel")},
-    )
+    playable = binary("audio/wav", "16 bits, one channel", 404, 409, 503)
+
+    @app.get("/api/sound", summary="A sample of a run on sounds, to play", **playable)
     async def sound(row: RowNumber, run: RunNumber = 0) -> Response:
         space = service.space(run)
         name = space.names[service.row(space, row)]
@@ -173,8 +175,7 @@ def add_search_routes(app: FastAPI, service: Service) -> None:
     @app.post(
         "/api/search",
         summary="The samples nearest to a text, an image, a sound, a sample or a vector",
-        responses=errors(404, 409, 413, 415, 422, 503),
-        openapi_extra=schema.query_body("the query"),
+        **from_query("the query"),
     )
     async def search(
         request: Request, run: RunNumber = 0, k: Count = 20, label: LabelName = None
@@ -183,12 +184,7 @@ def add_search_routes(app: FastAPI, service: Service) -> None:
         what, own = await service.read_query(request, space)
         return await service.search(run, SpaceQuery(space, what, k=k, label=label, without=own))
 
-    @app.post(
-        "/api/embed",
-        summary="A text, an image or a sound as a vector",
-        responses=errors(404, 409, 413, 415, 422, 503),
-        openapi_extra=schema.query_body("what to embed"),
-    )
+    @app.post("/api/embed", summary="A text, an image or a sound as a vector", **from_query("what to embed"))
     async def embed(request: Request, run: RunNumber = 0) -> schema.Embedding:
         space = service.space(run)
         what, _ = await service.read_query(request, space)
@@ -228,12 +224,9 @@ def csv_lines(space: Space, rows: Sequence[int]) -> Iterator[str]:
 
 
 def add_selection_routes(app: FastAPI, service: Service) -> None:
-    @app.post(
-        "/api/export",
-        summary="A table of samples: row, path, label",
-        response_class=Response,
-        responses={**errors(404, 409, 413), **binary("text/csv", "with a header line")},
-    )
+    table = binary("text/csv", "with a header line", 404, 409, 413)
+
+    @app.post("/api/export", summary="A table of samples: row, path, label", **table)
     async def export(selection: schema.RowSelection, run: RunNumber = 0) -> StreamingResponse:
         space = service.space(run)
         service.row(space, max(selection.rows))

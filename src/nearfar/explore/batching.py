@@ -4,6 +4,7 @@ import queue
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from typing import Generic, TypeVar
 
 Job = TypeVar("Job")
@@ -56,8 +57,8 @@ class Batcher(Generic[Job, Result]):
 
     def __init__(self, work: Callable[[list[Job]], Sequence[Result | Exception]], *, batch: int, waiting: int) -> None:
         self._work, self._batch = work, batch
-        self._waiting: queue.Queue[tuple[Job, Future[Result]] | None] = queue.Queue(waiting)
-        threading.Thread(target=self._run, name="explore-batches", daemon=True).start()
+        self._waiting: queue.Queue[tuple[Job, Future[Result]]] = queue.Queue(waiting)
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="explore-batches")
 
     def submit(self, job: Job) -> "Future[Result]":
         """Raises `BusyError` where too many wait."""
@@ -66,38 +67,25 @@ class Batcher(Generic[Job, Result]):
             self._waiting.put_nowait((job, future))
         except queue.Full:
             raise BusyError from None
+        self._thread.submit(self._answer)
         return future
 
     def close(self) -> None:
         """Cancel what waits, and end the thread after its batch."""
-        while True:
-            try:
-                self._waiting.put_nowait(None)
-                return
-            except queue.Full:
-                try:
-                    dropped = self._waiting.get_nowait()
-                except queue.Empty:
-                    continue
-                if dropped is not None:
-                    dropped[1].cancel()
+        for _, future in self._take(self._waiting.maxsize):
+            future.cancel()
+        self._thread.shutdown(wait=False)
 
-    def _run(self) -> None:
-        while (first := self._waiting.get()) is not None:
-            taken, last = [first], False
-            while len(taken) < self._batch and not last:
-                try:
-                    more = self._waiting.get_nowait()
-                except queue.Empty:
-                    break
-                last = more is None
-                if more is not None:
-                    taken.append(more)
-            self._answer([each for each in taken if each[1].set_running_or_notify_cancel()])
-            if last:
-                return
+    def _take(self, most: int) -> list[tuple[Job, "Future[Result]"]]:
+        taken: list[tuple[Job, Future[Result]]] = []
+        with suppress(queue.Empty):
+            while len(taken) < most:
+                taken.append(self._waiting.get_nowait())
+        return taken
 
-    def _answer(self, taken: list[tuple[Job, "Future[Result]"]]) -> None:
+    def _answer(self) -> None:
+        """Answer the next batch: there is none where an earlier call took this one's job into its batch."""
+        taken = [each for each in self._take(self._batch) if each[1].set_running_or_notify_cancel()]
         if not taken:
             return
         try:

@@ -1,13 +1,14 @@
 """Which requests are answered: right Host and Origin, a token where the page is open to a network, a bounded body."""
 
 import ipaddress
-import json
 import secrets
 from collections.abc import Callable, Iterable
-from http.cookies import CookieError, SimpleCookie
-from urllib.parse import parse_qsl, urlsplit
+from ipaddress import IPv4Address, IPv6Address
+from urllib.parse import urlsplit
 
-from fastapi import HTTPException
+from fastapi import HTTPException, Request, Response
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 COOKIE = "nearfar-explore"
@@ -24,7 +25,6 @@ HEADERS = {
     "cross-origin-opener-policy": "same-origin",
     "cache-control": "no-store",
 }
-Headers = dict[str, list[str]]
 
 
 class OneTimeTokens:
@@ -76,58 +76,47 @@ class Guard:
         if scope["type"] != "http":  # there are no web sockets
             await send({"type": "websocket.close", "code": 1008})
             return
-        headers = _headers(scope)
-        problem = self._wrong_host(headers) or self._wrong_origin(headers, scope["path"])
-        if problem is not None:
-            await _refuse(send, *problem)
-            return
-        if self.tokens is not None and not self._has_cookie(headers, self.tokens):
-            token = dict(parse_qsl(scope["query_string"].decode("latin-1"))).get("token", "")
-            cookie = self.tokens.admit(token) if scope["path"] == "/" and token else None
-            if cookie is None:
-                await _refuse(send, 401, "a token is needed: open the address that nearfar explore printed last")
-                return
-            stored = f"{COOKIE}={cookie}; HttpOnly; SameSite=Lax; Path=/"
-            await _answer(send, 303, b"", {"location": "/", "set-cookie": stored})  # removes the token from the URL
-            return
 
         async def sending(message: Message) -> None:
             if message["type"] == "http.response.start":
-                message["headers"] = [*message.get("headers", []), *_encoded(HEADERS)]
+                MutableHeaders(scope=message).update(HEADERS)
             await send(message)
 
-        await self.app(scope, receive, sending)
+        await (self._instead_of_app(Request(scope)) or self.app)(scope, receive, sending)
+
+    def _instead_of_app(self, request: Request) -> Response | None:
+        """The refusal of a request, or the redirect of a browser that has the right token; None: the app answers."""
+        problem = self._wrong_host(request.headers) or self._wrong_origin(request.headers, request.scope["path"])
+        if problem is not None:
+            return JSONResponse({"detail": problem[1]}, problem[0])
+        if self.tokens is None or self.tokens.accepts(request.cookies.get(COOKIE, "")):
+            return None
+        token = request.query_params.get("token")
+        cookie = self.tokens.admit(token) if request.scope["path"] == "/" and token else None
+        if cookie is None:
+            detail = "a token is needed: open the address that nearfar explore printed last"
+            return JSONResponse({"detail": detail}, 401)
+        stored = f"{COOKIE}={cookie}; HttpOnly; SameSite=Lax; Path=/"
+        return Response(None, 303, {"location": "/", "set-cookie": stored})  # removes the token from the URL
 
     def _wrong_host(self, headers: Headers) -> tuple[int, str] | None:
-        found = headers.get("host", [])
+        found = headers.getlist("host")
         name = host_name(found[0]) if len(found) == 1 else None
-        if name is not None and (name in self.hosts or (self.addresses and _is_address(name))):
+        if name is not None and (name in self.hosts or (self.addresses and ip_address(name) is not None)):
             return None
         return 400, f"the Host header is {', '.join(found)[:100]!r}, expected {' or '.join(sorted(self.hosts))}"
 
     def _wrong_origin(self, headers: Headers, path: str) -> tuple[int, str] | None:
         """Another site may only link to the page."""
-        host = headers["host"][0].lower()
-        for origin in headers.get("origin", []):
-            parts = origin.lower().split("://", 1)
-            if len(parts) != 2 or parts[0] not in ("http", "https") or parts[1] != host:
+        host = headers["host"].lower()
+        for origin in headers.getlist("origin"):
+            if origin.lower() not in (f"http://{host}", f"https://{host}"):
                 return 403, f"the Origin is {origin[:100]!r}, expected this page's own"
-        for site in headers.get("sec-fetch-site", []):
-            linked = path == "/" and headers.get("sec-fetch-mode") == ["navigate"]
+        for site in headers.getlist("sec-fetch-site"):
+            linked = path == "/" and headers.getlist("sec-fetch-mode") == ["navigate"]
             if site.lower() not in ("same-origin", "none") and not linked:
                 return 403, f"the request comes from another site ({site[:20]}), expected this page's own"
         return None
-
-    @staticmethod
-    def _has_cookie(headers: Headers, tokens: OneTimeTokens) -> bool:
-        for line in headers.get("cookie", []):
-            try:
-                found = SimpleCookie(line).get(COOKIE)
-            except CookieError:
-                continue
-            if found is not None and tokens.accepts(found.value):
-                return True
-        return False
 
 
 class BodyLimit:
@@ -140,16 +129,14 @@ class BodyLimit:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        stated = next((value for name, value in scope["headers"] if name == b"content-length"), b"")
-        received = 0
+        length = next((value for name, value in scope["headers"] if name == b"content-length"), b"")
+        announced, received = int(length[:20]) if length.isdigit() else 0, 0
 
         async def counted() -> Message:
             nonlocal received
-            if stated.isdigit() and int(stated[:20]) > self.limit:
-                raise HTTPException(413, f"the body has more than the limit of {self.limit:,} bytes")
-            message = await receive()
+            message = await receive() if announced <= self.limit else {}
             received += len(message.get("body", b""))
-            if received > self.limit:
+            if max(announced, received) > self.limit:
                 raise HTTPException(413, f"the body has more than the limit of {self.limit:,} bytes")
             return message
 
@@ -172,30 +159,9 @@ def host_name(header: str) -> str | None:
     return parts.hostname
 
 
-def _is_address(name: str) -> bool:
+def ip_address(name: str) -> IPv4Address | IPv6Address | None:
+    """A numeric address; None where the name is not one."""
     try:
-        ipaddress.ip_address(name)
+        return ipaddress.ip_address(name)
     except ValueError:
-        return False
-    return True
-
-
-def _headers(scope: Scope) -> Headers:
-    found: Headers = {}
-    for name, value in scope["headers"]:
-        found.setdefault(name.decode("latin-1").lower(), []).append(value.decode("latin-1"))
-    return found
-
-
-async def _refuse(send: Send, status: int, detail: str) -> None:
-    await _answer(send, status, json.dumps({"detail": detail}).encode(), {"content-type": "application/json"})
-
-
-async def _answer(send: Send, status: int, body: bytes, headers: dict[str, str]) -> None:
-    headers = {**HEADERS, **headers, "content-length": str(len(body))}
-    await send({"type": "http.response.start", "status": status, "headers": _encoded(headers)})
-    await send({"type": "http.response.body", "body": body})
-
-
-def _encoded(headers: dict[str, str]) -> list[tuple[bytes, bytes]]:
-    return [(name.encode("latin-1"), value.encode("latin-1", "replace")) for name, value in headers.items()]
+        return None

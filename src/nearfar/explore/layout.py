@@ -37,9 +37,7 @@ def _umap(rows: Tensor) -> Points:
     try:
         return umap_points(rows.numpy(), metric="cosine")
     except ImportError:
-        raise ModuleNotFoundError(
-            "the map by UMAP needs umap-learn, which is not installed: pip install 'nearfar[umap]', or --map pca"
-        ) from None
+        raise ModuleNotFoundError("--map umap needs umap-learn: pip install 'nearfar[umap]', or --map pca") from None
 
 
 def file_key(path: Path) -> str:

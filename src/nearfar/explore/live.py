@@ -4,11 +4,13 @@ import asyncio
 import json
 import math
 from collections.abc import AsyncIterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
 from nearfar.data.cache import is_locked
 from nearfar.model.save import CARD, MODEL
+from nearfar.report.run import read_metrics_line, read_verdicts
 
 State = Literal["training", "stopped", "finished"]
 BLOCK = 1 << 20  # bytes of the log read at a time
@@ -60,8 +62,7 @@ class LogReader:
 
     def _read_verdicts(self) -> list[dict[str, Any]] | None:
         try:
-            content = json.loads((self.folder / "verdicts.json").read_bytes())
-            return [{"step": int(v["step"]), "level": str(v["level"]), "text": str(v["text"])} for v in content]
+            return [asdict(verdict) for verdict in read_verdicts(self.folder / "verdicts.json")]
         except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
             return None  # no verdicts yet, or half written
 
@@ -74,11 +75,8 @@ def scalars(line: bytes) -> dict[str, float] | None:
     >>> scalars(b'{"step": 3, "lo') is None
     True
     """
-    try:
-        content = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(content, dict) or not isinstance(content.get("step"), int | float):
+    content = read_metrics_line(line)
+    if content is None:
         return None
     numbers = {k: v for k, v in content.items() if isinstance(v, int | float) and not isinstance(v, bool)}
     return {k: v for k, v in numbers.items() if abs(v) < 1e300 and math.isfinite(v)}

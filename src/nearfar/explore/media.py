@@ -7,8 +7,6 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-GRAY = 200  # of a sample that cannot be shown
-
 
 def as_png(picture: NDArray[np.uint8]) -> bytes:
     file = io.BytesIO()

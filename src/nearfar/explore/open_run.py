@@ -64,7 +64,8 @@ def _embeddings_of(folder: Path, encoder: Encoder, data: str | None, progress: b
         raise ValueError(f"{folder} does not name its data; give --data or --embeddings")
     path = folder / (EMBEDDINGS if what == own else f"embeddings-{file_name(what)}.parquet")
     before = read_about(path) if path.is_file() else None
-    if before and before.get("encoder") == encoder.digest() and _same(before.get("data"), what):
+    same = (what, str(Path(what).expanduser().absolute()))  # even where they do not exist any more
+    if before and before.get("encoder") == encoder.digest() and before.get("data") in same:
         return path
     try:
         return embed(encoder, what, path, labels=_labels(section) if what == own else None, progress=progress).path
@@ -77,7 +78,3 @@ def _embeddings_of(folder: Path, encoder: Encoder, data: str | None, progress: b
 def _labels(section: Mapping[str, Any]) -> bool | None:
     found = section.get("labels")
     return found if isinstance(found, bool) else None
-
-
-def _same(before: object, what: str) -> bool:
-    return before in (what, str(Path(what).expanduser().absolute()))  # even where they do not exist any more

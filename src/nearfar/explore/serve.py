@@ -1,6 +1,5 @@
 """The application on a port: on loopback without a token, on a network with one."""
 
-import ipaddress
 import logging
 import socket
 from collections.abc import Callable, Sequence
@@ -9,7 +8,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from nearfar.explore.app import make_app
-from nearfar.explore.guard import Guard, OneTimeTokens
+from nearfar.explore.guard import Guard, OneTimeTokens, ip_address
 from nearfar.explore.limits import Limits
 from nearfar.explore.space import ExploredRun
 
@@ -114,9 +113,5 @@ def is_loopback(host: str) -> bool:
     >>> is_loopback("127.0.0.1"), is_loopback("localhost"), is_loopback("0.0.0.0")
     (True, True, False)
     """
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+    address = ip_address(host)
+    return host == "localhost" or (address is not None and address.is_loopback)

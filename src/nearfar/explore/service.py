@@ -5,8 +5,10 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from functools import partial
 from typing import TypeVar
 
+import numpy as np
 import torch
 from fastapi import HTTPException, Request
 from fastapi.exceptions import RequestValidationError
@@ -18,10 +20,10 @@ from nearfar.explore.batching import Batcher, BoundedPool, BusyError
 from nearfar.explore.duplicates_job import DuplicatesJob, DuplicatesJobs
 from nearfar.explore.limits import Limits
 from nearfar.explore.live import state_of
-from nearfar.explore.media import GRAY, as_png
+from nearfar.explore.media import as_png
 from nearfar.explore.space import THUMBNAIL, Answer, ExploredRun, Query, Space, answer
 from nearfar.messages import one_line
-from nearfar.search.thumbnails import picture_of
+from nearfar.search.thumbnails import GRAY, picture_of
 
 Result = TypeVar("Result")
 MAX_CACHED = 4096  # thumbnails in memory
@@ -105,8 +107,7 @@ class Service:
             try:
                 return as_png(picture_of(space.samples, name, THUMBNAIL)), ""
             except Exception as error:  # decoders raise errors of every kind on broken files
-                gray = torch.full((THUMBNAIL, THUMBNAIL, 3), GRAY, dtype=torch.uint8).numpy()
-                return as_png(gray), one_line(error)
+                return as_png(np.full((THUMBNAIL, THUMBNAIL, 3), GRAY, np.uint8)), one_line(error)
 
         found = self._thumbnails[key] = await result_of(lambda: self.readers.submit(make))
         while len(self._thumbnails) > MAX_CACHED:
@@ -123,9 +124,10 @@ class Service:
         if wanted is None or not (kind.startswith(wanted) or kind == "application/octet-stream"):
             takes = f"application/json{f' or {wanted}*' if wanted else ''}"
             raise HTTPException(415, f"the Content-Type is {kind[:60] or 'missing'}, expected {takes} for this run")
-        read = space.read
+        modality, limits = space.encoder.modality, self.limits
+        read = partial(modality.read_upload, content, pixels=limits.pixels, seconds=limits.seconds)
         try:
-            return await result_of(lambda: self.readers.submit(lambda: read(content, self.limits))), None
+            return await result_of(lambda: self.readers.submit(read)), None
         except (ValueError, ModuleNotFoundError) as error:
             raise HTTPException(422, str(error)) from None
 
@@ -138,7 +140,7 @@ class Service:
         if body.row is not None:
             return space.vectors.rows[self.row(space, body.row)], body.row
         if body.text is not None:
-            if not space.reads:
+            if not space.encoder.reads_texts:
                 raise HTTPException(422, "this run reads no texts: it was trained without captions")
             if not body.text.strip():
                 raise HTTPException(422, "the text is empty, expected a few words such as 'a red car'")
@@ -176,7 +178,7 @@ class Service:
             kind=kind,
             rows=0 if space is None else len(space),
             dim=0 if space is None else space.vectors.dim,
-            texts=space is not None and space.reads,
+            texts=space is not None and space.encoder.reads_texts,
             uploads=kind if kind == "image" or kind == "sound" else None,
             data=None if space is None else space.samples.data,
             labels=0 if space is None else len(space.classes),

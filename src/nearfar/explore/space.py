@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from nearfar.explore.layout import Layout, file_key, map_points
-from nearfar.explore.limits import Limits
 from nearfar.losses.arguments import l2_normalize
 from nearfar.losses.engine.top_k import top_k_similarity
 from nearfar.messages import one_line
@@ -68,11 +67,6 @@ class Space:
         """Of the samples: "image", "sound", "series", "text"."""
         return self.encoder.modality.queries[0]
 
-    @property
-    def reads(self) -> bool:
-        """Whether it can be searched by text."""
-        return self.encoder.reads_texts
-
     def row_of(self, name: str) -> int | None:
         if self._row_of is None:
             self._row_of = {each: row for row, each in enumerate(self.names)}
@@ -87,17 +81,13 @@ class Space:
         table = np.concatenate([self.points, self.codes.numpy()[:, None].astype(np.float32)], 1)
         return table.astype("<f4").tobytes()
 
-    def read(self, content: bytes, limits: Limits) -> Tensor:
-        """An uploaded image or sound as a raw sample, decoded like the samples of the file."""
-        return self.encoder.modality.read_upload(content, pixels=limits.pixels, seconds=limits.seconds)
-
 
 @dataclass(frozen=True, eq=False)
 class Query:
     """One request to embed and, where `k` is not 0, to search.
 
     Attributes:
-        what: a text, or (3, S, S) uint8, (T,) int16 as `Space.read` gives them, or (F,) a vector.
+        what: a text, or (3, S, S) uint8, (T,) int16 as `Modality.read_upload` gives them, or (F,) a vector.
         label: only samples with this label are searched.
         without: row of the query itself, which is left out.
     """

@@ -15,9 +15,10 @@ def print_findings(console: Console, found: Findings) -> None:
         for row in each.rows:
             table.add_row(*(cell if isinstance(cell, str) else f"{cell:.4g}" for cell in row))
         console.print(table)
-    table = Table(title="theory and measurement")
-    for column in ("what", "kind", "theory", "measured", "tolerance", ""):
-        table.add_column(column, justify="left" if column in ("what", "kind", "") else "right")
+    table = Table("what", "kind", title="theory and measurement")
+    for column in ("theory", "measured", "tolerance"):
+        table.add_column(column, justify="right")
+    table.add_column()
     for claim in found.claims:
         numbers = f"{claim.relation} {claim.predicted:.4g}", f"{claim.measured:.4g}", f"{claim.tolerance:.2g}"
         mark = "[green]agrees[/]" if claim.agrees else "[red]DIFFERS[/]"

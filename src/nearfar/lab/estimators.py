@@ -6,6 +6,7 @@ A critic is two towers whose inner product `<u(x), w(y)>` scores a pair. The opt
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Literal
 
 import torch
@@ -17,6 +18,7 @@ from nearfar.losses import info_nce, similarity_logsumexp
 
 Estimator = Literal["info_nce", "nwj", "dv"]
 Draw = Callable[[], tuple[Tensor, Tensor]]
+Bound = Callable[[Tensor, Tensor], Tensor]  # of a critic's u and w
 _DECAY = 0.9  # of MINE's moving average of E[e^f]
 
 
@@ -124,11 +126,7 @@ def _pairs(first: Tensor, second: Tensor, *names: str) -> None:
         raise ValueError(f"{shapes}, expected pairs: (rows, features) of both, the same")
 
 
-BOUNDS: dict[Estimator, Callable[[Tensor, Tensor], Tensor]] = {
-    "info_nce": info_nce_bound,
-    "nwj": nwj_bound,
-    "dv": dv_bound,
-}
+BOUNDS: dict[Estimator, Bound] = {"info_nce": info_nce_bound, "nwj": nwj_bound, "dv": dv_bound}
 
 
 class Critic(nn.Module):
@@ -168,8 +166,14 @@ def train_critic(estimator: Estimator, critic: Critic, draw: Draw, *, steps: int
 
 
 @torch.no_grad()
-def bound_on_batches(
-    bound: Callable[[Tensor, Tensor], Tensor], critic: Callable[..., tuple[Tensor, Tensor]], draw: Draw, batches: int
-) -> Tensor:
+def bound_on_batches(bound: Bound, critic: Callable[..., tuple[Tensor, Tensor]], draw: Draw, batches: int) -> Tensor:
     """(batches,), the bound on new batches."""
     return torch.stack([bound(*critic(*draw())) for _ in range(batches)]).double()
+
+
+def optimal_bounds(
+    bound: Bound, n: int, dimension: int, rho: float, generator: torch.Generator, batches: int
+) -> Tensor:
+    """(batches,), the bound of the optimal critic on new batches of n correlated Gaussians, in float64."""
+    draw = partial(correlated_gaussians, n, dimension, rho, generator, torch.float64)
+    return bound_on_batches(bound, partial(optimal_critic, rho=rho), draw, batches)

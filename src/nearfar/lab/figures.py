@@ -5,7 +5,7 @@ from pathlib import Path
 from textwrap import fill
 from typing import Any
 
-from nearfar.lab.findings import Findings, Line, Panel
+from nearfar.lab.findings import Findings, Panel
 
 _WIDTH, _HEIGHT = 7.2, 3.3  # of the figure and of a row in inches; readable on a phone with 11-point text
 _APART = 0.07  # least distance of two tick labels, as a fraction of the axis
@@ -37,7 +37,9 @@ def _panel(axis: Any, panel: Panel, *, wide: bool) -> None:
         color = "0.4" if line.kind == "limit" else colors.setdefault(line.name, f"C{len(colors)}")
         label = line.name if line.name not in named else None
         named.add(line.name)
-        axis.plot(line.x, line.y, _style(line, line.name in predicted), color=color, label=label, markersize=4)
+        points = "o" if line.name in predicted or isinstance(line.x[0], str) else "o-"
+        style = {"measured": points, "predicted": "--", "limit": ":", "cloud": "."}[line.kind]
+        axis.plot(line.x, line.y, style, color=color, label=label, markersize=4)
     if "x" in panel.log:
         axis.set_xscale("log")
         measured = sorted({float(x) for line in panel.lines if line.kind == "measured" for x in line.x})
@@ -86,8 +88,3 @@ def _plain_numbers(axis: Any) -> None:
         axis.set_major_locator(LogLocator(subs=(1, 2, 3, 4, 5, 6, 8) if high < 10 * low else (1, 2, 5)))
         axis.set_major_formatter(StrMethodFormatter("{x:g}"))
         axis.set_minor_formatter(NullFormatter())
-
-
-def _style(line: Line, has_prediction: bool) -> str:
-    measured = "o" if has_prediction or isinstance(line.x[0], str) else "o-"
-    return {"measured": measured, "predicted": "--", "limit": ":", "cloud": "."}[line.kind]

@@ -4,9 +4,11 @@ import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
+import torch
 from torch import Tensor
 
 Relation = Literal["=", "≤", "≥"]
@@ -61,6 +63,18 @@ class Line:
     x: Sequence[float] | Sequence[str]
     y: Sequence[float]
     kind: Literal["measured", "predicted", "limit", "cloud"] = "measured"
+
+    @classmethod
+    def with_theory(
+        cls, name: str, x: Sequence[float], measured: Sequence[float], predicted: Sequence[float]
+    ) -> tuple["Line", "Line"]:
+        """A measured line and the one that theory predicts, in one color."""
+        return cls(name, x, measured), cls(name, x, predicted, "predicted")
+
+    @classmethod
+    def limit(cls, name: str, x: Sequence[float], value: float) -> "Line":
+        """A horizontal line from the first to the last x."""
+        return cls(name, [x[0], x[-1]], [value, value], "limit")
 
 
 @dataclass(frozen=True)
@@ -127,27 +141,21 @@ class Findings:
 Part = tuple[list[Claim], Table, list[Panel]]  # of an experiment
 
 
-def combine(name: str, theory: str, parts: Sequence[Part]) -> Findings:
-    """An experiment's findings from its parts."""
-    return Findings(
-        name,
-        theory,
-        claims=[claim for claims, _, _ in parts for claim in claims],
-        tables=[table for _, table, _ in parts],
-        panels=[panel for _, _, panels in parts for panel in panels],
-    )
+Parts = Callable[[torch.Generator, bool, Progress], list[Part]]
+Experiment = Callable[..., Findings]  # of a seed; `quick` uses fewer samples and steps
 
 
-def with_theory(
-    name: str, x: Sequence[float], measured: Sequence[float], predicted: Sequence[float]
-) -> tuple[Line, Line]:
-    """A measured line and the one that theory predicts, in one color."""
-    return Line(name, x, measured), Line(name, x, predicted, "predicted")
+def experiment(theory: str) -> Callable[[Parts], Experiment]:
+    """Decorates a function that returns the parts of an experiment: makes it an `Experiment` of the same name."""
 
+    def decorate(parts_of: Parts) -> Experiment:
+        def run(seed: int = 0, *, quick: bool = False, progress: Progress = no_progress) -> Findings:
+            claims, tables, panels = zip(*parts_of(torch.Generator().manual_seed(seed), quick, progress), strict=True)
+            return Findings(parts_of.__name__, theory, [*chain(*claims)], tables, [*chain(*panels)])
 
-def limit(name: str, x: Sequence[float], value: float) -> Line:
-    """A horizontal line from the first to the last x."""
-    return Line(name, [x[0], x[-1]], [value, value], "limit")
+        return run
+
+    return decorate
 
 
 def mean_and_error(values: Tensor) -> tuple[float, float]:

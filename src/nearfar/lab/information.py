@@ -102,9 +102,7 @@ def binary_cross_entropy(happened: Any, p: Any, *, unit: Unit = "nats") -> float
     """
     y, chance = as_float64("happened", happened), as_float64("p", p, expected="probabilities")
     if y.shape != chance.shape or y.numel() == 0:
-        raise ValueError(
-            f"happened has shape {tuple(y.shape)} and p {tuple(chance.shape)}, expected the same, not empty"
-        )
+        raise ValueError(f"happened has shape {tuple(y.shape)} and p {tuple(chance.shape)}, expected the same and rows")
     if not ((chance >= 0) & (chance <= 1) & (y >= 0) & (y <= 1)).all():
         raise ValueError("happened or p has an entry outside [0, 1], expected probabilities")
     return convert_unit(unit, -(torch.special.xlogy(y, chance) + torch.special.xlogy(1 - y, 1 - chance)).mean())

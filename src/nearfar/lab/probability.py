@@ -155,9 +155,7 @@ def _labels(*samples: Any) -> list[np.ndarray[Any, Any]]:
         if s.ndim != 1 or len(s) == 0:
             raise ValueError(f"sample {place + 1} has shape {s.shape}, expected one row of labels, not empty")
         if s.dtype.kind in "fcO":
-            raise TypeError(
-                f"sample {place + 1} has type {s.dtype}, expected labels; for numbers use bins or lab.neighbor_*"
-            )
+            raise TypeError(f"sample {place + 1} has type {s.dtype}, expected labels; use bins or neighbor_*")
     return found
 
 

@@ -21,7 +21,7 @@ from nearfar.lab.probability import check_int, joint_table, marginal
 _CELLS = 1_000_000
 
 
-class Task(NamedTuple):
+class ContrastiveTask(NamedTuple):
     """The contrastive task of N candidates, by counting."""
 
     least_loss: float  # H(v | X, c): of the best critic there is
@@ -33,7 +33,7 @@ class Task(NamedTuple):
         return math.log(n) - self.least_loss
 
 
-def contrastive_task(joint: Any, n: int) -> Task:
+def contrastive_task(joint: Any, n: int) -> ContrastiveTask:
     """Count all outcomes of the task.
 
     Args:
@@ -54,7 +54,7 @@ def contrastive_task(joint: Any, n: int) -> Task:
         for v in range(n):
             others = math.prod(float(p[x]) for i, x in enumerate(candidates) if i != v)
             cells[v, place] = table[candidates[v]] * others / n
-    return Task(
+    return ContrastiveTask(
         least_loss=conditional_entropy(cells.reshape(n, -1)),
         candidates=mutual_information(cells.sum(0)),
         information=mutual_information(table),

@@ -7,6 +7,7 @@ Reference: Miller 1955, in Paninski 2003, https://doi.org/10.1162/08997660332178
 """
 
 import math
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -42,9 +43,8 @@ def sampled_conditional_entropy(x: Any, y: Any, *, correction: Correction = "non
         x, y: (n,), integers or words.
         correction, unit: as for `sampled_entropy`.
     """
-    return sampled_entropy(x, y, correction=correction, unit=unit) - sampled_entropy(
-        y, correction=correction, unit=unit
-    )
+    entropy_of = partial(sampled_entropy, correction=correction, unit=unit)
+    return entropy_of(x, y) - entropy_of(y)
 
 
 def sampled_cross_entropy(p: Any, q: Any, *, unit: Unit = "nats") -> float:

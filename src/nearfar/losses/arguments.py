@@ -30,9 +30,8 @@ def check_compatible(name: str, x: Tensor, other_name: str, other: Tensor, *, fe
     wrong = x.shape[-1] != other.shape[-1] if features_only else x.shape != other.shape
     if wrong:
         what = "number of features" if features_only else "shape"
-        raise ValueError(
-            f"{name} has shape {tuple(x.shape)} and {other_name} {tuple(other.shape)}, expected the same {what}"
-        )
+        shapes = f"{name} has shape {tuple(x.shape)} and {other_name} {tuple(other.shape)}"
+        raise ValueError(f"{shapes}, expected the same {what}")
     if accumulation_dtype(x) != accumulation_dtype(other):
         raise TypeError(f"{name} has type {x.dtype} and {other_name} {other.dtype}, expected the same; convert one")
     if x.device != other.device:
@@ -95,10 +94,6 @@ def check_at_least(name: str, value: float, least: float, below: float = math.in
 def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
     if value not in choices:
         raise ValueError(f"{name} is {value!r}, expected one of {', '.join(repr(c) for c in choices)}")
-
-
-def check_reduction(reduction: str) -> None:
-    check_choice("reduction", reduction, ("mean", "sum", "none"))
 
 
 def scalar(name: str, value: float | Tensor) -> float:
@@ -179,8 +174,9 @@ def softplus(x: Tensor) -> Tensor:
     return F.softplus(x, threshold=40.0)
 
 
-def reduce_loss(loss: Tensor, reduction: Reduction) -> Tensor:
-    """The mean or the sum of row losses, or the rows themselves."""
+def reduce_loss(loss: Tensor, reduction: Reduction, count: Tensor | None = None) -> Tensor:
+    """The mean or the sum of row losses, or the rows themselves; `count`: how many rows the mean is over."""
+    check_choice("reduction", reduction, ("mean", "sum", "none"))
     if reduction == "mean":
-        return loss.mean()
+        return loss.mean() if count is None else loss.sum() / count
     return loss.sum() if reduction == "sum" else loss

@@ -13,7 +13,6 @@ from nearfar.losses.arguments import (
     check_compatible,
     check_ids,
     check_pair,
-    check_reduction,
     check_rows,
     inverse_temperature,
     l2_normalize,
@@ -70,7 +69,6 @@ def info_nce(
     """
     check_pair("query", query, "positive", positive)
     check_choice("similarity", similarity, ("cosine", "dot", "euclidean"))
-    check_reduction(reduction)
     query_ids, key_ids = _ids_of_queries_and_keys(query, negatives, ids, negative_ids)
     prepare = l2_normalize if similarity == "cosine" else upcast_half
     query, positive = prepare(query), prepare(positive)
@@ -112,7 +110,6 @@ def nt_xent(
     >>> math.isclose(nt_xent(same, same, temperature=0.1), math.log(15), rel_tol=1e-6)
     True
     """
-    check_reduction(reduction)
     z, ids, scale, positive = two_views(z1, z2, temperature, ids)
     negatives = similarity_logsumexp(z, z, scale=scale, query_ids=ids, key_ids=ids)  # (2B,)
     return reduce_loss(softplus(negatives - positive), reduction)
@@ -150,7 +147,6 @@ def nt_xent_views(
     >>> math.isclose(nt_xent_views([same] * 3, temperature=0.1), math.log(22), rel_tol=1e-6)
     True
     """
-    check_reduction(reduction)
     z, view_ids, small, small_ids = stack_many_views(views, local, ids)
     scale = inverse_temperature(temperature, z)
     count = len(views)
@@ -183,7 +179,6 @@ def decoupled(
 
     Reference: Yeh et al. 2022, eq. 6, https://arxiv.org/abs/2110.06848
     """
-    check_reduction(reduction)
     z, ids, scale, positive = two_views(z1, z2, temperature, ids)
     negatives = similarity_logsumexp(z, z, scale=scale, query_ids=ids, key_ids=ids)  # (2B,)
     return reduce_loss(torch.where(negatives.isneginf(), 0.0, negatives - positive), reduction)
@@ -206,7 +201,6 @@ def symmetric_info_nce(
     Reference: Radford et al. 2021, fig. 3, https://arxiv.org/abs/2103.00020
     """
     check_pair("z1", z1, "z2", z2)
-    check_reduction(reduction)
     ids = sample_ids(z1, ids)
     z1, z2 = l2_normalize(z1), l2_normalize(z2)
     scale = inverse_temperature(temperature, z1)

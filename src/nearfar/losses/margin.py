@@ -12,7 +12,6 @@ from nearfar.losses.arguments import (
     check_choice,
     check_ids,
     check_pair,
-    check_reduction,
     check_rows,
     l2_normalize,
     reduce_loss,
@@ -55,7 +54,6 @@ def triplet(
     check_pair("anchor", anchor, "negative", negative)
     check_at_least("margin", margin, 0.0)
     check_choice("distance", distance, ("euclidean", "cosine"))
-    check_reduction(reduction)
     if distance == "cosine":
         anchor, positive, negative = l2_normalize(anchor), l2_normalize(positive), l2_normalize(negative)
         near, far = 1 - paired_similarity(anchor, positive), 1 - paired_similarity(anchor, negative)

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from nearfar.losses.arguments import Reduction, check_at_least, check_reduction, reduce_loss, softplus
+from nearfar.losses.arguments import Reduction, check_at_least, reduce_loss, softplus
 from nearfar.losses.engine.similarity import count_negatives, similarity_logsumexp, two_views
 from nearfar.losses.engine.top_k import top_k_similarity
 
@@ -57,7 +57,6 @@ def hard_negative(
     """
     check_at_least("beta", beta, 0.0)
     check_at_least("positive_prior", positive_prior, 0.0, below=1.0)
-    check_reduction(reduction)
     z, ids, scale, positive = two_views(z1, z2, temperature, ids)
     log_count = count_negatives(ids, ids).to(z).log()  # (2B,)
     negatives = similarity_logsumexp(z, z, scale=(1 + beta) * scale, query_ids=ids, key_ids=ids)  # (2B,)
@@ -86,7 +85,6 @@ def top_k_info_nce(
     Returns:
         In nats: a scalar, or (2B,) for "none".
     """
-    check_reduction(reduction)
     z, ids, scale, positive = two_views(z1, z2, temperature, ids)
     hardest, _ = top_k_similarity(z, z, k=k, query_ids=ids, key_ids=ids)  # (2B, k)
     return reduce_loss(softplus((scale * hardest).logsumexp(1) - positive), reduction)

@@ -12,7 +12,6 @@ from nearfar.losses.arguments import (
     check_compatible,
     check_finite,
     check_pair,
-    check_reduction,
     check_rows,
     inverse_temperature,
     l2_normalize,
@@ -66,7 +65,6 @@ def nce(
         raise ValueError("expected both ids and noise_ids or neither: one alone excludes nothing")
     if ids is not None and noise.ndim == 3:
         raise ValueError(f"ids are set and noise has shape {tuple(noise.shape)}, expected (m, D), drawn for all")
-    check_reduction(reduction)
     if log_normalizer is None:
         log_normalizer = estimate_log_normalizer(query, noise, temperature=temperature, bank_size=bank_size)
     check_finite("log_normalizer", log_normalizer)

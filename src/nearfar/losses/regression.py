@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from nearfar.losses.arguments import Reduction, check_pair, check_reduction, l2_normalize, reduce_loss
+from nearfar.losses.arguments import Reduction, check_pair, l2_normalize, reduce_loss
 from nearfar.losses.engine.similarity import paired_similarity
 
 
@@ -21,5 +21,4 @@ def cosine_regression(prediction: Tensor, target: Tensor, *, reduction: Reductio
     https://arxiv.org/abs/2011.10566
     """
     check_pair("prediction", prediction, "target", target)
-    check_reduction(reduction)
     return reduce_loss(2 - 2 * paired_similarity(l2_normalize(prediction), l2_normalize(target.detach())), reduction)

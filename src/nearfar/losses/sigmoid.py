@@ -12,7 +12,6 @@ from nearfar.losses.arguments import (
     check_pair,
     check_positive,
     check_query_and_keys,
-    check_reduction,
     l2_normalize,
     reduce_loss,
     softplus,
@@ -50,7 +49,6 @@ def sigmoid_pairs(
     check_pair("z1", z1, "z2", z2)
     check_positive("logit_scale", logit_scale)
     check_finite("logit_bias", logit_bias)
-    check_reduction(reduction)
     ids = sample_ids(z1, ids)
     z1, z2 = l2_normalize(z1), l2_normalize(z2)
     scale, bias = as_scalar(logit_scale, z1), as_scalar(logit_bias, z1)

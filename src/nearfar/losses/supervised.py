@@ -6,10 +6,10 @@ from torch import Tensor
 from nearfar.losses.arguments import (
     Reduction,
     check_ids,
-    check_reduction,
     check_rows,
     inverse_temperature,
     l2_normalize,
+    reduce_loss,
     softplus,
 )
 from nearfar.losses.engine.similarity import paired_similarity, sample_ids, similarity_logsumexp
@@ -35,7 +35,6 @@ def sup_con(z: Tensor, labels: Tensor, *, temperature: float | Tensor, reduction
     """
     check_rows("z", z)
     check_ids("labels", labels, len(z), z)
-    check_reduction(reduction)
     z = l2_normalize(z)
     scale = inverse_temperature(temperature, z)
     _, classes, sizes = labels.unique(return_inverse=True, return_counts=True)
@@ -46,9 +45,7 @@ def sup_con(z: Tensor, labels: Tensor, *, temperature: float | Tensor, reduction
     excluded = torch.where(positives == 1, classes, only_itself)  # (N,)
     logsumexp = similarity_logsumexp(z, z, scale=scale, query_ids=excluded, key_ids=excluded)  # (N,)
     loss = mean_over_positives(logsumexp, scale * positive, positives)
-    if reduction == "none":
-        return loss
-    return loss.sum() / (positives > 0).sum().clamp(min=1) if reduction == "mean" else loss.sum()
+    return reduce_loss(loss, reduction, (positives > 0).sum().clamp(min=1))
 
 
 def mean_over_positives(logsumexp: Tensor, positive: Tensor, positives: Tensor) -> Tensor:

@@ -7,9 +7,19 @@ the package is named as MODULE:NAME.
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from nearfar.lazy import lazy_names
+
 if TYPE_CHECKING:
     from nearfar.config import TrainConfig
-    from nearfar.modalities.base import Modality
+    from nearfar.modalities.base import Modality, Splits
+    from nearfar.modalities.baseline import Baseline
+    from nearfar.modalities.named_samples import NamedSamples
+
+__all__ = ["MODALITIES", "Baseline", "Modality", "NamedSamples", "Splits", "make_modality", "modality_class"]
+__getattr__ = lazy_names(
+    __name__,
+    {"Baseline": "baseline", "Modality": "base", "NamedSamples": "named_samples", "Splits": "base"},
+)
 
 MODALITIES = {
     "image": "nearfar.modalities.image.modality:ImageModality",

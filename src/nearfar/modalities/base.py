@@ -14,9 +14,10 @@ from torch import Tensor, nn
 from nearfar.config import TrainConfig
 from nearfar.data.config import DataConfig
 from nearfar.data.dataset import Dataset
-from nearfar.methods import Batch
+from nearfar.messages import nearest
+from nearfar.methods import Batch, known_method
 from nearfar.modalities.baseline import Baseline
-from nearfar.modalities.named_samples import NamedSamples
+from nearfar.modalities.named_samples import NamedSamples, SamplesByRow
 from nearfar.nn.shard import Shard
 
 Prepare = Callable[[Tensor], Tensor]  # raw samples, as `fetch` gives them, to the encoder's input
@@ -95,6 +96,13 @@ class Modality(ABC):
             merged: that with the defaults around it, completed in place.
         """
         return
+
+    def preset_of(self, presets: Mapping[str, Any]) -> str:
+        """The name of the run's views, else of those that the method has for this kind of data."""
+        name = self.config.views.preset or known_method(self.config.method).views_of(self.name)
+        if name not in presets:
+            raise ValueError(f"there are no views {name!r} of {self.noun}{nearest(name, set(presets))}")
+        return name
 
     # Data
 
@@ -275,11 +283,10 @@ class Modality(ABC):
         read = DataConfig() if spec is None else self.read_config_of(spec)
         return NamedSamples(self.reading(replace(read, stored_size=side or read.stored_size)), spec, split)
 
-    def source(self, spec: str, split: str | None = None) -> Any:
-        """What has `names` and gives single samples by `sample(row)`, without decoding the rest if that is possible."""
-        from nearfar.modalities.named_samples import DatasetSamples
-
-        return DatasetSamples(self.open(spec, split))
+    def source(self, spec: str, split: str | None = None) -> SamplesByRow:
+        """Single samples by row, without decoding the rest if that is possible."""
+        data = self.open(spec, split)
+        return SamplesByRow(data.names, lambda row, root: data.fetch(torch.tensor([row]))[0])
 
     def thumbnails(self, samples: Tensor, side: int) -> NDArray[np.uint8] | None:
         """(B, ...) raw samples to pictures (B, s, s, 3), s at most `side`; None if they have no picture."""

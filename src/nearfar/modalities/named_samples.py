@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Sequence
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
-import torch
 from torch import Tensor
 
-from nearfar.data.dataset import Dataset
 from nearfar.data.sources import split_folder
 from nearfar.data.tables import READERS, path_and_rows
 
@@ -17,22 +16,11 @@ if TYPE_CHECKING:
     from nearfar.modalities.base import Modality
 
 
-class SampleSource(Protocol):
+class SamplesByRow(NamedTuple):
     """Named samples that are read one by one."""
 
-    @property
-    def names(self) -> list[str]: ...
-    def sample(self, row: int, root: Path | None) -> Tensor: ...
-
-
-class DatasetSamples:
-    """The samples of an opened data set."""
-
-    def __init__(self, data: Dataset) -> None:
-        self.data, self.names = data, list(data.names)
-
-    def sample(self, row: int, root: Path | None) -> Tensor:
-        return self.data.fetch(torch.tensor([row]))[0]
+    names: Sequence[str]
+    read: Callable[[int, Path | None], Tensor]  # a row, and the folder that its file must be in, to the raw sample
 
 
 class NamedSamples:
@@ -49,7 +37,7 @@ class NamedSamples:
         file = None if data is None else Path(path_and_rows(data)[0]).expanduser()
         self.path = file if file is not None and file.exists() else None
         self._lock = threading.Lock()
-        self._source: SampleSource | None = None
+        self._source: SamplesByRow | None = None
         self._row_of: dict[str, int] = {}
 
     @property
@@ -70,13 +58,13 @@ class NamedSamples:
             assert self.path is not None
             if self.path.is_dir():
                 folder = self.path if self.split is None else split_folder(self.path, self.split)
-                return self.modality.read(below(folder, name))
+                return self.modality.read(checked(folder, inside(folder, name)))
             return self.modality.read(checked(self.path.parent, self.path.parent / name))  # a path may be in full
         source = self.open()
         if source is None or name not in self._row_of:
             raise ValueError(f"there is no {name!r} in {self.data}")
         with self._lock:  # what holds the samples may not be made for threads
-            return source.sample(self._row_of[name], self.root)
+            return source.read(self._row_of[name], self.root)
 
     @property
     def _files(self) -> bool:
@@ -85,7 +73,7 @@ class NamedSamples:
             return False
         return self.path.is_dir() or self.path.suffix.lower() in READERS
 
-    def open(self) -> SampleSource | None:
+    def open(self) -> SamplesByRow | None:
         """Open the data, once; None if they are files, which are read one by one.
 
         Raises:
@@ -100,11 +88,6 @@ class NamedSamples:
                 self._source = self.modality.source(self.data, self.split)
                 self._row_of = {each: row for row, each in enumerate(self._source.names)}
             return self._source
-
-
-def below(folder: Path, name: str) -> Path:
-    """The file of that name in the folder; a name, or a link, that leads out of it is an error."""
-    return checked(folder, inside(folder, name))
 
 
 def inside(folder: Path, name: str) -> Path:

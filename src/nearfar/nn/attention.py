@@ -60,10 +60,8 @@ class SelfAttention(nn.Module):
         if x.ndim != 3 or x.shape[2] != self.width:
             raise ValueError(f"x has shape {tuple(x.shape)}, expected (B, L, {self.width})")
         if padding is not None and (padding.shape != x.shape[:2] or padding.dtype != torch.bool):
-            raise ValueError(
-                f"padding is {padding.dtype} of shape {tuple(padding.shape)}, expected booleans of shape "
-                f"{tuple(x.shape[:2])}, True at padding"
-            )
+            shape = tuple(padding.shape)
+            raise ValueError(f"padding is {padding.dtype} of shape {shape}, expected booleans {tuple(x.shape[:2])}")
         q, k, v = self.qkv(x).unflatten(2, (3, self.heads, -1)).permute(2, 0, 3, 1, 4).unbind()  # each (B, H, L, D/H)
         return q, k, v
 

@@ -130,8 +130,7 @@ class _SyncedBatchNorm(torch.autograd.Function):
         n = counts.sum(0)  # (G, 1)
         if bool((n < 2).any()):
             raise ValueError(
-                f"BatchNorm sees {int(n.min())} value per channel over all processes, expected at least 2; raise the "
-                "batch size"
+                f"BatchNorm sees {int(n.min())} value per channel, expected at least 2; raise the batch size"
             )
         mean = (counts * means).sum(0) / n
         squares = all_squares.sum(0) + (counts * (means - mean).square()).sum(0)

@@ -4,7 +4,6 @@ A batch of sequences is one tensor (B, C, T). Shorter sequences are padded with 
 their features.
 """
 
-import difflib
 from collections.abc import Callable, Sequence
 from functools import partial
 from math import prod
@@ -15,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nearfar.losses.arguments import check_choice
+from nearfar.messages import nearest_or_all
 
 Pooling = Literal["mean", "max", "both"]
 
@@ -49,7 +49,7 @@ class CPCEncoder(nn.Module):
         super().__init__()
         if len(kernels) != len(strides) or any(k < s or s < 1 for k, s in zip(kernels, strides, strict=False)):
             raise ValueError(
-                f"kernels {tuple(kernels)} and strides {tuple(strides)}, expected no kernel below its stride"
+                f"kernels are {tuple(kernels)}, expected as many as strides {tuple(strides)}, none smaller"
             )
         check_choice("pooling", pooling, ("mean", "max", "both"))
         widths = [channels, *([width] * len(kernels) if isinstance(width, int) else width)]
@@ -171,8 +171,7 @@ def sequence_encoder(name: str, *, channels: int = 1) -> nn.Module:
     (torch.Size([2, 256]), torch.Size([2, 128, 128]))
     """
     if name not in PRESETS:
-        near = difflib.get_close_matches(name, PRESETS, n=1, cutoff=0.0)[0]
-        raise ValueError(f"unknown sequence encoder {name!r}; did you mean {near!r}? Known: {', '.join(PRESETS)}")
+        raise ValueError(f"unknown sequence encoder {name!r}{nearest_or_all(name, PRESETS)}")
     return PRESETS[name](channels)
 
 

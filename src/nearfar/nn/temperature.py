@@ -15,7 +15,7 @@ class _Positive(nn.Module):
     At a bound, a gradient that points outside is dropped; one that points inside is kept.
     """
 
-    def __init__(self, initial: float, low: float, high: float) -> None:
+    def __init__(self, initial: float, *, low: float = 0.01, high: float = 100.0) -> None:
         super().__init__()
         for name, value in (("initial", initial), ("low", low), ("high", high)):
             check_positive(name, value)
@@ -45,9 +45,6 @@ class LogTemperature(_Positive):
     0.07
     """
 
-    def __init__(self, initial: float, *, low: float = 0.01, high: float = 100.0) -> None:
-        super().__init__(initial, low, high)
-
 
 class LogitScale(_Positive):
     """A learned factor of the logits, CLIP's: starts at 1 / 0.07 and never exceeds 100; call it for the value.
@@ -59,7 +56,7 @@ class LogitScale(_Positive):
     """
 
     def __init__(self, initial: float = 1 / 0.07, *, low: float = 0.01, high: float = 100.0) -> None:
-        super().__init__(initial, low, high)
+        super().__init__(initial, low=low, high=high)
 
 
 def _log_within(bound: float, *, upward: bool) -> float:

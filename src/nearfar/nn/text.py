@@ -120,15 +120,14 @@ def check_tokens(tokens: Tensor, vocab_size: int, max_length: int) -> None:
         raise TypeError(f"tokens is {kind}, expected a tensor of integers; Tokenizer.encode makes one of texts")
     if tokens.ndim != 2 or not 1 <= tokens.shape[1] <= max_length:
         raise ValueError(
-            f"tokens has shape {tuple(tokens.shape)}, expected (B, L) with L from 1 to {max_length}; encode the texts "
-            f"with a Tokenizer of max_length {max_length}, or make the encoder longer"
+            f"tokens has shape {tuple(tokens.shape)}, expected (B, L), L from 1 to {max_length}, as its tokenizer gives"
         )
     if _is_tracing() or not tokens.numel():
         return
     low, high = int(tokens.min()), int(tokens.max())
     if low < 0 or high >= vocab_size:
         raise ValueError(
-            f"tokens go from {low} to {high}, expected 0 to {vocab_size - 1}: is this the encoder's tokenizer?"
+            f"tokens go from {low} to {high}, expected 0 to {vocab_size - 1}: is it the encoder's tokenizer?"
         )
 
 

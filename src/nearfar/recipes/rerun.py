@@ -49,8 +49,6 @@ def rerun(recipe: Recipe, out: str | None) -> int:
     folder = free_folder(config) if out is None else Path(out)
     console = Console()
     results = run(config, folder, console=console)
-    if results is None:
-        return 130
     found = compare_rerun(recipe, results.rows)
     table = Table(title=f"{recipe.name}, run again")
     for column in ("what", "reached", "now", ""):

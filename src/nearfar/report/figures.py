@@ -1,6 +1,7 @@
 """PNG files of what an evaluation found: one for each encoder and protocol that has curves."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -8,16 +9,10 @@ import numpy as np
 
 from nearfar.evaluation.results import Results
 from nearfar.messages import shorten
+from nearfar.report import score_charts
 from nearfar.report.curves import Curve, LineChart
 from nearfar.report.run import FIGURES as FIGURES
-from nearfar.report.score_charts import (
-    Arrays,
-    calibration_chart,
-    confusion_matrix,
-    precision_recall_chart,
-    roc_chart,
-    row_shares,
-)
+from nearfar.report.score_charts import Arrays
 
 _MAX_NAMED = 40  # classes whose names fit beside the confusion matrix
 
@@ -50,36 +45,34 @@ def draw_curves(results: Results, folder: Path | str) -> list[Path]:
 
 def _panels(encoder: str, arrays: Arrays) -> list[Callable[[Any], None]]:
     """The functions that draw these arrays, each on an axis."""
-    charts = [chart({encoder: arrays}) for chart in (roc_chart, precision_recall_chart, calibration_chart)]
+    kinds = (score_charts.roc_chart, score_charts.precision_recall_chart, score_charts.calibration_chart)
+    charts = [chart for kind in kinds if (chart := kind({encoder: arrays})) is not None]
     if "false_rate" in arrays:
         pairs = Curve(encoder, arrays["false_rate"].tolist(), arrays["true_rate"].tolist())
         chance = Curve("chance", [0.0, 1.0], [0.0, 1.0], dashed=True)
         charts.append(LineChart("Same class or not", [pairs, chance], "false accept rate", "true accept rate", True))
-    panels: list[Callable[[Any], None]] = [_lines(chart) for chart in charts if chart is not None]
+    panels: list[Callable[[Any], None]] = [partial(_lines, chart=chart) for chart in charts]
     others = {"confusion": _confusion, "spectrum": _spectrum, "occurrence": _hubness, "pictures": _detections}
-    return panels + [lambda axis, draw=draw: draw(axis, arrays) for key, draw in others.items() if key in arrays]
+    return panels + [partial(draw, arrays=arrays) for key, draw in others.items() if key in arrays]
 
 
-def _lines(chart: LineChart) -> Callable[[Any], None]:
-    def draw(axis: Any) -> None:
-        for curve, color in zip(chart.curves, chart.colors(), strict=True):
-            ink = "0.75" if curve.faint else "0.5" if color is None else f"C{color}"
-            label = None if curve.faint else _plain(curve.name)
-            width = 0.8 if curve.faint else 1.0 if curve.dashed else 2.0
-            axis.plot(curve.x, curve.y, ":" if curve.dashed else "-", color=ink, linewidth=width, label=label)
-        axis.set(xlabel=chart.x_title, ylabel=chart.y_title, title=chart.title)
-        if chart.unit:
-            axis.set(xlim=(0, 1), ylim=(0, 1.01))
-        axis.legend()
-
-    return draw
+def _lines(axis: Any, chart: LineChart) -> None:
+    for curve, color in zip(chart.curves, chart.colors(), strict=True):
+        ink = "0.75" if curve.faint else "0.5" if color is None else f"C{color}"
+        label = None if curve.faint else _plain(curve.name)
+        width = 0.8 if curve.faint else 1.0 if curve.dashed else 2.0
+        axis.plot(curve.x, curve.y, ":" if curve.dashed else "-", color=ink, linewidth=width, label=label)
+    axis.set(xlabel=chart.x_title, ylabel=chart.y_title, title=chart.title)
+    if chart.unit:
+        axis.set(xlim=(0, 1), ylim=(0, 1.01))
+    axis.legend()
 
 
 def _confusion(axis: Any, arrays: Arrays) -> None:
-    if (found := confusion_matrix(arrays)) is None:
+    if (found := score_charts.confusion_matrix(arrays)) is None:
         return
     counts, names = found
-    axis.imshow(row_shares(counts), vmin=0, vmax=1, cmap="viridis")
+    axis.imshow(score_charts.row_shares(counts), vmin=0, vmax=1, cmap="viridis")
     axis.set(xlabel="predicted class", ylabel="true class", title="Confusion, share of the true class")
     if len(names) <= _MAX_NAMED:
         short, size = [_plain(shorten(name, 14)) for name in names], 8 if len(names) <= 12 else 5

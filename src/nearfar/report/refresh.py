@@ -43,7 +43,7 @@ def evaluate_to_folder(
         they are measured, so an interruption does not cost them.
     """
     folder = results_folder(encoder, out)
-    evaluation = Evaluation.open(encoder, **options)
+    evaluation = Evaluation(encoder, **options)
     with ResultsFolder(folder, console or Console()) as kept:
         results = evaluation.run(kept.finished)
         kept.end(results, evaluation)

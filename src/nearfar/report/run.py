@@ -125,7 +125,7 @@ def read_run(folder: Path) -> RunRecord:
         config_text=read("config.yaml", _read_text, ""),
         config=read("config.yaml", lambda path: _mapping(yaml.safe_load(_read_text(path)) or {}), {}),
         metrics=read("metrics.jsonl", _read_metrics, []),
-        verdicts=read("verdicts.json", _read_verdicts, []),
+        verdicts=read("verdicts.json", read_verdicts, []),
         results=results,
         figures=[figure for figure in figures if figure.picture or figure.arrays],
         views=read("views.png", _read_png, None),
@@ -152,19 +152,22 @@ def _mapping(content: object) -> dict[str, Any]:
 
 def _read_metrics(path: Path) -> list[dict[str, Any]]:
     """Every whole line: a run that was killed may leave half a line."""
-    lines = []
-    for line in _read_text(path).splitlines():
-        try:
-            content = json.loads(line)
-        except ValueError:
-            continue
-        step = content.get("step") if isinstance(content, dict) else None
-        if isinstance(step, int | float) and math.isfinite(step):
-            lines.append(content)
+    lines = [content for line in _read_text(path).splitlines() if (content := read_metrics_line(line)) is not None]
     return sorted(lines, key=lambda content: float(content["step"]))
 
 
-def _read_verdicts(path: Path) -> list[HealthVerdict]:
+def read_metrics_line(line: str | bytes) -> dict[str, Any] | None:
+    """A line of `metrics.jsonl`; None where it is broken or has no step."""
+    try:
+        content = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    step = content.get("step") if isinstance(content, dict) else None
+    return content if isinstance(step, int | float) and math.isfinite(step) else None
+
+
+def read_verdicts(path: Path) -> list[HealthVerdict]:
+    """What `verdicts.json` holds; an error where it is broken."""
     return [HealthVerdict(int(v["step"]), str(v["level"]), str(v["text"])) for v in json.loads(_read_text(path))]
 
 

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -186,14 +185,6 @@ def add_umap(folder: Path, notify: Callable[[str], None] | None = None) -> str |
     except Exception as error:  # in another package: the page works without
         return f"UMAP failed: {one_line(error)}."
     return None
-
-
-def image_pictures(x: Tensor, side: int) -> NDArray[np.uint8]:
-    """(B, 3, S, S) uint8 to (B, s, s, 3), s at most `side`."""
-    if x.shape[-1] > side:
-        x = F.interpolate(x.float(), size=(side, side), mode="area").round().to(torch.uint8)
-    pixels: NDArray[np.uint8] = x.permute(0, 2, 3, 1).contiguous().cpu().numpy()
-    return pixels
 
 
 def _thumbnails(dataset: Dataset, rows: Tensor, pictures: Pictures) -> bytes:

@@ -81,11 +81,12 @@ class ChunkFolder:
         labels: Sequence[str | None],
         vectors: NDArray[np.floating[Any]],
         skipped: Sequence[Skipped] = (),
+        **columns: NDArray[Any],
     ) -> None:
-        """One chunk: (C, F) vectors, C may be 0, with names and labels, and the samples that could not be read."""
+        """One chunk: (C, F) vectors, C may be 0, with names, labels and other columns, and the samples that failed."""
         values = pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(vectors.reshape(-1)), vectors.shape[1])
         texts = [pyarrow.array(column, pyarrow.string()) for column in (names, labels)]
-        table = pyarrow.table([*texts, values], names=["path", "label", "vector"])
+        table = pyarrow.table([*texts, *columns.values(), values], names=["path", "label", *columns, "vector"])
         table = table.replace_schema_metadata({SKIPPED: json.dumps([astuple(s) for s in skipped])})
         with replacing(self.folder / f"{number:09d}.parquet") as fresh:
             parquet.write_table(table, fresh, compression="NONE", use_dictionary=["label"], write_statistics=False)
@@ -118,12 +119,20 @@ class ChunkFolder:
 
     def _join_npz(self, paths: list[Path], rows: int, fresh: Path) -> None:
         with zipfile.ZipFile(fresh, "w", zipfile.ZIP_STORED) as archive:
-            for name in ("path", "label"):
-                longest = max(len(value) for column in _texts(paths, name) for value in column)
-                kind = np.dtype(f"<U{max(longest, 1)}")
-                _add_array(archive, name, (rows,), kind, (np.array(column, kind) for column in _texts(paths, name)))
-            width, kind = _vector_type(paths)
-            _add_array(archive, "vector", (rows, width), kind, map(_vectors, _tables(paths)))
+            for field in parquet.read_schema(paths[0]):
+                name = field.name
+                pieces: Iterable[NDArray[Any]]
+                if field.type == pyarrow.string():
+                    longest = max(len(value) for column in _texts(paths, name) for value in column)
+                    kind = np.dtype(f"<U{max(longest, 1)}")
+                    pieces = (np.array(column, kind) for column in _texts(paths, name))
+                elif name == "vector":
+                    width, kind = _vector_type(paths)
+                    pieces = (_vectors(table).reshape(-1, width) for table in _tables(paths))
+                else:
+                    kind = np.dtype(field.type.to_pandas_dtype())
+                    pieces = (table.column(name).to_numpy() for table in _tables(paths))
+                _add_array(archive, name, (rows, width) if name == "vector" else (rows,), kind, pieces)
             about = np.array(json.dumps(self.about))
             _add_array(archive, "about", (), about.dtype, [about])
 

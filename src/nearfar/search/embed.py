@@ -7,7 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict, Unpack
 
 import numpy as np
 import torch
@@ -36,6 +36,14 @@ class Embedded:
     resumed: int  # rows from an earlier, interrupted call
 
 
+class ReadOptions(TypedDict, total=False):
+    """How `Encoder.open` reads data."""
+
+    split: str | None  # such as "test"
+    labels: bool | None  # whether sub-folders are labels
+    size: int | None  # side at which image files are decoded; None: 1.15 times the encoder's image size
+
+
 def embed(
     run: str | Path | Encoder,
     data: str | Path | Dataset,
@@ -45,10 +53,8 @@ def embed(
     batch_size: int = 256,
     chunk: int = 16_384,
     device: str = "auto",
-    size: int | None = None,
-    split: str | None = None,
-    labels: bool | None = None,
     progress: bool = True,
+    **reading: Unpack[ReadOptions],
 ) -> Embedded:
     """Write the embedding of every image, sound, series or sentence to a file: path, label, vector.
 
@@ -64,28 +70,27 @@ def embed(
         batch_size: samples in one forward pass.
         chunk: rows in a chunk: what is held in memory, and lost by an interruption.
         device: where to compute; "auto" is the accelerator where there is one.
-        size: side at which image files are decoded; None: 1.15 times the encoder's image size, as in training.
-        split, labels: as in `Encoder.open`.
         progress: show a progress bar, and print what is deleted or replaced.
+        reading: split, labels and size, as in `Encoder.open`.
     """
     path = Path(out).expanduser()
     output_suffix(path)
     if dtype not in ("float32", "float16"):
         raise ValueError(f"dtype is {dtype!r}, expected 'float32' or 'float16'")
-    for name, value in (("batch_size", batch_size), ("chunk", chunk), ("size", size)):
+    for name, value in (("batch_size", batch_size), ("chunk", chunk), ("size", reading.get("size"))):
         if value is not None and value < 1:
             raise ValueError(f"{name} is {value}, expected at least 1")
     encoder = run if isinstance(run, Encoder) else load(run)
     place, spec = find_device(device), str(data) if isinstance(data, str | Path) else None
-    samples = encoder.open(data, split, labels=labels, size=size) if isinstance(data, str | Path) else data
+    samples = encoder.open(data, **reading) if isinstance(data, str | Path) else data
     if len(samples) == 0:
         raise ValueError("the data has 0 samples, expected at least one")
     about = {
         "encoder": encoder.digest(),
         "backbone": encoder.card["backbone"],
         "data": _absolute(spec),
-        "split": split,
-        "names": _digest(samples.names),
+        "split": reading.get("split"),
+        "names": digest(samples.names),
         "labels": _digest_of_labels(samples),
         "size": samples.size,
         "dtype": dtype,
@@ -131,8 +136,10 @@ def _fill(
                 skipped: dict[int, Skipped] = {}  # by position in the chunk
                 for start in range(0, len(rows), batch_size):
                     x, failed = next(batches)
-                    part = slice(start, start + len(x))
-                    vectors[part] = _check_shape(encoder(x), len(x)).cpu().numpy()
+                    h = encoder(x)
+                    if h.ndim != 2 or len(h) != len(x):
+                        raise ValueError(f"the encoder returns shape {tuple(h.shape)}, expected ({len(x)}, F)")
+                    vectors[start : start + len(x)] = h.cpu().numpy()
                     skipped |= {start + place: why for place, why in failed.items()}
                     advance(len(x))
                 kept = np.array([place not in skipped for place in range(len(rows))])
@@ -178,12 +185,6 @@ def _prepared(
             future.cancel()
 
 
-def _check_shape(h: Tensor, count: int) -> Tensor:
-    if h.ndim != 2 or len(h) != count:
-        raise ValueError(f"the encoder returns shape {tuple(h.shape)} for {count} samples, expected (B, F)")
-    return h
-
-
 def _check_replaced(path: Path, about: dict[str, Any], progress: bool) -> None:
     """Print that other embeddings will be replaced; refuse files that `embed` did not write."""
     if not path.exists():
@@ -209,7 +210,8 @@ def _absolute(spec: str | None) -> str | None:
     return str(Path(spec).expanduser().absolute()) if spec is not None and Path(spec).expanduser().exists() else spec
 
 
-def _digest(texts: Sequence[str]) -> str:
+def digest(texts: Sequence[str]) -> str:
+    """Of texts in their order."""
     digest = hashlib.blake2b(digest_size=12)
     for text in texts:
         digest.update(json.dumps(text).encode())
@@ -219,4 +221,4 @@ def _digest(texts: Sequence[str]) -> str:
 def _digest_of_labels(samples: Dataset) -> str | None:
     if samples.labels is None:
         return None
-    return _digest([*(samples.classes or []), samples.labels.numpy().tobytes().hex()])
+    return digest([*(samples.classes or []), samples.labels.numpy().tobytes().hex()])

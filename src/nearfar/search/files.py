@@ -8,6 +8,7 @@ import csv
 import json
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -45,10 +46,8 @@ class Embeddings:
             raise FileNotFoundError(f"there is no file {str(self.path)!r}; nearfar embed RUN DATA -o FILE writes one")
         self.about: dict[str, Any] = {}
         self._read: Callable[[], Iterator[NDArray[Any]]]
-        try:
+        with self._errors_named(*_BROKEN):
             self._open_parquet() if self.suffix == ".parquet" else self._open_numpy()
-        except _BROKEN as error:
-            raise self._unreadable(error) from None
         if self._count == 0 or self.dim == 0:
             raise ValueError(f"{self.path} has {self._count} vectors of {self.dim} numbers, expected at least one")
 
@@ -90,9 +89,8 @@ class Embeddings:
         self.about = parse_about((schema.metadata or {}).get(METADATA, b"{}"))
 
     def _open_numpy(self) -> None:
-        vectors = self._attempt(
-            lambda: np.load(self.path, mmap_mode="r" if self.suffix == ".npy" else None, allow_pickle=False)
-        )
+        with self._errors_named(ValueError, OSError, *_BROKEN):  # pickled content is never loaded
+            vectors = np.load(self.path, mmap_mode="r" if self.suffix == ".npy" else None, allow_pickle=False)
         if self.suffix == ".npz":
             self._archive = vectors
             if "vector" not in vectors.files:
@@ -108,14 +106,12 @@ class Embeddings:
         self._read = lambda: (vectors[start : start + rows] for start in range(0, self._count, rows))
 
     def _read_parquet(self, file: parquet.ParquetFile) -> Iterator[NDArray[Any]]:
-        try:
+        with self._errors_named(pyarrow.ArrowException, OSError):
             for batch in file.iter_batches(max(1, PIECE // (4 * self.dim)), columns=["vector"]):
                 column = batch.column(0)
                 if column.null_count:
                     raise ValueError(f"{self.path} has {column.null_count} rows without a vector, expected none")
                 yield column.flatten().to_numpy(zero_copy_only=False).reshape(-1, self.dim)
-        except (pyarrow.ArrowException, OSError) as error:
-            raise self._unreadable(error) from None
 
     def _column(self, name: str) -> list[Any] | None:
         if self.suffix == ".parquet":
@@ -137,19 +133,18 @@ class Embeddings:
         return None if all(value is None for value in values) else [v if v is None else str(v) for v in values]
 
     def _member(self, name: str) -> NDArray[Any]:
-        member: NDArray[Any] = self._attempt(lambda: self._archive[name])
-        return member
+        with self._errors_named(ValueError, OSError, *_BROKEN):
+            member: NDArray[Any] = self._archive[name]
+            return member
 
-    def _attempt(self, read: Callable[[], Any]) -> Any:
-        """What numpy reads; pickled content is never loaded."""
+    @contextmanager
+    def _errors_named(self, *kinds: type[Exception]) -> Iterator[None]:
+        """Turns these errors of a reader into one that names the file."""
         try:
-            return read()
-        except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
-            raise self._unreadable(error) from None
-
-    def _unreadable(self, error: Exception) -> ValueError:
-        reason = one_line(error, 120)
-        return ValueError(f"{self.path} is not a readable {self.path.suffix} file ({reason}); embed the data again")
+            yield
+        except kinds as error:
+            text = f"{self.path} is not a readable {self.path.suffix} file ({one_line(error, 120)})"
+            raise ValueError(f"{text}; embed the data again") from None
 
 
 def sample_embeddings(path: str | Path) -> Embeddings:

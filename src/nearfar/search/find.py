@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 from rich.markup import escape
 from rich.table import Table
 
@@ -13,7 +14,7 @@ from nearfar.search.files import Embeddings
 from nearfar.search.index import Kind, lookup
 from nearfar.search.query import encode_query, vector_of
 from nearfar.search.search import search
-from nearfar.search.thumbnails import blank, query_picture, thumbnails
+from nearfar.search.thumbnails import query_picture, thumbnails
 
 
 @dataclass(frozen=True)
@@ -66,8 +67,10 @@ class Finder:
             raise ValueError(f"no contact sheet: none of the samples can be shown ({missing[0]}); give --data")
         if found.kind == "like":
             query = thumbnails(modality, [found.item], where, size=CELL, split=split)[0][0]
+        elif found.kind == "text":
+            query = np.full((CELL, CELL, 3), 255, np.uint8)
         else:
-            query = blank(CELL) if found.kind == "text" else query_picture(modality, found.item, CELL)
+            query = query_picture(modality, found.item, CELL)
         title = found.item if found.kind == "text" else "query"
         contact_sheet(query, pictures, found.similarities, names, out, title=title)
         return missing

@@ -98,9 +98,6 @@ def _faiss() -> ModuleType:
     try:
         import faiss
     except ImportError:
-        raise ModuleNotFoundError(
-            "the indices ivf and hnsw need faiss, which is not installed: pip install 'nearfar[search]', or use "
-            "--index exact"
-        ) from None
+        raise ModuleNotFoundError("--index needs faiss: pip install 'nearfar[search]', or use --index exact") from None
     module: ModuleType = faiss
     return module

@@ -31,8 +31,7 @@ def encode_query(encoder: Encoder, file: Embeddings, item: Any, kind: str) -> Te
     found = with_size_of(encoder, file).encode([item], kind=kind)
     if found.shape != (1, file.dim):
         raise ValueError(
-            f"the {kind} has shape {tuple(found.shape)} and {file.path} vectors of {file.dim} numbers, expected as "
-            "many in both; embed the data again with this model"
+            f"the {kind} has shape {tuple(found.shape)}, expected (1, {file.dim}); embed {file.path} again"
         )
     if not bool(found.isfinite().all()):
         raise ValueError(f"the embedding of the {kind} {str(item)[:60]!r} is not finite; was the model trained?")

@@ -80,8 +80,7 @@ def search(query: Tensor, vectors: Vectors, *, k: int, find: Lookup | None = Non
         raise ValueError(f"k is {k}, expected at least 1")
     if query.ndim != 2 or query.shape[1] != vectors.dim:
         raise ValueError(
-            f"the query has shape {tuple(query.shape)} and the file vectors of {vectors.dim} numbers, expected the "
-            "same; is the query from another encoder?"
+            f"the query has shape {tuple(query.shape)}, expected (Q, {vectors.dim}); was it made by another encoder?"
         )
     return (find or exact(vectors))(l2_normalize(query.float()), min(k, len(vectors)))
 

@@ -52,11 +52,6 @@ def thumbnails(
     return pictures, missing
 
 
-def blank(size: int) -> Picture:
-    """A white square, in place of a query that has no picture."""
-    return np.full((size, size, 3), 255, np.uint8)
-
-
 def picture_of(samples: NamedSamples, name: str, size: int) -> Picture:
     """(size, size, 3) of the sample of that name."""
     if not samples.modality.has_pictures:

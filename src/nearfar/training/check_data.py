@@ -14,7 +14,7 @@ _LOOKED_AT = 200  # files of a folder
 _FILES = {".txt", ".ts", ".npz", *READERS}  # of series and texts
 
 
-def check_given(config: TrainConfig) -> None:
+def check_data(config: TrainConfig) -> None:
     """Refuse data of another kind than the method's, labels that are not there, and a test that is not there."""
     _check_kind(config)
     if modality_class(config.kind).walks_folders:

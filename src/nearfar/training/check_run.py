@@ -1,4 +1,4 @@
-"""A run as the certificate takes it: its method with the weights of its newest checkpoint, and batches of its data."""
+"""A run for the gradient certificate: its method at the newest checkpoint, and two batches of its data."""
 
 from pathlib import Path
 
@@ -7,19 +7,19 @@ from rich.console import Console
 from nearfar.config import TrainConfig
 from nearfar.distributed.trial import Subject
 from nearfar.training import checkpoint
-from nearfar.training.run import Run
+from nearfar.training.setup import TrainingSetup
 
 
 def subject_of_run(folder: Path, rows: int = 12) -> Subject:
     """The method of a run folder, at its newest checkpoint, with two batches of so many training samples."""
-    run = Run(TrainConfig.from_yaml(folder / "config.yaml"), folder, resume=False, console=Console(quiet=True))
+    setup = TrainingSetup(TrainConfig.from_yaml(folder / "config.yaml"), Console(quiet=True))
     if checkpoint.numbered(folder / "checkpoints"):
-        run.method.load_state_dict(checkpoint.load_newest(folder / "checkpoints")[0]["method"])
-    ids, labels = run.modality.ids(run.train), run.train.labels if run.method.needs_labels else None
+        setup.method.load_state_dict(checkpoint.load_newest(folder / "checkpoints")[0]["method"])
+    ids, labels = setup.modality.ids(setup.train), setup.method_labels
     batches = []
-    for step, index in enumerate(run.loader.order(0)[: 2 * rows].split(rows)):
-        views = run.modality.views(run.train.fetch(index), run.train, index, seed=run.config.seed, step=step)
+    for step, index in enumerate(setup.loader.order(0)[: 2 * rows].split(rows)):
+        views = setup.modality.views(setup.train.fetch(index), setup.train, index, seed=setup.config.seed, step=step)
         views = [x.clone() for x in views]  # the next are written over these
         of_batch = None if labels is None else labels[index]
-        batches.append(run.modality.as_batch(views, run.train, index, ids[index], of_batch))
-    return Subject(run.config.method, run.method.cpu(), batches)
+        batches.append(setup.modality.as_batch(views, setup.train, index, ids[index], of_batch))
+    return Subject(setup.config.method, setup.method.cpu(), batches)

@@ -6,7 +6,6 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
-import lightning
 import torch
 from torch import Tensor
 
@@ -20,13 +19,11 @@ from nearfar.losses import tile_size
 from nearfar.methods.method import Encoded, Method, Step
 from nearfar.modalities.base import Modality
 from nearfar.nn.shard import Shard, global_norm, shard_of
+from nearfar.training._lightning import lightning
+from nearfar.training.errors import NotFiniteError
 from nearfar.training.health import not_finite
 from nearfar.training.optimizers import make_optimiser, rate_factor
-from nearfar.training.processes import rank_and_world, shares_weights
-
-
-class NotFiniteError(RuntimeError):
-    """The loss or its gradient is NaN or infinite; the weights are still those of the step before."""
+from nearfar.training.processes import rank_and_world, shards_weights
 
 
 class Steps:
@@ -86,15 +83,15 @@ class Pretraining(lightning.LightningModule):
         self.gradient_norm = float("nan")
         self.optimiser_state: dict[str, Any] | None = None  # to begin with, where the run is resumed
         self.optimiser: torch.optim.Optimizer | None = None
-        self.is_sharded = False  # whether processes hold the parts of the weights
-        # The method without its weights, for who looks at it where they are cut. In a list, so as to be no part of this
-        # module: Lightning draws anew what it finds without values in one.
+        self.is_sharded = False  # whether each process holds a part of the weights (FSDP)
+        # The method without weights, to evaluate it on rank 0 while they are sharded. In a list, so that it is no
+        # submodule: Lightning initialises again what it finds on the meta device.
         self._meta_copy: list[Method] = []
         self._deferred: list[Deferred] = []  # what is left to do after the backward pass
 
     def configure_model(self) -> None:
-        """Lightning's place to cut the weights."""
-        if shares_weights(self.config) and not self.is_sharded:
+        """Shard the weights, where Lightning expects it."""
+        if shards_weights(self.config) and not self.is_sharded:
             assert self.device_mesh is not None
             self._meta_copy = [fsdp.meta_copy(self.method)] if self.trainer.is_global_zero else []
             fsdp.shard_method(self.method, self.device_mesh["data_parallel"])
@@ -105,7 +102,7 @@ class Pretraining(lightning.LightningModule):
         rank, world = rank_and_world()
         shard = shard_of(len(index), samples.device) if world > 1 else None
         # Dropout and the like. On a CPU it is drawn for the batch of all processes, on a GPU by each for its own.
-        torch.manual_seed(mixed(self.config.seed, number, 0 if samples.device.type == "cpu" else rank))
+        torch.manual_seed(derive_seed(self.config.seed, number, 0 if samples.device.type == "cpu" else rank))
         most = len(index) if shard is None else max(shard.sizes)
         parts = equal_chunks(len(index), self.config.micro_batch_size or most, most)
         encode = self._encoding(number, index, samples, shard, undivided=len(parts) == 1)
@@ -195,22 +192,22 @@ class Pretraining(lightning.LightningModule):
             self.optimiser_state = None
         return self.optimiser
 
-    # What a checkpoint and a look at the network need: whole weights. Every process must ask, and the first has them.
+    # Whole weights, for checkpoints and evaluation: collectives that every process must call; rank 0 gets the result.
 
-    def weights(self) -> dict[str, Tensor]:
-        """The state of the method."""
+    def whole_weights(self) -> dict[str, Tensor]:
+        """The method's state dict."""
         state: dict[str, Tensor] = fsdp.full_state(self.method.state_dict(), keep=self.trainer.is_global_zero)
         return state
 
-    def memory(self) -> dict[str, Any]:
-        """The state of the optimiser."""
+    def whole_optimizer_state(self) -> dict[str, Any]:
+        """The optimizer's state dict."""
         if self.optimiser is None:
             return {}
         state: dict[str, Any] = fsdp.full_state(self.optimiser.state_dict(), keep=self.trainer.is_global_zero)
         return state
 
-    def plain(self, weights: dict[str, Tensor]) -> Method:
-        """The method with these weights on the first process, which runs it alone; itself, where nothing is cut."""
+    def whole_method(self, weights: dict[str, Tensor]) -> Method:
+        """The method with these weights, on rank 0; the method itself if its weights are not sharded."""
         return fsdp.materialize(self._meta_copy[0], weights).to(self.device) if self._meta_copy else self.method
 
     @property
@@ -218,8 +215,8 @@ class Pretraining(lightning.LightningModule):
         return float(self.optimiser.param_groups[0]["lr"]) if self.optimiser is not None else 0.0
 
 
-def mixed(seed: int, number: int, rank: int = 0) -> int:
-    """One seed from these numbers, with nothing in common between neighbours."""
+def derive_seed(seed: int, number: int, rank: int = 0) -> int:
+    """One seed from these numbers; seeds of neighbouring numbers are independent."""
     words = f"{seed}/{number}/step" + (f"/{rank}" if rank else "")
     digest = hashlib.blake2b(words.encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little") >> 1

@@ -55,7 +55,7 @@ class LiveBytes(TorchDispatchMode):
 
 
 @dataclass(frozen=True)
-class Line:
+class LinearCost:
     """Bytes after each of several operations as `fixed + per_row · rows`."""
 
     fixed: Tensor  # (T,)
@@ -70,7 +70,7 @@ class Line:
         return max(0, int(self.fixed[-1] + self.per_row[-1] * rows)) if len(self.fixed) else 0
 
 
-def line(few: int, at_few: list[int], more: int, at_more: list[int]) -> Line:
+def line(few: int, at_few: list[int], more: int, at_more: list[int]) -> LinearCost:
     """Through two runs of the same operations; where they are not the same, through their peaks alone.
 
     >>> found = line(2, [10, 20], 4, [20, 30])
@@ -81,10 +81,10 @@ def line(few: int, at_few: list[int], more: int, at_more: list[int]) -> Line:
         at_few, at_more = [max(at_few, default=0)], [max(at_more, default=0)]
     low, high = torch.tensor(at_few, dtype=torch.float64), torch.tensor(at_more, dtype=torch.float64)
     per_row = (high - low) / (more - few)
-    return Line(low - per_row * few, per_row)
+    return LinearCost(low - per_row * few, per_row)
 
 
-def measured_line(work: Callable[[int], Callable[[], object]], few: int, more: int) -> Line:
+def measured_line(work: Callable[[int], Callable[[], object]], few: int, more: int) -> LinearCost:
     """The line of `work(rows)()`; what `work` prepares before it is called again is not counted."""
     found = []
     for rows in (few, more):
@@ -103,11 +103,11 @@ class Costs:
     gradients: int  # of the trained parameters
     optimiser: int  # its state
     sample: int  # a fetched sample
-    forward: Line  # encoding, with its graph; its end is what is held for the backward pass
-    backward: Line  # the same and on to the gradients of the parameters, which are counted in it
+    forward: LinearCost  # encoding, with its graph; its end is what is held for the backward pass
+    backward: LinearCost  # the same and on to the gradients of the parameters, which are counted in it
     encoded: int  # a row of what `contrast` gets
-    contrast: Line  # both ways, of rows that are counted in it
-    views: Line  # while they are made; its end is the views themselves
+    contrast: LinearCost  # both ways, of rows that are counted in it
+    views: LinearCost  # while they are made; its end is the views themselves
     viewed_in_parts: bool  # views are made for a micro-batch, not for the batch
     readout: int  # the look at validation samples
     workspace: int = 0  # what operations take inside themselves, for a row of a view
@@ -182,7 +182,7 @@ class Peak:
 
 
 @dataclass(frozen=True)
-class Plan:
+class MemoryPlan:
     """How to run a batch within a budget."""
 
     batch: int
@@ -202,7 +202,7 @@ def choose(
     tile_bytes: int = 0,
     processes: int = 1,
     ring: bool = False,
-) -> Plan:
+) -> MemoryPlan:
     """The batch in one piece if that fits; else in the largest parts that do; else in several batches that do.
 
     Parts change nothing of the gradient; several batches have fewer negatives each. A tenth of the budget stays free.
@@ -227,7 +227,7 @@ def choose(
                 processes=processes,
                 ring=ring,
             )
-            plan = Plan(rows, size, accumulate * times, peak, fits=peak.total <= 0.9 * budget)
+            plan = MemoryPlan(rows, size, accumulate * times, peak, fits=peak.total <= 0.9 * budget)
             if plan.fits:
                 return plan
     if plan is None:

@@ -24,17 +24,18 @@ from nearfar.losses.engine.tiles import default_tile_side
 from nearfar.methods import Batch, Method
 from nearfar.methods.method import Encoded
 from nearfar.nn.queue import Queue
-from nearfar.training.memory_costs import Costs, LiveBytes, Plan, choose, measured_line
+from nearfar.training.memory_costs import Costs, LiveBytes, MemoryPlan, choose, measured_line
 from nearfar.training.optimizers import make_optimiser
-from nearfar.training.run import Run
+from nearfar.training.setup import TrainingSetup
 
+_QUIET = Console(quiet=True)
 _FEW, _MORE = 4, 8  # rows that are tried of encoder and views; MoCo makes groups of four rows or more
 _CONTRASTED = 1024  # rows of similarities that are tried: more than a tile has
 _LOOK = 256  # samples that are read out at a time
 _ENOUGH = 64 * 2**20  # bytes of tensors beside which the system's own comings and goings are small
 
 
-def plan(config: TrainConfig, budget: int) -> tuple[Plan, Costs, int]:
+def plan(config: TrainConfig, budget: int) -> tuple[MemoryPlan, Costs, int]:
     """How to run the batch within so many bytes, what each part costs, and the side of the tiles."""
     costs, side = costs_of(replace(config, processes=1, nodes=1)), tile_of(config, budget)  # the rest is arithmetic
     on_cpu = find_device(config.device).type == "cpu"
@@ -61,9 +62,9 @@ def tile_of(config: TrainConfig, budget: int) -> int:
 
 def costs_of(config: TrainConfig) -> Costs:
     """Open the data and make the method as the run will, and try a few rows of each step."""
-    run = Run(config, Path("plan"), resume=False, console=Console(quiet=True))
-    process = _process(run)
-    probe = _Probe(run)
+    setup = TrainingSetup(config, _QUIET)
+    process = _process(setup)
+    probe = _Probe(setup)
     forward = measured_line(probe.forward, _FEW, _MORE)
     both = measured_line(probe.both_ways, _FEW, _MORE)
     views = measured_line(probe.views, _FEW, _MORE)
@@ -73,7 +74,7 @@ def costs_of(config: TrainConfig) -> Costs:
     contrast = measured_line(probe.contrast(encoded), more // 2, more)
     gradients, optimiser = probe.optimised()
     row = sum(x.numel() * x.element_size() for x in encoded.values()) // _FEW
-    sample = run.train.fetch(torch.arange(_FEW))
+    sample = setup.train.fetch(torch.arange(_FEW))
     readout, workspace = measured_line(probe.readout, _FEW, _MORE), probe.workspace()
     return Costs(
         process=process,
@@ -85,65 +86,66 @@ def costs_of(config: TrainConfig) -> Costs:
         encoded=row,
         contrast=contrast,
         views=views,
-        viewed_in_parts=run.modality.views_in_rows,
+        viewed_in_parts=setup.modality.views_in_rows,
         workspace=workspace,
-        readout=readout.peak(_LOOK) + workspace * _LOOK if run.validation is not None else 0,
+        readout=readout.peak(_LOOK) + workspace * _LOOK if setup.validation is not None else 0,
     )
 
 
-def _process(run: Run) -> int:
+def _process(setup: TrainingSetup) -> int:
     """Bytes of a process that trains, after a step of a few rows: packages, data, weights and what all these keep.
 
     Of a GPU's memory those of the weights and buffers alone: its context is the driver's.
     """
-    if run.device.type != "cpu":
-        return sum(x.numel() * x.element_size() for x in run.method.state_dict().values())
-    whole = run.loader, run.total, run.validation
-    run.loader, run.total, run.validation = Loader(len(run.train), _FEW, run.config.seed), 1, None
+    if setup.device.type != "cpu":
+        return sum(x.numel() * x.element_size() for x in setup.method.state_dict().values())
+    from nearfar.training.fit import fit
+
+    whole = setup.loader, setup.total_steps, setup.validation
+    setup.loader, setup.total_steps, setup.validation = Loader(len(setup.train), _FEW, setup.config.seed), 1, None
     try:
         with tempfile.TemporaryDirectory() as folder:
-            run.folder = Path(folder)
-            run._fit()
+            fit(setup, Path(folder), _QUIET)
     finally:
-        run.loader, run.total, run.validation = whole
-    run.method.zero_grad()
+        setup.loader, setup.total_steps, setup.validation = whole
+    setup.method.zero_grad()
     return resident()
 
 
 class _Probe:
     """The pieces of a step, each on any number of rows. Every piece is tried on a copy of the method."""
 
-    def __init__(self, run: Run) -> None:
-        self.run, self.config = run, run.config
-        for part in run.method.modules():
+    def __init__(self, setup: TrainingSetup) -> None:
+        self.setup, self.config = setup, setup.config
+        for part in setup.method.modules():
             if isinstance(part, Queue):  # as it soon will be
                 part.filled.fill_(part.size)
-        run.method.train()
-        self.order = _longest_first(run.train)
+        setup.method.train()
+        self.order = _longest_first(setup.train)
 
     def rows(self, count: int) -> Tensor:
         return self.order[torch.arange(count) % len(self.order)]
 
     def batch(self, rows: int) -> Batch:
         index = self.rows(rows)
-        samples = self.run.train.fetch(index)
-        views = self.run.modality.views(samples, self.run.train, index, seed=self.config.seed, step=0)
-        labels = self.run.train.labels if self.run.method.needs_labels else None
+        samples = self.setup.train.fetch(index)
+        views = self.setup.modality.views(samples, self.setup.train, index, seed=self.config.seed, step=0)
+        labels = self.setup.method_labels
         views, of_batch = [x.clone() for x in views], None if labels is None else labels[index]
-        return self.run.modality.as_batch(views, self.run.train, index, index, of_batch)
+        return self.setup.modality.as_batch(views, self.setup.train, index, index, of_batch)
 
     def method(self) -> Method:
-        return copy.deepcopy(self.run.method)
+        return copy.deepcopy(self.setup.method)
 
     def autocast(self) -> torch.autocast:
         return torch.autocast("cpu", torch.bfloat16, enabled=self.config.precision != "32")
 
     def views(self, rows: int) -> Callable[[], object]:
         index = self.rows(rows)
-        samples, modality = self.run.train.fetch(index), self.run.modality
+        samples, modality = self.setup.train.fetch(index), self.setup.modality
         modality.forget_buffers()
         kept: list[Tensor] = []
-        return lambda: kept.extend(modality.views(samples, self.run.train, index, seed=self.config.seed, step=0))
+        return lambda: kept.extend(modality.views(samples, self.setup.train, index, seed=self.config.seed, step=0))
 
     def encoded(self, rows: int) -> Encoded:
         with torch.no_grad(), self.autocast():
@@ -200,7 +202,7 @@ class _Probe:
 
     def optimised(self) -> tuple[int, int]:
         """Bytes of the gradients and of the optimiser's state."""
-        trained = [p for p in self.run.method.parameters() if p.requires_grad]
+        trained = [p for p in self.setup.method.parameters() if p.requires_grad]
         sizes = [p.numel() * p.element_size() for p in trained]
         one = Method()
         one.encoder = nn.Linear(64, 64)  # an optimizer holds so many numbers for each of its weights
@@ -212,11 +214,11 @@ class _Probe:
 
     def readout(self, rows: int) -> Callable[[], object]:
         encoder, index = self.method().encoder.eval(), self.rows(rows)
-        samples, modality = self.run.train.fetch(index), self.run.modality
+        samples, modality = self.setup.train.fetch(index), self.setup.modality
 
         def work() -> None:
             with torch.no_grad():
-                views = modality.pair_of_views(samples, self.run.train, index, seed=0, step=0)
+                views = modality.pair_of_views(samples, self.setup.train, index, seed=0, step=0)
                 encoder(modality.prepare(samples))
                 del views
 
@@ -224,9 +226,9 @@ class _Probe:
 
     def workspace(self) -> int:
         """Bytes a row that operations take inside themselves: resident memory beyond tensors, on enough rows."""
-        if self.run.device.type != "cpu":
+        if self.setup.device.type != "cpu":
             return 0  # not that of this device
-        encoder, train, prepare = self.method().encoder.eval(), self.run.train, self.run.modality.prepare
+        encoder, train, prepare = self.method().encoder.eval(), self.setup.train, self.setup.modality.prepare
 
         def ready(rows: int) -> Callable[[], object]:
             x = prepare(train.fetch(self.rows(rows)))
@@ -299,13 +301,15 @@ def measure(config: TrainConfig) -> int:
 
 
 def _steps(folder: Path, count: int = 2) -> None:
-    run = Run(TrainConfig.from_yaml(folder / "plan.yaml"), folder, resume=False, console=Console(quiet=True))
-    run.total = min(run.total, count)
-    run._fit()
+    from nearfar.training.fit import fit
+
+    setup = TrainingSetup(TrainConfig.from_yaml(folder / "plan.yaml"), _QUIET)
+    setup.total_steps = min(setup.total_steps, count)
+    fit(setup, folder, _QUIET)
     print(json.dumps({"peak": most_resident()}))
 
 
-def planned(config: TrainConfig, found: Plan) -> TrainConfig:
+def planned(config: TrainConfig, found: MemoryPlan) -> TrainConfig:
     """The configuration that a plan stands for."""
     return replace(config, batch_size=found.batch, micro_batch_size=found.micro, accumulate_batches=found.accumulate)
 

@@ -1,4 +1,4 @@
-"""A look at held-out samples while training: which checkpoint is best, with labels or without."""
+"""Evaluation on validation samples during training, with labels or without: it chooses the best checkpoint."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -18,26 +18,26 @@ from nearfar.modalities.base import Modality
 _TEMPERATURE = 0.1  # of the validation InfoNCE; any, as long as it stays
 
 
-class Readout:
+class OnlineEvaluation:
     """Validation InfoNCE and RankMe of the encoder's output and, where there are labels, k-NN accuracy.
 
     Args:
         validation: samples that are not trained on.
         bank: some training samples, the neighbours of the k-NN; None without labels.
-        modality: makes views as in training, drawn with a seed of their own, the same at every look.
-        looks: how often in a run, at most.
+        modality: makes views as in training, from a seed of their own, the same every time.
+        times: evaluations in a run, at most.
 
-    Where two views are one and the same, as of sentences whose only view is dropout, that is left on for them, drawn by
-    a seed: without it a sentence would be compared with itself, and the InfoNCE would say nothing.
+    If the two views are identical, as of sentences whose only augmentation is dropout, dropout stays on, from a seed:
+    without it a sentence would be compared with itself, and the InfoNCE would say nothing.
     """
 
-    def __init__(self, validation: Dataset, bank: Dataset | None, modality: Modality, looks: int = 10) -> None:
-        self.validation, self.bank, self.modality, self.looks = validation, bank, modality, looks
+    def __init__(self, validation: Dataset, bank: Dataset | None, modality: Modality, times: int = 10) -> None:
+        self.validation, self.bank, self.modality, self.times = validation, bank, modality, times
         self._last = 0
 
     def due(self, step: int, total: int) -> bool:
-        """Whether another look is worth its time now."""
-        if step < total and step - self._last < total / self.looks:
+        """Whether it is time for another evaluation."""
+        if step < total and step - self._last < total / self.times:
             return False
         self._last = step
         return True
@@ -80,7 +80,7 @@ class Readout:
                 continue
             samples = self.validation.fetch(part).to(device)
             views = self.modality.pair_of_views(samples, self.validation, part, seed=0, step=number)
-            with dropping(method.encoder, number, device) if views[0] is views[1] else nullcontext():
+            with dropout_enabled(method.encoder, number, device) if views[0] is views[1] else nullcontext():
                 z1, z2 = method.embed_pair(views)
             total += float(nt_xent(z1, z2, temperature=_TEMPERATURE, ids=ids[part].to(device), reduction="sum"))
             count += 2 * len(part)
@@ -88,14 +88,14 @@ class Readout:
 
 
 @contextmanager
-def dropping(encoder: nn.Module, seed: int, device: torch.device) -> Iterator[None]:
-    """Dropout as in training, the same for the same seed; modes and the state of chance are left as they were."""
+def dropout_enabled(encoder: nn.Module, seed: int, device: torch.device) -> Iterator[None]:
+    """Dropout as in training, the same for the same seed; modes and random state are restored after it."""
     modes = [(module, module.training) for module in encoder.modules()]
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(seed)
         try:
             for module, _ in modes:
-                module.training = not isinstance(module, _BatchNorm)  # whose statistics are to stay
+                module.training = not isinstance(module, _BatchNorm)  # its statistics must not change
             yield
         finally:
             for module, mode in modes:

@@ -7,7 +7,7 @@ from rich.table import Table
 from nearfar.config import TrainConfig
 from nearfar.devices import find_device
 from nearfar.losses.engine.tiles import default_tile_side
-from nearfar.training.memory_costs import Costs, Plan
+from nearfar.training.memory_costs import Costs, MemoryPlan
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 
@@ -31,7 +31,7 @@ def format_size(size: int) -> str:
     return f"{size / 1e9:.2f} GB" if size >= 1e9 else f"{size / 1e6:.0f} MB"
 
 
-def plan_sentence(config: TrainConfig, found: Plan, costs: Costs) -> str:
+def plan_sentence(config: TrainConfig, found: MemoryPlan, costs: Costs) -> str:
     """What the whole batch takes, and what was chosen instead."""
     processes, ring = config.processes * config.nodes, config.gather == "ring"
     whole = costs.peak(
@@ -50,7 +50,7 @@ def plan_sentence(config: TrainConfig, found: Plan, costs: Costs) -> str:
     return f"{config.method}, {config.backbone}, {config.data.path}: {text}"
 
 
-def plan_table(config: TrainConfig, found: Plan, side: int, budget: int) -> Table:
+def plan_table(config: TrainConfig, found: MemoryPlan, side: int, budget: int) -> Table:
     """The parts of the predicted peak; `side` is that of the tiles."""
     peak, processes = found.peak, config.processes * config.nodes
     own = -(-found.batch // processes)
@@ -70,7 +70,7 @@ def plan_table(config: TrainConfig, found: Plan, side: int, budget: int) -> Tabl
     return table
 
 
-def plan_flags(config: TrainConfig, found: Plan, side: int) -> list[str]:
+def plan_flags(config: TrainConfig, found: MemoryPlan, side: int) -> list[str]:
     """The flags of `nearfar train` that follow the plan."""
     flags = ["--batch-size", str(found.batch)]
     flags += [] if found.micro is None else ["--micro-batch-size", str(found.micro)]

@@ -10,7 +10,7 @@ from nearfar.data.dataset import Dataset
 from nearfar.methods import Method
 from nearfar.modalities.base import Modality
 from nearfar.report.samples import Positives
-from nearfar.training.online_evaluation import dropping
+from nearfar.training.online_evaluation import dropout_enabled
 
 
 def two_views(method: Method, modality: Modality, dataset: Dataset) -> Callable[[Tensor], Positives | None]:
@@ -29,7 +29,7 @@ def two_views(method: Method, modality: Modality, dataset: Dataset) -> Callable[
                 samples = dataset.fetch(part).to(device)
                 views = modality.pair_of_views(samples, dataset, part, seed=0, step=number)
                 alone = views[0] is views[1]
-                with dropping(method.encoder, number, device) if alone else nullcontext():
+                with dropout_enabled(method.encoder, number, device) if alone else nullcontext():
                     z1, z2 = method.embed_pair(views)
                 if alone and torch.equal(z1, z2):
                     return None

@@ -1,7 +1,6 @@
-"""Training: the only room that imports Lightning."""
+"""`nearfar.train`, and the run of a configuration in a folder: new or resumed."""
 
 import re
-import shlex
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import replace
@@ -10,7 +9,6 @@ from typing import Any
 
 from rich.console import Console
 
-from nearfar import _torchvision  # noqa: F401  before lightning, which imports torchvision
 from nearfar.config import TrainConfig, completed
 from nearfar.data.cache import locked
 from nearfar.data.config import DataConfig
@@ -18,68 +16,99 @@ from nearfar.data.sources import check_apart
 from nearfar.evaluation.results import Results
 from nearfar.modalities import modality_class
 from nearfar.model.encoder import Encoder
-from nearfar.model.load import load
+from nearfar.progress import print_line
 from nearfar.settings import build
-from nearfar.training.callbacks import ending
-from nearfar.training.processes import is_first
+from nearfar.training.processes import is_rank_zero
 from nearfar.training.run import Run
+from nearfar.training.signals import how_to_continue, stop_outside_steps
 
 
 def train(
-    data: str | Path | Mapping[str, Any] | DataConfig = "glyphs", *, out: str | Path | None = None, **settings: Any
+    data: str | Path | Mapping[str, Any] | DataConfig = "glyphs",
+    *,
+    out: str | Path | None = None,
+    method: str | None = None,
+    backbone: str | None = None,
+    epochs: int | None = None,
+    batch_size: int | None = None,
+    views: str | None = None,
+    seed: int | None = None,
+    device: str | None = None,
+    **settings: Any,
 ) -> Encoder:
     """Pretrain an encoder: train, evaluate, report, as `nearfar train` does.
+
+    A setting that is None or left out is what the built-in data bring with them (`nearfar.config.BUILT_IN`), else the
+    default of `TrainConfig`.
 
     Args:
         data: built-in data, a folder, a table, arrays, or a torchvision data set by name; or the keys of `DataConfig`:
             {"path": "photos/", "test": "other/"}.
         out: the run folder; None: the next free one under `runs/`.
-        settings: the fields of `TrainConfig`, such as method="moco", epochs=100, optimizer={"lr": 0.03}; the rest
-            is what the modality has for these data (`Modality.defaults`), then the defaults. A section with a main
-            key may be that key's value: views="simclr".
+        method: such as "simclr", "moco", "byol", or MODULE:NAME.
+        backbone: the network, such as "resnet18".
+        epochs: passes over the data.
+        batch_size: samples of one step, of all processes together.
+        views: preset of augmentations.
+        seed: of everything random.
+        device: "auto", "cpu", "cuda", "cuda:1", "mps".
+        settings: all other fields of `TrainConfig`, such as image_size=64 or optimizer={"lr": 0.03}.
 
     Returns:
-        The trained encoder, as `nearfar.load` would.
+        The trained encoder, as `nearfar.load` would. With several processes every one of them gets it, and goes on.
 
     Raises:
-        KeyboardInterrupt: where the run was stopped before its end, after a checkpoint was written.
-        SystemExit: with status 0, where SIGTERM stopped it.
+        TrainingStopped: by Ctrl-C or SIGTERM before the end, after a checkpoint was written. A `KeyboardInterrupt`.
     """
-    config: TrainConfig = build(TrainConfig, completed({"data": data, **settings}), "train")
+    named = {
+        "method": method,
+        "backbone": backbone,
+        "epochs": epochs,
+        "batch_size": batch_size,
+        "views": views,
+        "seed": seed,
+        "device": device,
+    }
+    given = {"data": data, **{name: value for name, value in named.items() if value is not None}, **settings}
+    config: TrainConfig = build(TrainConfig, completed(given), "train")
     folder = free_folder(config) if out is None else Path(out)
-    results = run(config, folder)
-    if not is_first():
-        raise SystemExit(0)  # the first process goes on alone
-    if results is None:
-        raise KeyboardInterrupt(f"stopped; go on with: nearfar train --resume {folder}")
-    return load(folder)
+    prepared, _ = _execute(config, folder)
+    return prepared.trained_encoder()
 
 
-def run(config: TrainConfig, folder: Path, *, resume: bool = False, console: Console | None = None) -> Results | None:
-    """One run in a folder; None where it was stopped before its end."""
+def run(config: TrainConfig, folder: Path, *, resume: bool = False, console: Console | None = None) -> Results:
+    """One run in a folder.
+
+    Raises:
+        TrainingStopped: by Ctrl-C or SIGTERM before the end.
+    """
+    return _execute(config, folder, resume=resume, console=console)[1]
+
+
+def _execute(
+    config: TrainConfig, folder: Path, *, resume: bool = False, console: Console | None = None
+) -> tuple[Run, Results]:
     if folder.exists() and not folder.is_dir():
         raise FileExistsError(f"{folder} is a file, expected a folder for the run")
-    if not resume and is_first():
+    if not resume and is_rank_zero():
         check_free(folder, config)
-    speaker = console or Console()
+    terminal = console or Console()
 
     def tell() -> None:
-        begun = (folder / "config.yaml").exists()
-        how = f"go on with: nearfar train --resume {shlex.quote(str(folder))}" if begun else "start it once more"
-        speaker.print(f"ended by SIGTERM outside of the steps; {how}", soft_wrap=True, markup=False, highlight=False)
+        print_line(terminal, f"ended by SIGTERM outside of the training steps; {how_to_continue(folder)}")
 
-    with ending(tell):
-        made = Run(config, folder, resume=resume, console=speaker)
+    with stop_outside_steps(folder, tell):
+        prepared = Run(config, folder, resume=resume, console=terminal)
         busy = f"{folder} is in training by another process; wait until it ends, or train in another folder"
-        with locked(folder, busy) if is_first() else nullcontext():
-            return made.go()
+        with locked(folder, busy) if is_rank_zero() else nullcontext():
+            return prepared, prepared.execute()
 
 
-def resumed(folder: Path, *, console: Console | None = None, **settings: int | str | None) -> Results | None:
-    """Go on with the run in a folder.
+def resume_run(folder: Path, *, console: Console | None = None, **settings: int | str | None) -> Results:
+    """Continue the run in a folder.
 
     Args:
-        settings: what may be another than before: epochs, processes, nodes, strategy; None: as before.
+        settings: those that may change: epochs, processes, nodes, strategy; None: as before.
     """
     if not (folder / "config.yaml").is_file():
         raise FileNotFoundError(f"{folder} is no run folder: it has no config.yaml")
@@ -89,7 +118,7 @@ def resumed(folder: Path, *, console: Console | None = None, **settings: int | s
 
 
 def check_free(folder: Path, config: TrainConfig) -> None:
-    """A run is written where nothing else is; one that was killed before its first checkpoint may begin again."""
+    """Refuse a folder that holds a run with checkpoints, or other files, or that lies in the data."""
     if (folder / "checkpoints").exists():
         raise FileExistsError(f"{folder} holds a run already; nearfar train --resume {folder} goes on with it")
     if folder.is_dir() and not (folder / "config.yaml").is_file():
@@ -103,7 +132,7 @@ def check_free(folder: Path, config: TrainConfig) -> None:
 
 
 def free_folder(config: TrainConfig) -> Path:
-    """runs/<data>-<method>, numbered where that is taken; of characters that every system has in names."""
+    """runs/DATA-METHOD with a number if that is taken, in characters that every file system allows."""
     name = re.sub(r'[<>:"/\\|?*]+', "-", f"{Path(config.data.path).stem or 'data'}-{config.method}")
     number, folder = 1, Path("runs") / name
     while folder.exists():

@@ -171,4 +171,4 @@ def test_units_are_written_and_read() -> None:
 @pytest.mark.parametrize("change", [{"max_words": 1, "min_words": 2}, {"train_sequences": 0}, {"lr": 0.0}])
 def test_settings_refuse_nonsense(change: dict[str, float]) -> None:
     with pytest.raises(ValueError, match=r"ctc\."):
-        CtcSettings(**change)  # type: ignore[arg-type]
+        ProtocolConfig(ctc=CtcSettings(**change))  # type: ignore[arg-type]

@@ -51,4 +51,4 @@ def test_chance_is_chance() -> None:
                      protocols=["frames"])  # fmt: skip
     assert 0.2 < found.value("trained", "frames", "accuracy, single frames") < 0.8
     with pytest.raises(ValueError, match=facts("protocols.frames.per_sample 0")):
-        FramesSettings(per_sample=0)
+        ProtocolConfig(frames=FramesSettings(per_sample=0))

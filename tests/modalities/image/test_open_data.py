@@ -120,7 +120,7 @@ def test_subset_keeps_what_belongs_to_a_sample() -> None:
         (np.zeros((2, 4, 5, 3), np.uint8), {}, "(2, 4, 5, 3) uint8 (N, S, S, 3)"),
         (np.zeros((2, 4, 4, 3), np.float32), {}, "float32"),
         (np.zeros((2, 4, 4, 3), np.uint8), {"labels": [1]}, "(2,) integers"),
-        (np.zeros((2, 4, 4, 3), np.uint8), {"names": ["a"]}, "1 names for 2 images"),
+        (np.zeros((2, 4, 4, 3), np.uint8), {"names": ["a"]}, "1 names for 2 samples"),
         (np.zeros((2, 4, 4, 3), np.uint8), {"captions": ["a cat", "a dog"]}, "'a cat' caption"),
         (np.zeros((2, 4, 4, 3), np.uint8), {"captions": [("a cat",), ()]}, "() caption"),
     ],

@@ -15,12 +15,19 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from nearfar.data.cache import cache_folder
+from nearfar.data.dataset import ArrayDataset
 from nearfar.modalities.image.data.decode import decode
 from nearfar.modalities.image.data.opening import image_files
 from nearfar.modalities.image.data.pack import pack_images
 from nearfar.modalities.image.data.source import ImageSource
 from nearfar.modalities.image.data.stream import StreamDataset
 from tests.support.facts import facts, tells
+
+
+def folder_of(data: ArrayDataset) -> Path:
+    """Where the pixels are."""
+    assert isinstance(data.images, np.memmap)
+    return Path(str(data.images.filename)).parent
 
 
 @pytest.fixture
@@ -55,7 +62,7 @@ def counted(folder: Path) -> Counting:
 
 
 def values(folder: Path, cache: Path) -> dict[str, int]:
-    data = pack_images(image_files(folder), size=8, cache=cache, progress=False).dataset
+    data = pack_images(image_files(folder), size=8, cache=cache, progress=False)
     return dict(zip(data.names, data.fetch(torch.arange(len(data)))[:, 0, 4, 4].tolist(), strict=True))
 
 
@@ -67,10 +74,10 @@ def test_packs_once(photos: Path, cache: Path) -> None:
     first = pack_images(counted(photos), size=8, cache=cache, progress=False)
     assert Counting.reads == 12 and first.skipped == []
     again = pack_images(counted(photos), size=8, cache=cache, progress=False)
-    assert Counting.reads == 0 and again.folder == first.folder
-    assert isinstance(again.dataset.images, np.memmap)
+    assert Counting.reads == 0 and folder_of(again) == folder_of(first)
+    assert isinstance(again.images, np.memmap)
     assert values(photos, cache) == expected(photos)
-    assert again.dataset.labels is not None and again.dataset.labels.tolist() == [0] * 4 + [1] * 4 + [2] * 4
+    assert again.labels is not None and again.labels.tolist() == [0] * 4 + [1] * 4 + [2] * 4
     pack_images(counted(photos), size=4, cache=cache, progress=False)
     assert Counting.reads == 12  # another size is another pack
 
@@ -105,14 +112,14 @@ def test_broken_files_are_skipped_and_listed(photos: Path, cache: Path) -> None:
         assert Counting.reads == reads  # known to be broken: not tried again
         assert [skip.path for skip in packed.skipped] == ["a/text.jpg", "b/cut.png"]
         assert tells(packed.skipped[0].reason, "image")
-        assert packed.dataset.skipped == packed.skipped and len(packed.dataset) == 12
-        assert packed.dataset.labels is not None and packed.dataset.labels.tolist() == [0] * 4 + [1] * 4 + [2] * 4
+        assert len(packed) == 12
+        assert packed.labels is not None and packed.labels.tolist() == [0] * 4 + [1] * 4 + [2] * 4
     kept = values(photos, cache)
     assert kept == {name: value for name, value in kept.items() if name not in ("a/text.jpg", "b/cut.png")}
 
 
 def test_a_reason_the_journal_does_not_know_is_dropped(photos: Path, cache: Path) -> None:
-    folder = pack_images(image_files(photos), size=8, cache=cache, progress=False).folder
+    folder = folder_of(pack_images(image_files(photos), size=8, cache=cache, progress=False))
     (folder / "broken.json").write_text('{"3": "was broken"}')
     assert pack_images(image_files(photos), size=8, cache=cache, progress=False).skipped == []
 
@@ -124,7 +131,7 @@ def test_names_that_are_no_text(tmp_path: Path, cache: Path) -> None:
     Image.new("L", (8, 8), 70).save(folder / os.fsdecode(b"\xe4.png"))
     (folder / os.fsdecode(b"\xe5.png")).write_text("no image")
     packed = pack_images(image_files(folder), size=8, cache=cache, progress=False)
-    assert len(packed.dataset) == len(packed.skipped) == 1
+    assert len(packed) == len(packed.skipped) == 1
 
 
 def test_strict_names_the_file(photos: Path, cache: Path) -> None:
@@ -165,6 +172,7 @@ STUCK = """
 import sys, time
 from itertools import count
 from pathlib import Path
+from nearfar.data.dataset import ArrayDataset
 from nearfar.modalities.image.data.pack import pack_images
 from nearfar.modalities.image.data import source
 from nearfar.modalities.image.data.opening import image_files
@@ -195,7 +203,7 @@ def test_killed_pack_goes_on(photos: Path, cache: Path) -> None:
 
 @pytest.mark.parametrize("damage", ["pixels", "header", "cut", "journal", "journal cut", "reasons", "gone"])
 def test_damaged_cache_is_found_and_mended(photos: Path, cache: Path, damage: str) -> None:
-    folder = pack_images(image_files(photos), size=8, cache=cache, progress=False).folder
+    folder = folder_of(pack_images(image_files(photos), size=8, cache=cache, progress=False))
     images, rows = folder / "images.npy", folder / "rows.npy"
     data = bytearray(images.read_bytes())
     if damage == "pixels":
@@ -252,7 +260,7 @@ def test_cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_stream_is_what_pack_is(photos: Path, cache: Path) -> None:
-    packed = pack_images(image_files(photos, labels=True), size=8, cache=cache, progress=False).dataset
+    packed = pack_images(image_files(photos, labels=True), size=8, cache=cache, progress=False)
     stream = StreamDataset(image_files(photos, labels=True), 8, workers=2)
     indices = torch.tensor([7, 0, 7, 11])
     assert torch.equal(stream.fetch(indices), packed.fetch(indices))

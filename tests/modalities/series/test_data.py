@@ -10,7 +10,7 @@ from nearfar.data.dataset import Dataset
 from nearfar.data.fingerprint import fingerprint
 from nearfar.modalities.series.data import SeriesDataset, has_series_splits, open_series
 from nearfar.modalities.series.files import filled
-from nearfar.modalities.series.waves import SHAPES, shape, waves
+from nearfar.modalities.series.waves import SHAPES, waves
 from tests.support.facts import all_tell, facts, lists
 
 NAN = float("nan")
@@ -177,7 +177,7 @@ def test_euclid_knows_little_of_waves() -> None:
 
 def test_every_shape_is_another_and_stays_in_bounds() -> None:
     phase = np.linspace(0, 1, 200, endpoint=False)
-    drawn = np.stack([shape(name, phase) for name in SHAPES])
+    drawn = np.stack([shape(phase) for shape in SHAPES.values()])
     assert np.abs(drawn).max() <= 1.25
     apart = ((drawn[:, None] - drawn[None]) ** 2).mean(2) + np.eye(len(SHAPES))
     assert apart.min() > 0.01

@@ -11,9 +11,9 @@ from torch import Tensor
 from nearfar.modalities.series.plot import plot_views
 from nearfar.modalities.series.views import (
     SERIES_PRESETS,
-    Drawn,
     SeriesPreparation,
     SeriesView,
+    SeriesViewParameters,
     make_series_views,
     normalized,
     permuted,
@@ -60,7 +60,7 @@ def one_warped(u: float, speeds: list[float]) -> float:
     return passed
 
 
-def one_view(view: SeriesView, x: Tensor, drawn: Drawn, row: int) -> Tensor:
+def one_view(view: SeriesView, x: Tensor, drawn: SeriesViewParameters, row: int) -> Tensor:
     """The whole view of one series, step by step."""
     length = LENGTHS[row]
     made = torch.full((C, T), torch.nan, dtype=torch.float64)
@@ -94,8 +94,8 @@ VIEWS = {
 }
 
 
-def as_double(drawn: Drawn) -> Drawn:
-    return Drawn(**{k: v.double() if v.is_floating_point() else v for k, v in vars(drawn).items()})
+def as_double(drawn: SeriesViewParameters) -> SeriesViewParameters:
+    return SeriesViewParameters(**{k: v.double() if v.is_floating_point() else v for k, v in vars(drawn).items()})
 
 
 @pytest.mark.parametrize("name", VIEWS)

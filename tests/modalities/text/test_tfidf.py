@@ -10,10 +10,8 @@ from nearfar.evaluation.knn import knn_predict, knn_votes
 from nearfar.evaluation.linear import linear_probe
 from nearfar.evaluation.logistic import fit_logistic
 from nearfar.evaluation.protocols.similarity import correlation, pair_cosines
-from nearfar.modalities.text.baseline import TfIdfBaseline
 from nearfar.modalities.text.data import TextDataset
-from nearfar.modalities.text.sentences import SentenceDataset
-from nearfar.modalities.text.tfidf import Kind, TfIdf, sparse_nearest
+from nearfar.modalities.text.tfidf import TfIdf, TfIdfBaseline, sparse_nearest
 from nearfar.modalities.text.tokenizer import Tokenizer
 from tests.evaluation.bars import evaluate
 from tests.support.facts import facts
@@ -30,32 +28,12 @@ TEXTS = [
 OTHERS = ["a flute and a dog", "nothing of it: xyz", "two men", "..."]
 
 
-@pytest.mark.parametrize(
-    ("kind", "ngrams"), [("word", (1, 1)), ("word", (1, 3)), ("char", (3, 3)), ("char", (2, 5)), ("char", (4, 6))]
-)
-def test_rows_are_scikit_learns(kind: Kind, ngrams: tuple[int, int]) -> None:
-    ours = TfIdf(TEXTS, kind=kind, ngrams=ngrams)
-    theirs = TfidfVectorizer(
-        analyzer="word" if kind == "word" else "char_wb", ngram_range=ngrams, token_pattern=r"(?u)\b\w+\b"
-    )
-    if kind == "char":  # scikit-learn cuts words at spaces alone: the same words are given to both
-        clean = [[" ".join(w for w in TfIdf([text + " x"]).split(text)) for text in texts] for texts in (TEXTS, OTHERS)]
-    else:
-        clean = [TEXTS, OTHERS]
-    theirs.fit(clean[0])
+def test_rows_are_scikit_learns() -> None:
+    ours, theirs = TfIdf(TEXTS), TfidfVectorizer(token_pattern=r"(?u)\b\w+\b").fit(TEXTS)
     assert list(ours.terms) == theirs.get_feature_names_out().tolist()
-    for texts, same in ((TEXTS, clean[0]), (OTHERS, clean[1])):
-        np.testing.assert_allclose(ours(texts).numpy(), theirs.transform(same).toarray(), atol=1e-6)
+    for texts in (TEXTS, OTHERS):
+        np.testing.assert_allclose(ours(texts).numpy(), theirs.transform(texts).toarray(), atol=1e-6)
         torch.testing.assert_close(ours.sparse(texts).to_dense(), ours(texts))
-
-
-def test_the_most_frequent_terms_are_kept() -> None:
-    texts = ["a a a b b c", "a b d", "a e e e e e"]
-    ours = TfIdf(texts, most=3)
-    theirs = TfidfVectorizer(max_features=3, token_pattern=r"(?u)\b\w+\b").fit(texts)
-    assert list(ours.terms) == theirs.get_feature_names_out().tolist() == ["a", "b", "e"]
-    np.testing.assert_allclose(ours(texts).numpy(), theirs.transform(texts).toarray(), atol=1e-6)
-    assert ours.num_features == 3
 
 
 def test_cosines_of_pairs_are_those_of_the_dense_rows() -> None:
@@ -136,12 +114,11 @@ def test_words_are_measured_as_scikit_learn_would_use_them() -> None:
     (texts, labels), (others, truth) = made_up(200, 0), made_up(100, 1)
     texts[3] += " rare" + " long" * 200  # the tokenizer would cut it
     others[5] += " newword"
-    parts = [
-        TextDataset(said, [str(n) for n in range(len(said))], labels=of, classes=list("abcd"))
-        for said, of in ((texts, labels), (others, truth))
-    ]
     tokenizer = Tokenizer.train(texts, vocab_size=300, max_length=16)
-    train, test = (SentenceDataset(part, tokenizer.encode) for part in parts)
+    train, test = (
+        TextDataset(said, labels=of, classes=list("abcd"), tokenize=tokenizer.encode)
+        for said, of in ((texts, labels), (others, truth))
+    )
     words = TfIdfBaseline(train, test, tokenizer)
     theirs = TfidfVectorizer(token_pattern=r"(?u)\b\w+\b").fit([*texts, *others])
     assert list(words.tfidf.terms) == theirs.get_feature_names_out().tolist() and "newword" in words.tfidf.terms
@@ -163,21 +140,15 @@ def test_words_are_measured_as_scikit_learn_would_use_them() -> None:
 
 def test_pairs_are_compared_by_the_idf_of_the_compared() -> None:
     first, second = TEXTS[:4], OTHERS
-    unlike = TextDataset(["a a a", "flute flute"] * 20, [str(n) for n in range(40)])
-    pairs = TextDataset(first, list("1234"), partners=second, scores=torch.arange(4.0))
+    unlike = TextDataset(["a a a", "flute flute"] * 20)
+    pairs = TextDataset(first, partners=second, scores=torch.arange(4.0))
     tokenizer = Tokenizer.train(first, vocab_size=260)
-    words = TfIdfBaseline(*(SentenceDataset(x, tokenizer.encode) for x in (unlike, pairs)), tokenizer)
+    words = TfIdfBaseline(unlike, pairs, tokenizer)
     theirs = TfidfVectorizer(token_pattern=r"(?u)\b\w+\b").fit([*first, *second])
     expected = np.asarray(theirs.transform(first).multiply(theirs.transform(second)).sum(1)).ravel()
     np.testing.assert_allclose(words.cosines(first, second), expected, atol=1e-6)
 
 
 def test_errors_say_what_was_seen() -> None:
-    with pytest.raises(ValueError, match=facts("2 texts 'word'")):
+    with pytest.raises(ValueError, match=facts("2 texts word")):
         TfIdf(["", "..."])
-    with pytest.raises(ValueError, match=facts("kind 'letters' 'word' 'char'")):
-        TfIdf(TEXTS, kind="letters")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=facts("ngrams (3, 2)")):
-        TfIdf(TEXTS, ngrams=(3, 2))
-    with pytest.raises(ValueError, match=facts("most 0")):
-        TfIdf(TEXTS, most=0)

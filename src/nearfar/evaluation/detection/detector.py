@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from nearfar.data.loader import Loader
 from nearfar.evaluation.detection.average_precision import MOST, Found
 from nearfar.evaluation.detection.pyramid import GROUPS, Pyramid
-from nearfar.evaluation.embedding import Encoder, Prepare
+from nearfar.evaluation.embedding import Encoder, Prepare, device_of
 from nearfar.evaluation.finetune import rate
 from nearfar.evaluation.protocols.detection import DetectionSettings
 from nearfar.modalities.image.data.boxes import BoxedImages
@@ -66,8 +66,7 @@ def make_detector(
             head = RetinaNetHead(pyramid.out_channels, 9, classes, norm_layer=partial(nn.GroupNorm, GROUPS))
             model = detection.RetinaNet(pyramid, classes, anchor_generator=anchors, head=head, **options)
     model.transform = _Padding(pyramid.strides[-1])
-    first = next(encoder.parameters(), None)
-    return model if first is None else model.to(first.device), pyramid
+    return model.to(device_of(encoder)), pyramid
 
 
 class _Padding(GeneralizedRCNNTransform):  # type: ignore[misc]
@@ -102,7 +101,7 @@ def train_detector(
         seed: of order, mirroring and scale.
         advance: is told of every picture.
     """
-    device = _device(model)
+    device = device_of(model)
     loader = Loader(len(images), min(settings.batch_size, len(images)), seed, drop_last=False)
     learned = [p for p in model.parameters() if p.requires_grad]
     matrices, vectors = ([p for p in learned if (p.ndim > 1) == wanted] for wanted in (True, False))
@@ -170,14 +169,10 @@ def detect(
     advance: Callable[[int], None] = lambda _: None,
 ) -> list[Found]:
     """What a detector sees on each picture, best first, on the CPU."""
-    device, found = _device(model), []
+    device, found = device_of(model), []
     model.eval()
     for rows in torch.arange(len(images)).split(batch_size):
         x = [prepare(images.picture(row).to(device)[None])[0] for row in rows.tolist()]
         found += [Found(seen["boxes"].cpu(), seen["labels"].cpu(), seen["scores"].cpu()) for seen in model(x)]
         advance(len(rows))
     return found
-
-
-def _device(model: nn.Module) -> torch.device:
-    return next(model.parameters()).device

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nearfar import _torchvision  # noqa: F401, before torchvision
+from nearfar.evaluation.embedding import device_of, evaluation_mode
 
 from torchvision.ops import feature_pyramid_network as fpn  # isort: skip
 
@@ -46,7 +47,6 @@ def stages(network: nn.Module) -> list[Stage]:
         if stride not in found or name.count(".") <= found[stride].module.count("."):
             found[stride] = Stage(name, stride, output.shape[1])
 
-    first, training = next(network.parameters(), None), {m: m.training for m in network.modules()}
     told = _told_by_timm(network)
     hooks = [
         module.register_forward_hook(partial(watch, name))
@@ -54,16 +54,14 @@ def stages(network: nn.Module) -> list[Stage]:
         if name and (name in told or not told)
     ]
     try:
-        with torch.no_grad():
-            network.eval()(torch.zeros(1, 3, *_PROBE, device=None if first is None else first.device))
+        with torch.no_grad(), evaluation_mode(network):
+            network(torch.zeros(1, 3, *_PROBE, device=device_of(network)))
     except Exception as error:  # a network may refuse the size in any way
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise ValueError(f"it takes no images of {_PROBE[0]} × {_PROBE[1]} pixels ({reason})") from None
     finally:
         for hook in hooks:
             hook.remove()
-        for module, mode in training.items():
-            module.training = mode
     if not found:
         raise ValueError(f"it makes no maps (B, C, H, W) at a stride of {', '.join(map(str, STRIDES))}")
     return [found[stride] for stride in sorted(found)]

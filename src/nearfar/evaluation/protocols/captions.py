@@ -13,7 +13,7 @@ from nearfar.evaluation.metrics import Estimate, resamples, share, wilson, with_
 from nearfar.evaluation.protocols.protocol import Protocol
 from nearfar.evaluation.task import Outcome, Task, arrays
 from nearfar.losses.arguments import check_compatible, check_ids, check_rows, l2_normalize
-from nearfar.settings import check_settings, setting
+from nearfar.settings import setting
 
 _ENTRIES = 1 << 22  # similarities held at once
 IMAGE_TO_TEXT, TEXT_TO_IMAGE = "image to text", "text to image"
@@ -24,9 +24,6 @@ class CaptionsSettings:
     """Protocol captions: images and their captions, each found by the other."""
 
     cutoffs: list[int] = setting([1, 5, 10], "the k of recall@k", least=1)
-
-    def __post_init__(self) -> None:
-        check_settings(self, "protocols.captions")
 
 
 def captions(task: Task, settings: CaptionsSettings, seed: int) -> Outcome:

@@ -13,7 +13,7 @@ from nearfar.evaluation.metrics import Estimate, resamples, share, with_interval
 from nearfar.evaluation.protocols.protocol import Protocol
 from nearfar.evaluation.task import Outcome, Part, Task, arrays
 from nearfar.progress import progress_bar
-from nearfar.settings import check_settings, setting
+from nearfar.settings import setting
 
 OVER = -32_768  # behind the end of a sound
 BLANK = 0
@@ -38,7 +38,6 @@ class CtcSettings:
     batch_size: int = setting(32, "sequences to a step", least=1)
 
     def __post_init__(self) -> None:
-        check_settings(self, "protocols.ctc")
         if self.max_words < self.min_words:
             raise ValueError(
                 f"protocols.ctc.max_words is {self.max_words}, less than protocols.ctc.min_words, {self.min_words}"
@@ -59,8 +58,8 @@ def ctc(task: Task, settings: CtcSettings, seed: int) -> Outcome:
     recogniser = _fitted(task, train, units, settings, seed)
     spoken = [[units.names[word] for word in sequence.words] for sequence in test]
     heard = []
-    for some in _batches(len(test), _AT_ONCE):
-        h, present = _frames(task, [test[i] for i in some])
+    for start in range(0, len(test), _AT_ONCE):
+        h, present = _frames(task, test[start : start + _AT_ONCE])
         heard += [units.read(row) for row in best_path(recogniser(h, present), present)]
     wrong = torch.tensor([edit_distance(said, got) for said, got in zip(spoken, heard, strict=True)])
     count = torch.tensor([len(said) for said in spoken])
@@ -156,7 +155,7 @@ class Recogniser(nn.Module):
 
 def _fitted(task: Task, train: Sequence[Connected], units: Units, settings: CtcSettings, seed: int) -> Recogniser:
     """A head trained on frames that are computed once: the encoder stays as it is."""
-    batches = [_frames(task, [train[i] for i in some]) for some in _batches(len(train), _AT_ONCE)]
+    batches = [_frames(task, train[start : start + _AT_ONCE]) for start in range(0, len(train), _AT_ONCE)]
     kept = [row[there].cpu() for h, present in batches for row, there in zip(h, present, strict=True)]  # each (L, D)
     written = [units.write(sequence.words) for sequence in train]
     device = batches[0][0].device
@@ -194,10 +193,6 @@ def _frames(task: Task, sequences: Sequence[Connected]) -> tuple[Tensor, Tensor]
     return torch.nan_to_num(h.float()), present
 
 
-def _batches(count: int, size: int) -> list[range]:
-    return [range(start, min(start + size, count)) for start in range(0, count, size)]
-
-
 @torch.no_grad()
 def best_path(scores: Tensor, present: Tensor) -> list[list[int]]:
     """The likeliest unit of each frame, repeats joined, blanks left out.
@@ -211,10 +206,8 @@ def best_path(scores: Tensor, present: Tensor) -> list[list[int]]:
     >>> best_path(F.one_hot(torch.tensor([[1, 1, 0, 1, 2, 2]])), torch.tensor([[True] * 5 + [False]]))
     [[1, 1, 2]]
     """
-    paths = []
-    for row, there in zip(scores.argmax(-1), present.to(scores.device), strict=True):
-        paths.append([unit for unit in row[there].unique_consecutive().tolist() if unit != BLANK])
-    return paths
+    rows = zip(scores.argmax(-1), present.to(scores.device), strict=True)
+    return [[unit for unit in row[there].unique_consecutive().tolist() if unit != BLANK] for row, there in rows]
 
 
 def edit_distance(said: Sequence[Hashable], heard: Sequence[Hashable]) -> int:

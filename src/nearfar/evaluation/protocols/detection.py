@@ -19,7 +19,7 @@ from nearfar.evaluation.protocols.protocol import Protocol
 from nearfar.evaluation.task import Curves, Outcome, Task
 from nearfar.modalities.image.data.boxes import BoxedImages
 from nearfar.progress import progress_bar
-from nearfar.settings import check_settings, setting
+from nearfar.settings import setting
 
 SHOWN = 6  # test images that are drawn
 SURE = 0.3  # score of a box that is drawn
@@ -38,9 +38,6 @@ class DetectionSettings:
     batch_size: int = setting(8, "images to a step", least=1)
     frozen: bool = setting(False, "train pyramid and head only")
     flip: bool = setting(True, "mirror half of the training images; glyph scenes are never mirrored")
-
-    def __post_init__(self) -> None:
-        check_settings(self, "protocols.detection")
 
 
 def detection(task: Task, settings: DetectionSettings, seed: int) -> Outcome:

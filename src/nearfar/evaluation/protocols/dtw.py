@@ -10,7 +10,7 @@ from nearfar.evaluation.metrics import share
 from nearfar.evaluation.protocols.protocol import Protocol
 from nearfar.evaluation.task import Outcome, Part, Task
 from nearfar.progress import progress_bar
-from nearfar.settings import check_settings, setting
+from nearfar.settings import setting
 
 _FAR = 1e15  # stands behind the ends of series; its square is still a float32
 
@@ -23,9 +23,6 @@ class DtwSettings:
         1.0, "largest distance from the diagonal, as a fraction of the longer series", least=0, most=1
     )
     max_cells: float = setting(5e9, "about a minute's work; data that need more are not measured")
-
-    def __post_init__(self) -> None:
-        check_settings(self, "protocols.dtw")
 
 
 def dtw(task: Task, settings: DtwSettings, seed: int) -> Outcome:

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 
 from nearfar.evaluation.classification import classified
-from nearfar.evaluation.finetune import Recipe, train_on_labels
+from nearfar.evaluation.finetune import FinetuneHyperparameters, train_on_labels
 from nearfar.evaluation.protocols.protocol import Protocol
 from nearfar.evaluation.task import Outcome, Task
-from nearfar.settings import check_settings, setting
+from nearfar.settings import setting
 
 
 @dataclass(frozen=True)
@@ -27,13 +27,10 @@ class FinetuneSettings:
     batch_size: int = setting(128, "samples to a step", least=1)
     patience: int = setting(5, "epochs without a better validation accuracy after which it stops", least=1)
 
-    def __post_init__(self) -> None:
-        check_settings(self, "protocols.finetune")
-
 
 def finetune(task: Task, settings: FinetuneSettings, seed: int) -> Outcome:
     """Encoder and linear layer, trained on each amount of labels."""
-    recipe = Recipe(
+    recipe = FinetuneHyperparameters(
         frozen=settings.frozen,
         optimizer="adamw",
         lr=settings.lr,

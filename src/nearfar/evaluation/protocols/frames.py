@@ -9,7 +9,7 @@ from nearfar.evaluation.linear import linear_probe
 from nearfar.evaluation.metrics import mean_estimate, share
 from nearfar.evaluation.protocols.protocol import Protocol
 from nearfar.evaluation.task import Outcome, Part, Task
-from nearfar.settings import check_settings, setting
+from nearfar.settings import setting
 
 
 @dataclass(frozen=True)
@@ -17,9 +17,6 @@ class FramesSettings:
     """Protocol frames: a linear layer over single frames in time."""
 
     per_sample: int = setting(8, "frames of each sample, evenly spaced", least=1)
-
-    def __post_init__(self) -> None:
-        check_settings(self, "protocols.frames")
 
 
 def frames(task: Task, settings: FramesSettings, seed: int) -> Outcome:

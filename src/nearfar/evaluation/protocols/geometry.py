@@ -19,7 +19,7 @@ from nearfar.evaluation.metrics import Estimate, mean_estimate, share
 from nearfar.evaluation.protocols.protocol import Protocol
 from nearfar.evaluation.task import Outcome, Task, arrays
 from nearfar.nn.seeding import seeded_generator
-from nearfar.settings import check_settings, setting
+from nearfar.settings import setting
 
 
 @dataclass(frozen=True)
@@ -28,9 +28,6 @@ class GeometrySettings:
 
     views: int = setting(8, "augmented views of a sample, for alignment and LiDAR", least=2)
     samples: int = setting(500, "samples that are augmented, at most", least=2)
-
-    def __post_init__(self) -> None:
-        check_settings(self, "protocols.geometry")
 
 
 def geometry(task: Task, settings: GeometrySettings, seed: int) -> Outcome:

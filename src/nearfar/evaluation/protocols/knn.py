@@ -10,7 +10,7 @@ from nearfar.evaluation.protocols.protocol import Protocol
 from nearfar.evaluation.task import Outcome, Task
 from nearfar.losses.arguments import l2_normalize
 from nearfar.modalities.text.tfidf import sparse_nearest
-from nearfar.settings import check_settings, setting
+from nearfar.settings import setting
 
 
 @dataclass(frozen=True)
@@ -20,9 +20,6 @@ class KnnSettings:
     k: list[int] = setting([20, 1, 5, 200], "numbers of neighbors; all metrics for the first", least=1)
     temperature: float = setting(0.07, "divides the cosine similarities of the votes", above=0, below=float("inf"))
     search: Literal["tiles", "faiss"] = setting("tiles", "how neighbors are found; both are exact")
-
-    def __post_init__(self) -> None:
-        check_settings(self, "protocols.knn")
 
 
 def knn(task: Task, settings: KnnSettings, seed: int) -> Outcome:

@@ -40,7 +40,7 @@ class Protocol:
         about: one line, for help.
         title: as the subject of a sentence, for the report; None: the name.
         headline: pattern of the metrics to read first.
-        settings: a frozen dataclass whose fields are made by `setting`; each has a default.
+        settings: a frozen dataclass whose fields are made by `setting`; each has a default. `ProtocolConfig` checks it.
         shared: fields of `SharedSettings` that the result depends on.
         needs: of the data. "words" are labelled sounds; "samples" are any.
         reads_texts: needs an encoder with a text input.

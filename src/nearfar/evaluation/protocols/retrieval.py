@@ -11,7 +11,7 @@ from nearfar.evaluation.metrics import mean_estimate, share
 from nearfar.evaluation.protocols.protocol import Protocol
 from nearfar.evaluation.task import Outcome, Task, arrays
 from nearfar.losses.arguments import check_ids, check_rows, l2_normalize
-from nearfar.settings import check_settings, setting
+from nearfar.settings import setting
 
 _ENTRIES = 1 << 22  # similarities held at once
 
@@ -22,9 +22,6 @@ class RetrievalSettings:
 
     cutoffs: list[int] = setting([1, 5, 10], "the k of recall@k and precision@k", least=1)
     max_queries: int = setting(10_000, "test samples that are queries, evenly spaced", least=1)
-
-    def __post_init__(self) -> None:
-        check_settings(self, "protocols.retrieval")
 
 
 def retrieve(task: Task, settings: RetrievalSettings, seed: int) -> Outcome:

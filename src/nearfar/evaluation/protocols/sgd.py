@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 
 from nearfar.evaluation.classification import classified
-from nearfar.evaluation.finetune import Recipe, train_on_labels
+from nearfar.evaluation.finetune import FinetuneHyperparameters, train_on_labels
 from nearfar.evaluation.protocols.protocol import Protocol
 from nearfar.evaluation.task import Outcome, Task
-from nearfar.settings import check_settings, setting
+from nearfar.settings import setting
 
 
 @dataclass(frozen=True)
@@ -18,13 +18,10 @@ class SgdSettings:
     batch_size: int = setting(256, "samples to a step", least=1)
     patience: int = setting(5, "epochs without a better validation accuracy after which it stops", least=1)
 
-    def __post_init__(self) -> None:
-        check_settings(self, "protocols.sgd")
-
 
 def sgd(task: Task, settings: SgdSettings, seed: int) -> Outcome:
     """Stopped early on a validation split of the training rows."""
-    recipe = Recipe(
+    recipe = FinetuneHyperparameters(
         frozen=True,
         optimizer="sgd",
         lr=settings.lr * settings.batch_size / 256,

@@ -12,7 +12,7 @@ from nearfar.evaluation.metrics import Estimate, resamples, with_interval
 from nearfar.evaluation.protocols.protocol import Protocol
 from nearfar.evaluation.task import Outcome, Task, arrays
 from nearfar.losses.arguments import check_ids, check_rows, l2_normalize
-from nearfar.settings import check_settings, setting
+from nearfar.settings import setting
 
 FALSE_RATES = (0.1, 0.01, 0.001)  # at which the true accept rate is reported
 _MAX_BOOTSTRAP = 100  # each resample sorts all pairs
@@ -23,9 +23,6 @@ class VerificationSettings:
     """Protocol verification: same or different class?"""
 
     max_pairs: int = setting(20_000, "pairs of each kind that are compared, at most", least=1)
-
-    def __post_init__(self) -> None:
-        check_settings(self, "protocols.verification")
 
 
 def verification(task: Task, settings: VerificationSettings, seed: int) -> Outcome:

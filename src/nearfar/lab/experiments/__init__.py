@@ -1,9 +1,4 @@
-"""One file for each experiment: it compares measurements with theory.
-
-Each is a function of a seed. `quick` uses fewer samples and steps.
-"""
-
-from collections.abc import Callable
+"""One file for each experiment: it compares measurements with theory."""
 
 from nearfar.lab.experiments.bound import bound
 from nearfar.lab.experiments.collapse import collapse
@@ -11,9 +6,9 @@ from nearfar.lab.experiments.nce import nce
 from nearfar.lab.experiments.negatives import negatives
 from nearfar.lab.experiments.temperature import temperature
 from nearfar.lab.experiments.views import views
-from nearfar.lab.findings import Findings
+from nearfar.lab.findings import Experiment
 
-EXPERIMENTS: dict[str, Callable[..., Findings]] = {
+EXPERIMENTS: dict[str, Experiment] = {
     "bound": bound,
     "temperature": temperature,
     "negatives": negatives,

@@ -1,6 +1,8 @@
 """The InfoNCE bound against the truth: below it, below log N, and tighter with N; beside NWJ and DV."""
 
 import math
+from collections.abc import Sequence
+from functools import partial
 from itertools import pairwise
 
 import torch
@@ -16,23 +18,12 @@ from nearfar.lab.estimators import (
     expected_gap,
     info_nce_bound,
     log_mean_exp_negatives,
+    optimal_bounds,
     optimal_critic,
     pair_scores,
     train_critic,
 )
-from nearfar.lab.findings import (
-    Cell,
-    Claim,
-    Findings,
-    Line,
-    Panel,
-    Part,
-    Progress,
-    Table,
-    combine,
-    mean_and_error,
-    no_progress,
-)
+from nearfar.lab.findings import Cell, Claim, Line, Panel, Part, Progress, Table, experiment, mean_and_error
 from nearfar.lab.proof import contrastive_task
 
 WEATHER = ((0.2, 0.5), (0.3, 0.0))  # sun and rain, with and without an umbrella
@@ -42,16 +33,11 @@ _FIRST_ORDER = 0.1  # of the gap, which the terms after the first may take
 _NAMES: dict[Estimator, str] = {"info_nce": "InfoNCE", "nwj": "NWJ", "dv": "DV (MINE)"}
 
 
-def bound(seed: int = 0, *, quick: bool = False, progress: Progress = no_progress) -> Findings:
+@experiment("log N - L is at most I(x; c) and at most log N: the best L is H(v|X,c) = log N - I(x;c) + I(X;c).")
+def bound(generator: torch.Generator, quick: bool, progress: Progress) -> list[Part]:
     """`log N - L` on tables (by counting), on correlated Gaussians with the best critic, and with trained ones."""
-    generator = torch.Generator().manual_seed(seed)
-    parts = [_counted(), _best(generator, quick, progress), _tightness(generator, quick, progress)]
-    parts.append(_estimators(generator, quick, progress))
-    return combine(
-        "bound",
-        "log N - L is at most I(x; c) and at most log N: the best L is H(v|X,c) = log N - I(x;c) + I(X;c).",
-        parts,
-    )
+    parts = [part(generator, quick, progress) for part in (_best, _tightness, _estimators)]
+    return [_counted(), *parts]
 
 
 def _counted() -> Part:
@@ -85,7 +71,7 @@ def _best(generator: torch.Generator, quick: bool, progress: Progress) -> Part:
             progress(f"best critic: I = {truth:g}, N = {n}")
             pairs = 16384 if _is_tight(truth, n) else 512 if quick else 4096
             batches = max(8, pairs // n)
-            values = torch.stack([_of_best(n, rho, generator) for _ in range(batches)])
+            values = optimal_bounds(info_nce_bound, n, _DIMENSION, rho, generator, batches)
             above_ceiling = max(above_ceiling, float(values.max()) - math.log(n))
             found[truth, n] = mean_and_error(values)
     worst = max((v - truth) / e for (truth, _), (v, e) in found.items())
@@ -106,8 +92,8 @@ def _best(generator: torch.Generator, quick: bool, progress: Progress) -> Part:
             value, error = found[truth, n]
             gap = expected_gap(truth, n)
             claims.append(Claim(f"Gaussians: bound, I = {truth:g}, N = {n}", "=", truth - gap, value, gap + 4 * error))
-    rows: list[tuple[Cell, ...]] = [
-        (n, math.log(n), *(f"{found[truth, n][0]:.3f} ± {found[truth, n][1]:.3f}" for truth in truths)) for n in sizes
+    rows: list[Sequence[Cell]] = [
+        (n, math.log(n), *("{:.3f} ± {:.3f}".format(*found[truth, n]) for truth in truths)) for n in sizes
     ]
     lines = [Line(f"I = {truth:g}", sizes, [found[truth, n][0] for n in sizes]) for truth in truths]
     ceiling = Line("ceiling log N", sizes, [math.log(n) for n in sizes], "limit")
@@ -130,8 +116,7 @@ def _tightness(generator: torch.Generator, quick: bool, progress: Progress) -> P
         rho = correlation_from_information(truth, _DIMENSION)
         for n in sizes:
             progress(f"how tight: I = {truth:g}, N = {n}")
-            values = torch.stack([_gap_of_best(n, rho, generator) for _ in range(pairs // n)])
-            measured, error = mean_and_error(values)
+            measured, error = mean_and_error(optimal_bounds(_gap, n, _DIMENSION, rho, generator, pairs // n))
             predicted = expected_gap(truth, n)
             rows.append((truth, n, predicted, f"{measured:.5f} ± {error:.5f}", measured / predicted))
             slack = _FIRST_ORDER * predicted + 4 * error
@@ -148,19 +133,14 @@ def _estimators(generator: torch.Generator, quick: bool, progress: Progress) -> 
     order = -math.inf  # of NWJ above DV, with the same critic and batch
     for truth in truths:
         rho = correlation_from_information(truth, dimension)
-
-        def draw(rho: float = rho) -> tuple[Tensor, Tensor]:
-            return correlated_gaussians(n, dimension, rho, generator)
-
+        draw, optimal = partial(correlated_gaussians, n, dimension, rho, generator), partial(optimal_critic, rho=rho)
         for name, value in BOUNDS.items():
             progress(f"training a critic by {_NAMES[name]}, I = {truth:g}")
             critic = Critic(dimension, generator)
             train_critic(name, critic, draw, steps=150 if quick else 500)
             found = bound_on_batches(value, critic, draw, batches)
             mean, error = mean_and_error(found)
-            best, best_error = mean_and_error(
-                bound_on_batches(value, lambda x, y, r=rho: optimal_critic(x, y, r), draw, batches)
-            )
+            best, best_error = mean_and_error(bound_on_batches(value, optimal, draw, batches))
             rows.append((truth, _NAMES[name], mean, float(found.std()), best))
             lines[name].append(mean)
             of = f"{_NAMES[name]}, trained, I = {truth:g}"
@@ -191,32 +171,19 @@ def _spread(n: int, generator: torch.Generator, batches: int) -> tuple[Panel, Cl
     deviations: dict[Estimator, list[float]] = {name: [] for name in BOUNDS}
     for truth in truths:
         rho = correlation_from_information(truth, dimension)
-
-        def draw(rho: float = rho) -> tuple[Tensor, Tensor]:
-            return correlated_gaussians(n, dimension, rho, generator, torch.float64)
-
         for name, value in BOUNDS.items():
-            found = bound_on_batches(value, lambda x, y, r=rho: optimal_critic(x, y, r), draw, batches)
-            deviations[name].append(float(found.std()))
+            deviations[name].append(float(optimal_bounds(value, n, dimension, rho, generator, batches).std()))
     lines = [Line(_NAMES[name], truths, deviations[name]) for name in BOUNDS]
     ratio = deviations["nwj"][-1] / deviations["info_nce"][-1]
     claim = Claim("I = 6: deviation of NWJ over that of InfoNCE, best critic", "≥", 2.0, ratio, kind="ours")
     return Panel("deviation of a batch, best critic", "true I", "nats", lines, log="y"), claim
 
 
-def _of_best(n: int, rho: float, generator: torch.Generator) -> Tensor:
-    """The bound of one batch with the best critic."""
-    x, y = correlated_gaussians(n, _DIMENSION, rho, generator, torch.float64)
-    return info_nce_bound(*optimal_critic(x, y, rho))
-
-
-def _gap_of_best(n: int, rho: float, generator: torch.Generator) -> Tensor:
+def _gap(u: Tensor, w: Tensor) -> Tensor:
     """How far the bound of a batch is below the pairs' own log-ratio, whose mean is I.
 
     Ratios of pairs that do not belong together have the mean 1, so what they sum to beyond it is taken off: it is 0 on
     average, and most of the chance.
     """
-    x, y = correlated_gaussians(n, _DIMENSION, rho, generator, torch.float64)
-    u, w = optimal_critic(x, y, rho)
-    beyond = (n - 1) / n * log_mean_exp_negatives(u, w).expm1()
+    beyond = (len(u) - 1) / len(u) * log_mean_exp_negatives(u, w).expm1()
     return pair_scores(u, w).mean() - info_nce_bound(u, w) - beyond

@@ -6,22 +6,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from nearfar.lab.findings import (
-    Claim,
-    Findings,
-    Line,
-    Panel,
-    Part,
-    Progress,
-    Table,
-    combine,
-    limit,
-    no_progress,
-    with_theory,
-)
+from nearfar.lab.findings import Claim, Line, Panel, Part, Progress, Table, experiment
 from nearfar.lab.nce import (
     TWO_WELLS,
-    Fit,
     bank_normalizer_deviation,
     density,
     draw_data,
@@ -40,16 +27,13 @@ _AT_ONCE = 100  # fits
 _ERRORS = 5.0
 
 
-def nce(seed: int = 0, *, quick: bool = False, progress: Progress = no_progress) -> Findings:
+@experiment(
+    "The normaliser is one more parameter; errors have the covariance I⁻¹ - (1 + 1/ν) e eᵀ, over T, which falls "
+    "to that of maximum likelihood as the noise grows."
+)
+def nce(generator: torch.Generator, quick: bool, progress: Progress) -> list[Part]:
     """Two wells with Gaussian noise of several widths and amounts; then InstDisc's normaliser of a memory bank."""
-    generator = torch.Generator().manual_seed(seed)
-    parts = [_two_wells(generator, quick, progress), _bank(generator, quick, progress)]
-    return combine(
-        "nce",
-        "The normaliser is one more parameter; errors have the covariance I⁻¹ - (1 + 1/ν) e eᵀ, over T, which falls "
-        "to that of maximum likelihood as the noise grows.",
-        parts,
-    )
+    return [_two_wells(generator, quick, progress), _bank(generator, quick, progress)]
 
 
 def _two_wells(generator: torch.Generator, quick: bool, progress: Progress) -> Part:
@@ -82,12 +66,12 @@ def _two_wells(generator: torch.Generator, quick: bool, progress: Progress) -> P
             rows.append((width, ratio, log_z + mean, rms, deviation, without, size))
             measured.append(rms)
             predicted.append(deviation)
-        lines += with_theory(f"noise of deviation {width:g}", ratios, measured, predicted)
+        lines += Line.with_theory(f"noise of deviation {width:g}", ratios, measured, predicted)
     least = math.sqrt(float(least_covariance(theta)[-1, -1]) / _SAMPLES)
-    lines.append(limit("maximum likelihood", ratios, least))
+    lines.append(Line.limit("maximum likelihood", ratios, least))
     columns = ("noise", "ν", "log Z, mean", "its deviation", "theory", "without (1 + 1/ν)", "squared error / theory")
     panels = [
-        _picture(theta, Fit(found[0, :3], float(found[0, 3]))),
+        _picture(theta, found[0]),
         Panel("error of log Z", "noise for each sample, ν", "rms", lines, log="xy"),
     ]
     title = f"two wells, log Z = {log_z:.4f}: {_SAMPLES} samples, {_FITS:,} fits each"
@@ -106,9 +90,9 @@ def _relative(numbers: int) -> float:
     return 4 * math.sqrt(2 / (numbers * _FITS))
 
 
-def _picture(theta: Tensor, found: Fit) -> Panel:
+def _picture(theta: Tensor, found: Tensor) -> Panel:
     x, p = density(theta)
-    _, q = density(found.theta, found.log_z)
+    _, q = density(found[:3], float(found[3]))
     shown = slice(None, None, 60)
     middle = x.abs() <= 3.5
     lines = [

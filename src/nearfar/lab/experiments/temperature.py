@@ -6,28 +6,8 @@ from itertools import pairwise
 import torch
 
 from nearfar.evaluation.geometry import alignment, uniformity
-from nearfar.lab.findings import (
-    Claim,
-    Findings,
-    Line,
-    Panel,
-    Part,
-    Progress,
-    Table,
-    mean_and_error,
-    no_progress,
-    with_theory,
-)
-from nearfar.lab.gradient import (
-    autograd_in_similarities,
-    effective_negatives,
-    gradient_in_query,
-    gradient_in_similarities,
-    hardest_weight,
-    negative_weights,
-    uniform_effective_fraction,
-    uniform_hardest_weight,
-)
+from nearfar.lab import gradient
+from nearfar.lab.findings import Claim, Line, Panel, Part, Progress, Table, experiment, mean_and_error
 from nearfar.lab.networks import minimize, mlp
 from nearfar.lab.sphere import polygon_uniformity, sphere_points
 from nearfar.losses import info_nce, nt_xent
@@ -37,20 +17,13 @@ _TEMPERATURES = (0.02, 0.05, 0.07, 0.1, 0.2, 0.5, 1.0, 10.0)
 _RESOLVED = 100  # negatives that share the gradient, below which a sample of them is not yet the whole sphere
 
 
-def temperature(seed: int = 0, *, quick: bool = False, progress: Progress = no_progress) -> Findings:
+@experiment("∂L/∂s⁺ = (P⁺ - 1)/τ and ∂L/∂s⁻ = P/τ; τ → 0 looks at the hardest negative alone, τ → ∞ weighs all alike.")
+def temperature(generator: torch.Generator, quick: bool, progress: Progress) -> list[Part]:
     """Analytic gradient against autograd, weights of evenly spread negatives, and what is learned on the circle."""
-    generator = torch.Generator().manual_seed(seed)
-    claims = _exactness(generator) + _limits(generator)
+    exact = _exactness(generator) + _limits(generator)
     progress("who gets the gradient")
-    more, weights, panels = _weights(generator, 2000 if quick else 20_000)
-    learned, table, clouds = _learned(generator, quick, progress)
-    return Findings(
-        "temperature",
-        "∂L/∂s⁺ = (P⁺ - 1)/τ and ∂L/∂s⁻ = P/τ; τ → 0 looks at the hardest negative alone, τ → ∞ weighs all alike.",
-        claims=[*claims, *more, *learned],
-        tables=[weights, table],
-        panels=[*panels, *clouds],
-    )
+    claims, table, panels = _weights(generator, 2000 if quick else 20_000)
+    return [(exact + claims, table, panels), _learned(generator, quick, progress)]
 
 
 def _exactness(generator: torch.Generator) -> list[Claim]:
@@ -59,13 +32,13 @@ def _exactness(generator: torch.Generator) -> list[Claim]:
     q, k, others = (torch.randn(n, 8, generator=generator, dtype=torch.float64) for n in (6, 6, 20))
     s = torch.rand(6, 21, generator=generator, dtype=torch.float64) * 2 - 1
     for tau in (0.05, 0.5, 5.0):
-        near, far = gradient_in_similarities(s[:, 0], s[:, 1:], tau)
-        auto_near, auto_far = autograd_in_similarities(s[:, 0], s[:, 1:], tau)
+        near, far = gradient.gradient_in_similarities(s[:, 0], s[:, 1:], tau)
+        auto_near, auto_far = gradient.autograd_in_similarities(s[:, 0], s[:, 1:], tau)
         in_similarities = max(in_similarities, _off(near, auto_near), _off(far, auto_far))
         balance = max(balance, float((near + far.sum(1)).abs().max()))
         leaf = q.clone().requires_grad_()
         (auto,) = torch.autograd.grad(info_nce(leaf, k, others, temperature=tau, reduction="sum"), leaf)
-        in_query = max(in_query, _off(gradient_in_query(q, k, others, tau), auto))
+        in_query = max(in_query, _off(gradient.gradient_in_query(q, k, others, tau), auto))
     return [
         Claim("gradient in the similarities: closed form less autograd", "=", 0.0, in_similarities, 1e-10, "identity"),
         Claim("gradient in the query: closed form less autograd", "=", 0.0, in_query, 1e-10, "identity"),
@@ -76,17 +49,12 @@ def _exactness(generator: torch.Generator) -> list[Claim]:
 def _limits(generator: torch.Generator) -> list[Claim]:
     """The two ends, with 64 negatives."""
     s = torch.rand(32, 64, generator=generator, dtype=torch.float64) * 2 - 1
-    hardest = negative_weights(s, 1e-7).max(1).values.min()
-    hot = negative_weights(s, 1000.0)
+    hardest = gradient.negative_weights(s, 1e-7).max(1).values.min()
+    hot = gradient.negative_weights(s, 1000.0)
+    ratio = float((hot.max(1).values / hot.min(1).values).max())
     return [
         Claim("τ = 1e-7: weight of the hardest negative, least", "=", 1.0, float(hardest), 1e-3),
-        Claim(
-            "τ = 1000: largest weight over least, at most e^{2/τ}",
-            "≤",
-            math.exp(2e-3),
-            float((hot.max(1).values / hot.min(1).values).max()),
-            kind="identity",
-        ),
+        Claim("τ = 1000: largest weight over least, at most e^{2/τ}", "≤", math.exp(2e-3), ratio, kind="identity"),
     ]
 
 
@@ -95,15 +63,13 @@ def _weights(generator: torch.Generator, m: int) -> Part:
     queries = sphere_points(64, _DIMENSION, generator)
     s = queries @ sphere_points(m, _DIMENSION, generator).T  # (64, M)
     rows, claims = [], []
-    shares, predicted, tops, top_predicted = [], [], [], []
     for tau in _TEMPERATURES:
-        share, error = mean_and_error(effective_negatives(s, tau) / m)
-        top, top_error = mean_and_error(hardest_weight(s, tau, 0.01))
-        even, even_top = uniform_effective_fraction(tau, _DIMENSION), uniform_hardest_weight(tau, _DIMENSION, 0.01)
-        shares.append(share)
-        predicted.append(even)
-        tops.append(top)
-        top_predicted.append(even_top)
+        share, error = mean_and_error(gradient.effective_negatives(s, tau) / m)
+        top, top_error = mean_and_error(gradient.hardest_weight(s, tau, 0.01))
+        even, even_top = (
+            gradient.uniform_effective_fraction(tau, _DIMENSION),
+            gradient.uniform_hardest_weight(tau, _DIMENSION, 0.01),
+        )
         rows.append((tau, even * m, share * m, even_top, top))
         if even * m >= _RESOLVED:
             few = 0.01 + 5 / (even * m)  # what a finite sample adds, relative
@@ -111,11 +77,13 @@ def _weights(generator: torch.Generator, m: int) -> Part:
             claims.append(Claim(f"τ = {tau:g}: share of the negatives that counts", "=", even, share, slack))
             slack = few * even_top + 5 * top_error
             claims.append(Claim(f"τ = {tau:g}: weight of the hardest 1 %", "=", even_top, top, slack))
+    predicted, shares = ([row[column] / m for row in rows] for column in (1, 2))
+    top_predicted, tops = ([row[column] for row in rows] for column in (3, 4))
     gain = min(b - a for a, b in pairwise(shares))
     claims.append(Claim("share that counts: least gain from one τ to the next", "≥", 0.0, gain, kind="identity"))
     lines = [
-        *with_theory("effective negatives", _TEMPERATURES, shares, predicted),
-        *with_theory("weight of the hardest 1 %", _TEMPERATURES, tops, top_predicted),
+        *Line.with_theory("effective negatives", _TEMPERATURES, shares, predicted),
+        *Line.with_theory("weight of the hardest 1 %", _TEMPERATURES, tops, top_predicted),
     ]
     panel = Panel(f"{m:,} uniform negatives, D = {_DIMENSION}", "temperature", "fraction", lines, log="xy")
     columns = ("τ", "negatives that count, theory", "measured", "weight of the hardest 1 %, theory", "measured")

@@ -8,29 +8,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from nearfar.evaluation.geometry import alignment
-from nearfar.lab.estimators import (
-    bound_on_batches,
-    correlated_gaussians,
-    expected_gap,
-    gaussian_information,
-    info_nce_bound,
-    optimal_critic,
-)
-from nearfar.lab.findings import (
-    Cell,
-    Claim,
-    Findings,
-    Line,
-    Panel,
-    Part,
-    Progress,
-    Table,
-    combine,
-    limit,
-    mean_and_error,
-    no_progress,
-    with_theory,
-)
+from nearfar.lab.estimators import expected_gap, gaussian_information, info_nce_bound, optimal_bounds
+from nearfar.lab.findings import Cell, Claim, Line, Panel, Part, Progress, Table, experiment, mean_and_error
 from nearfar.lab.information import mutual_information
 from nearfar.lab.networks import minimize, mlp
 from nearfar.lab.samples import sampled_mutual_information
@@ -50,16 +29,13 @@ _POLICIES = {  # name: which of (shape, colour) the second view keeps
 }
 
 
-def views(seed: int = 0, *, quick: bool = False, progress: Progress = no_progress) -> Findings:
+@experiment(
+    "The bound cannot exceed I(v1; v2), what the views share. An encoder that reaches it tells log 8 nats of what "
+    "they keep, and nothing of what they change."
+)
+def views(generator: torch.Generator, quick: bool, progress: Progress) -> list[Part]:
     """Things with a shape and a colour, of which views keep one, both or none; then views with more and more noise."""
-    generator = torch.Generator().manual_seed(seed)
-    parts = [_factors(generator, quick, progress), _noise(generator, quick, progress)]
-    return combine(
-        "views",
-        "The bound cannot exceed I(v1; v2), what the views share. An encoder that reaches it tells log 8 nats of what "
-        "they keep, and nothing of what they change.",
-        parts,
-    )
+    return [_factors(generator, quick, progress), _noise(generator, quick, progress)]
 
 
 def shared_information(keeps: tuple[bool, bool]) -> float:
@@ -153,12 +129,7 @@ def _noise(generator: torch.Generator, quick: bool, progress: Progress) -> Part:
         progress(f"noise of {sigma:g}")
         rho = 1 / (1 + sigma**2)
         truth = gaussian_information(rho, dimension)
-
-        def draw(rho: float = rho) -> tuple[Tensor, Tensor]:
-            return correlated_gaussians(n, dimension, rho, generator, torch.float64)
-
-        values = bound_on_batches(info_nce_bound, lambda x, y, r=rho: optimal_critic(x, y, r), draw, 60)
-        found.append(mean_and_error(values))
+        found.append(mean_and_error(optimal_bounds(info_nce_bound, n, dimension, rho, generator, 60)))
         truths.append(truth)
         value, error = found[-1]
         gap = expected_gap(truth, n)
@@ -172,8 +143,8 @@ def _noise(generator: torch.Generator, quick: bool, progress: Progress) -> Part:
         Claim("noise: bound above I(v1; v2), in standard errors, largest", "≤", 0.0, above, 5.0),
         Claim("noise: rise of the bound from one strength to the next, in standard errors", "≤", 0.0, rise, 5.0),
     ]
-    lines = [*with_theory("bound, best critic", strengths, [v for v, _ in found], truths)]
-    lines.append(limit("ceiling log N", strengths, math.log(n)))
+    lines = [*Line.with_theory("bound, best critic", strengths, [v for v, _ in found], truths)]
+    lines.append(Line.limit("ceiling log N", strengths, math.log(n)))
     panel = Panel("information that views with noise share", "noise", "nats", lines, log="x")
     columns = ("σ", "correlation", "I(v1; v2)", "less (e^2I - 1) / 2N", "bound")
     return claims, Table(f"views with noise, N = {n}", columns, rows), [panel]

@@ -4,7 +4,7 @@ import io
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, BinaryIO, ClassVar, Self
 
 import numpy as np
 import torch
@@ -16,25 +16,28 @@ from torch import Tensor, nn
 from nearfar.config import TrainConfig
 from nearfar.data.dataset import Dataset
 from nearfar.data.sources import folder_splits
-from nearfar.messages import nearest_or_all
-from nearfar.methods import choose_views, known_method
+from nearfar.methods import choose_views
 from nearfar.modalities.base import Modality
 from nearfar.modalities.image.backbones import backbone, check_size_of_input
-from nearfar.modalities.image.card import check_preparation, preparation_of
 from nearfar.modalities.image.data.decode import SUFFIXES, decode, squared, why
 from nearfar.modalities.image.data.opening import decoding_size, find_images, has_own_splits, is_files, open_images
-from nearfar.modalities.image.data.source import ImageSource, as_picture
+from nearfar.modalities.image.data.source import as_picture
 from nearfar.modalities.image.views.grid import view_grid
-from nearfar.modalities.image.views.prepare import Preparation
+from nearfar.modalities.image.views.prepare import Preparation, check_preparation
 from nearfar.modalities.image.views.presets import PRESETS, draw_views, local_view, make_views, simclr, split_local
 from nearfar.modalities.image.views.view import ImageView, apply_views
-from nearfar.modalities.named_samples import checked
+from nearfar.modalities.named_samples import SamplesByRow, checked
 from nearfar.modalities.picture_grid import ROWS
 from nearfar.modalities.splits import table_splits
 from nearfar.nn.shard import Shard
 
 UPLOADED = ("BMP", "GIF", "JPEG", "PNG", "TIFF", "WEBP")
 CROP_AND_FLIP = {"crop_scale": (0.25, 1.0), "jitter": 0.0, "grayscale": 0.0, "blur": 0.0}
+
+
+def image_tensor(pixels: NDArray[np.uint8]) -> Tensor:
+    """(S, S, 3) to (3, S, S), a copy."""
+    return torch.from_numpy(pixels.copy()).permute(2, 0, 1)
 
 
 class ImageModality(Modality):
@@ -57,9 +60,7 @@ class ImageModality(Modality):
 
     def __init__(self, config: TrainConfig) -> None:
         super().__init__(config)
-        self.preset = config.views.preset or known_method(config.method).views_of(self.name)
-        if self.preset not in PRESETS:
-            raise ValueError(f"there are no views {self.preset!r}{nearest_or_all(self.preset, set(PRESETS))}")
+        self.preset = self.preset_of(PRESETS)
         full, local = split_local(PRESETS[self.preset](config.image_size))
         asked, captions = config.views, self.captions is None
         if asked.local is not None:
@@ -169,28 +170,24 @@ class ImageModality(Modality):
 
     def read(self, item: Any, kind: str | None = None) -> Tensor:
         """(3, S, S) uint8."""
-        side = self.decode_side
         if isinstance(item, Image.Image):
-            pixels = squared(item, side)
-        elif isinstance(item, np.ndarray | Tensor):
-            return self._from_array(item, side)
-        elif isinstance(item, str | Path | bytes) or hasattr(item, "read"):
-            file = io.BytesIO(item) if isinstance(item, bytes) else item
-            try:
-                pixels = decode(Path(file).expanduser() if isinstance(file, str) else file, side)
-            except Exception as error:  # Pillow raises errors of every kind on broken files
-                what = item if isinstance(item, str | Path) else "the image"
-                raise ValueError(f"{what} cannot be read as a picture: {why(error)}") from None
-        else:
-            raise TypeError(f"an item is a {type(item).__name__}, expected a path, a PIL image, an array or a tensor")
-        return torch.from_numpy(pixels.copy()).permute(2, 0, 1)
+            return image_tensor(squared(item, self.decode_side))
+        if isinstance(item, np.ndarray | Tensor):
+            return self._from_array(item, self.decode_side)
+        if isinstance(item, str | Path):
+            return self._decoded(Path(item).expanduser(), str(item))
+        if isinstance(item, bytes) or hasattr(item, "read"):
+            return self._decoded(io.BytesIO(item) if isinstance(item, bytes) else item, "the image")
+        raise TypeError(f"an item is a {type(item).__name__}, expected a path, a PIL image, an array or a tensor")
 
     def read_upload(self, content: bytes, *, pixels: int, seconds: float) -> Tensor:
+        return self._decoded(io.BytesIO(content), "it", pixel_limit=pixels, formats=UPLOADED)
+
+    def _decoded(self, file: Path | BinaryIO, what: str, **limits: Any) -> Tensor:
         try:
-            found = decode(io.BytesIO(content), self.decode_side, pixel_limit=pixels, formats=UPLOADED)
+            return image_tensor(decode(file, self.decode_side, **limits))
         except Exception as error:  # Pillow raises errors of every kind on broken files
-            raise ValueError(f"it cannot be read as a picture: {why(error)}") from None
-        return torch.from_numpy(found.copy()).permute(2, 0, 1)
+            raise ValueError(f"{what} cannot be read as a picture: {why(error)}") from None
 
     def _from_array(self, item: NDArray[Any] | Tensor, side: int) -> Tensor:
         x = torch.as_tensor(item.copy() if isinstance(item, np.ndarray) else item)
@@ -200,7 +197,7 @@ class ImageModality(Modality):
             raise ValueError(f"an image has shape {tuple(x.shape)}, expected (H, W), (H, W, 3) or (3, H, W)")
         if x.is_floating_point():
             x = x.mul(255).round().clamp(0, 255)
-        return torch.from_numpy(squared(as_picture(x.to(torch.uint8).cpu().numpy()), side).copy()).permute(2, 0, 1)
+        return image_tensor(squared(as_picture(x.to(torch.uint8).cpu().numpy()), side))
 
     def batch(self, items: Sequence[Any] | NDArray[Any], kind: str | None = None) -> Tensor:
         if isinstance(items, np.ndarray) and items.ndim != 4:
@@ -217,8 +214,16 @@ class ImageModality(Modality):
             raise TypeError(f"the encoder was given {x.dtype}, expected prepared images; encode(images) prepares them")
         return super().run_encoder(network, x, kind)
 
-    def source(self, spec: str, split: str | None = None) -> "ImageSamples":
-        return ImageSamples(find_images(spec, replace(self.config.data, groups_file=None), split=split), self)
+    def source(self, spec: str, split: str | None = None) -> SamplesByRow:
+        source = find_images(spec, replace(self.config.data, groups_file=None), split=split)
+
+        def read(row: int, root: Path | None) -> Tensor:
+            if source.paths is None:
+                return image_tensor(source.read(row, self.decode_side))
+            assert root is not None
+            return self.read(checked(root, source.paths[row]))
+
+        return SamplesByRow(source.names, read)
 
     def thumbnails(self, samples: Tensor, side: int) -> NDArray[np.uint8]:
         x = samples
@@ -235,7 +240,7 @@ class ImageModality(Modality):
     @classmethod
     def load(cls, config: TrainConfig, card: Mapping[str, Any], folder: Path) -> Self:
         made = cls(config)
-        made.preparation = preparation_of(card)
+        made.preparation = Preparation.of_card(card)
         return made
 
     @classmethod
@@ -246,17 +251,3 @@ class ImageModality(Modality):
         sample = source.fetch(torch.arange(min(ROWS, len(source))))
         shown = view_grid(sample, self.recipes, folder / "views.png", seed=self.config.seed)
         return f"views: {self.preset}, shown in {shown}; choose others with --views"
-
-
-class ImageSamples:
-    """Single images of a source, decoded one by one."""
-
-    def __init__(self, source: ImageSource, modality: ImageModality) -> None:
-        self.source_, self.modality, self.names = source, modality, list(source.names)
-
-    def sample(self, row: int, root: Path | None) -> Tensor:
-        if self.source_.paths is not None:
-            assert root is not None
-            return self.modality.read(checked(root, self.source_.paths[row]))
-        pixels = self.source_.read(row, self.modality.decode_side)
-        return torch.from_numpy(pixels.copy()).permute(2, 0, 1)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from nearfar.data.dataset import Captions, Dataset, Skipped
-from nearfar.modalities.text.sentences import Tokenize
+from nearfar.modalities.text.data import Tokenize
 from nearfar.nn.shard import Shard
 
 

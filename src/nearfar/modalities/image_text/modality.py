@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import torch
 from numpy.typing import NDArray
@@ -11,20 +11,12 @@ from torch import Tensor, nn
 from nearfar.config import TRANSFORMERS, TrainConfig
 from nearfar.data.dataset import Dataset
 from nearfar.data.groups import caption_ids, merged_ids
-from nearfar.modalities.image.card import preparation_of
 from nearfar.modalities.image.data.decode import SUFFIXES
 from nearfar.modalities.image.modality import ImageModality
 from nearfar.modalities.image.views.presets import make_views
 from nearfar.modalities.image_text.captioned import CaptionedImages
 from nearfar.modalities.picture_grid import ROWS
-from nearfar.modalities.text.modality import (
-    TokenizingModality,
-    cut_note,
-    load_tokenizer,
-    make_text_encoder,
-    with_absolute_folder,
-)
-from nearfar.modalities.text.tokenizer import Tokenizer
+from nearfar.modalities.text.modality import TokenizingModality, cut_note, make_text_encoder, with_absolute_folder
 from nearfar.nn.seeding import seeded_generator
 from nearfar.nn.shard import Shard
 from nearfar.nn.towers import TwoTowers
@@ -46,7 +38,6 @@ class ImageTextModality(TokenizingModality, ImageModality):
     def __init__(self, config: TrainConfig) -> None:
         super().__init__(config)
         self.recipes = self.recipes[:1]
-        self.tokenizer = None if config.text.tokenizer is None else load_tokenizer(config)
 
     @classmethod
     def defaults(cls, data: str) -> dict[str, Any]:
@@ -144,13 +135,6 @@ class ImageTextModality(TokenizingModality, ImageModality):
             h: Tensor = network.second(x)  # type: ignore[operator]
             return h
         return super().run_encoder(network, x, kind)
-
-    @classmethod
-    def load(cls, config: TrainConfig, card: Mapping[str, Any], folder: Path) -> Self:
-        made = cls(cls.with_saved_tokenizer(config, folder))
-        made.preparation = preparation_of(card)
-        made.tokenizer = Tokenizer.load(folder, max_length=config.text.max_length)
-        return made
 
     def show(self, source: Dataset, folder: Path) -> str:
         assert self.tokenizer is not None and isinstance(source, CaptionedImages)

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import torch
@@ -13,11 +13,13 @@ from nearfar.data.columns import group_column as numbered_groups
 from nearfar.data.columns import label_column as numbered_labels
 from nearfar.data.columns import nearest
 from nearfar.data.config import ReadConfig, read_config
-from nearfar.data.dataset import Dataset, Skipped
+from nearfar.data.dataset import Dataset, Facts
+from nearfar.data.sources import built_in, built_in_split
 from nearfar.data.tables import READERS
 from nearfar.modalities.series.files import MISSING, Values, number_in, read_series
 
 SUFFIXES = (".ts", ".npz", *READERS)
+BUILT_IN = {"waves": 4000}  # and how many, where it is not said
 _PART = re.compile(r"(.*)_(train|test)$", re.IGNORECASE)
 
 
@@ -26,52 +28,27 @@ class SeriesDataset(Dataset):
 
     Args:
         values: (N, C, T), NaN behind the end of a shorter series and nowhere else.
-        labels, classes, groups: as in `Dataset`.
-        names: N texts; their numbers where None.
-        skipped: what was left out, for the record.
+        facts: labels, classes, groups, names, skipped.
 
     >>> data = SeriesDataset(torch.zeros(3, 2, 9), labels=torch.tensor([0, 1, 0]), classes=["up", "down"])
     >>> data.channels, data.fetch(torch.tensor([2])).shape, data.subset(torch.tensor([1])).labels.tolist()
     (2, torch.Size([1, 2, 9]), [1])
     """
 
-    def __init__(
-        self,
-        values: Tensor,
-        *,
-        labels: Tensor | None = None,
-        classes: list[str] | None = None,
-        groups: Tensor | None = None,
-        names: Sequence[str] | None = None,
-        skipped: Sequence[Skipped] = (),
-    ) -> None:
+    columns = ("values",)
+
+    def __init__(self, values: Tensor, **facts: Unpack[Facts]) -> None:
         if values.ndim != 3 or not values.is_floating_point() or not values.numel():
             raise ValueError(f"series are {values.dtype} of shape {tuple(values.shape)}, expected numbers (N, C, T)")
-        self.values, self.labels, self.classes, self.groups = values.float(), labels, classes, groups
-        self.names: Sequence[str] = [str(i) for i in range(len(values))] if names is None else names
-        self.skipped = list(skipped)
-        self.channels, self.size = int(values.shape[1]), int(values.shape[2])
+        self.values, self.channels, self.size = values.float(), int(values.shape[1]), int(values.shape[2])
+        self.describe(**facts)
 
     def __len__(self) -> int:
         return len(self.values)
 
-    def __repr__(self) -> str:
-        labels = "no labels" if self.classes is None else f"{len(self.classes)} classes"
-        return f"SeriesDataset({len(self)} series of {self.channels} × {self.size}, {labels})"
-
     def fetch(self, indices: Tensor) -> Tensor:
         """(B,) int64 to (B, C, T) float32."""
         return self.values[indices.cpu()]
-
-    def subset(self, indices: Tensor) -> "SeriesDataset":
-        return SeriesDataset(
-            self.values[indices],
-            labels=None if self.labels is None else self.labels[indices],
-            classes=self.classes,
-            groups=None if self.groups is None else self.groups[indices],
-            names=[self.names[i] for i in indices.tolist()],
-            skipped=self.skipped,
-        )
 
 
 def open_series(
@@ -98,12 +75,11 @@ def open_series(
         seed: of waves.
     """
     read = read_config(read, settings)
-    if (made := waves_of(spec)) is not None:
+    if (made := built_in(spec, BUILT_IN)) is not None:
         from nearfar.modalities.series.waves import waves
 
-        if split not in (None, "train", "test"):
-            raise ValueError(f"waves have the splits 'train' and 'test', not {split!r}")
-        drawn = waves(max(made // 5, 1) if split == "test" else made, seed=seed, split=split or "train")  # type: ignore[arg-type]
+        count, part = built_in_split(*made, split)
+        drawn = waves(count, seed=seed, split=part)
         if read.labels is False:
             drawn.labels, drawn.classes = None, None
         return drawn
@@ -125,19 +101,9 @@ def open_series(
     )
 
 
-def waves_of(spec: str | Path) -> int | None:
-    """How many built-in waves are meant, or None where something else is.
-
-    >>> waves_of("waves"), waves_of("waves:500"), waves_of("waves.csv")
-    (4000, 500, None)
-    """
-    made = re.fullmatch(r"waves(?::(\d+))?", str(spec))
-    return None if made is None or Path(spec).exists() else int(made[1] or 4_000)
-
-
 def has_series_splits(spec: str | Path) -> bool:
     """Whether there is a training and a test part: waves, NAME_TRAIN beside NAME_TEST, or a folder of such two."""
-    if waves_of(spec) is not None:
+    if built_in(spec, BUILT_IN) is not None:
         return True
     path = Path(spec).expanduser()
     if path.is_dir():

@@ -12,8 +12,7 @@ from torch import Tensor, nn
 
 from nearfar.config import TrainConfig
 from nearfar.data.dataset import Dataset
-from nearfar.messages import nearest_or_all
-from nearfar.methods import choose_views, known_method
+from nearfar.methods import choose_views
 from nearfar.modalities.base import Modality
 from nearfar.modalities.baseline import Baseline
 from nearfar.modalities.series.config import SeriesConfig
@@ -36,11 +35,7 @@ class SeriesModality(Modality):
 
     def __init__(self, config: TrainConfig) -> None:
         super().__init__(config)
-        self.preset = config.views.preset or known_method(config.method).views_of(self.name)
-        if self.preset not in SERIES_PRESETS:
-            raise ValueError(
-                f"there are no views {self.preset!r} of series{nearest_or_all(self.preset, set(SERIES_PRESETS))}"
-            )
+        self.preset = self.preset_of(SERIES_PRESETS)
         recipes = SERIES_PRESETS[self.preset]()
         self.local_views = config.views.local or 0
         local = [local_view(recipes[0])] * self.local_views if self.local_views else []
@@ -112,10 +107,6 @@ class SeriesModality(Modality):
 
     def baseline(self, train: Dataset, test: Dataset) -> Baseline:
         return SeriesValues(train.size)
-
-    def seconds_per_frame(self, hop: int) -> float:
-        """In steps: a series does not say how long one takes."""
-        return float(hop)
 
     def read(self, item: Any, kind: str | None = None) -> Tensor:
         """(C, T) float32."""

@@ -18,7 +18,7 @@ from nearfar.nn.shard import Shard
 
 
 @dataclass(frozen=True)
-class Drawn:
+class SeriesViewParameters:
     """What chance decided for B series of C channels and T steps."""
 
     start: Tensor  # (B,) and
@@ -30,10 +30,10 @@ class Drawn:
     noise: Tensor  # (B, C, T) added to them
     hidden: Tensor  # (B, 2) begin and end of the hidden stretch, as parts of the series
 
-    def of(self, shard: Shard) -> "Drawn":
+    def of(self, shard: Shard) -> "SeriesViewParameters":
         """What was drawn for the rows of one process."""
         kept = {field.name: shard.select(getattr(self, field.name)) for field in fields(self) if field.name != "noise"}
-        return Drawn(**kept, noise=self.noise if self.noise.numel() == 1 else shard.select(self.noise))
+        return SeriesViewParameters(**kept, noise=self.noise if self.noise.numel() == 1 else shard.select(self.noise))
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class SeriesView:
         if not 0 < self.steps <= 1:
             raise ValueError(f"steps is {self.steps}, expected a part of the series above 0 and up to 1")
 
-    def draw(self, rows: int, channels: int, steps: int, generator: torch.Generator) -> Drawn:
+    def draw(self, rows: int, channels: int, steps: int, generator: torch.Generator) -> SeriesViewParameters:
         """All that is random of a batch, on the CPU, so that all devices get the same."""
 
         def uniform(*shape: int) -> Tensor:
@@ -92,7 +92,7 @@ class SeriesView:
         unused = torch.arange(self.segments - 1) >= many - 1
         hidden = self.mask * uniform(rows)
         begin = uniform(rows) * (1 - hidden)
-        return Drawn(
+        return SeriesViewParameters(
             start=uniform(rows) * (1 - width),
             width=width,
             speeds=(self.warp * normal(rows, self.stretches)).exp(),
@@ -103,7 +103,7 @@ class SeriesView:
             hidden=torch.stack([begin, begin + hidden], 1),
         )
 
-    def apply(self, x: Tensor, drawn: Drawn) -> Tensor:
+    def apply(self, x: Tensor, drawn: SeriesViewParameters) -> Tensor:
         """(B, C, T) to (B, C, T), or to fewer steps."""
         long = lengths(x)
         kept = long if self.steps == 1 else (long * self.steps).ceil().long()

@@ -1,5 +1,6 @@
 """Built-in series made by code: waves of ten shapes, whatever their period, phase, height, drift and noise."""
 
+from collections.abc import Callable
 from typing import Literal
 
 import numpy as np
@@ -12,7 +13,6 @@ Floats = NDArray[np.float64]
 
 LENGTH = 128
 BLOCK = 1024  # samples drawn from one generator; row i of a block is the same however many rows follow it
-SHAPES = ("sine", "triangle", "square", "rise", "fall", "pulse", "dip", "double", "stairs", "beat")
 PERIODS = (16.0, 42.0)  # steps, drawn evenly in their logarithm
 WARP, DRIFT, NOISE = 0.25, 1.0, 0.3  # largest change of speed (in its logarithm), of level, and of noise, of a height 1
 
@@ -39,34 +39,23 @@ def waves(n: int = 4_000, *, seed: int = 0, split: Literal["train", "test"] = "t
     )
 
 
-def shape(name: str, phase: Floats) -> Floats:
-    """The value of a wave at phases from 0 to 1, between -1 and 1."""
+def peak(phase: Floats, place: float, width: float) -> Floats:
+    return np.exp(-(((phase - place) / width) ** 2))
 
-    def peak(place: float, width: float) -> Floats:
-        return np.exp(-(((phase - place) / width) ** 2))
 
-    match name:
-        case "sine":
-            return np.sin(2 * np.pi * phase)
-        case "triangle":
-            return 1 - 4 * np.abs(phase - 0.5)
-        case "square":
-            return np.where(phase < 0.5, 1.0, -1.0)
-        case "rise":
-            return 2 * phase - 1
-        case "fall":
-            return 1 - 2 * phase
-        case "pulse":
-            return 2 * peak(0.5, 0.1) - 1
-        case "dip":
-            return 1 - 2 * peak(0.5, 0.1)
-        case "double":
-            return 2 * (peak(0.3, 0.08) + 0.6 * peak(0.62, 0.08)) - 1
-        case "stairs":
-            return np.floor(4 * phase) / 1.5 - 1
-        case "beat":
-            return 0.4 * peak(0.2, 0.06) + peak(0.42, 0.05) - peak(0.56, 0.05) + 0.5 * peak(0.8, 0.08)
-    raise ValueError(f"there is no shape {name!r}; known are {', '.join(SHAPES)}")
+# The value of each wave at phases from 0 to 1, between -1 and 1.
+SHAPES: dict[str, Callable[[Floats], Floats]] = {
+    "sine": lambda u: np.sin(2 * np.pi * u),
+    "triangle": lambda u: 1 - 4 * np.abs(u - 0.5),
+    "square": lambda u: np.where(u < 0.5, 1.0, -1.0),
+    "rise": lambda u: 2 * u - 1,
+    "fall": lambda u: 1 - 2 * u,
+    "pulse": lambda u: 2 * peak(u, 0.5, 0.1) - 1,
+    "dip": lambda u: 1 - 2 * peak(u, 0.5, 0.1),
+    "double": lambda u: 2 * (peak(u, 0.3, 0.08) + 0.6 * peak(u, 0.62, 0.08)) - 1,
+    "stairs": lambda u: np.floor(4 * u) / 1.5 - 1,
+    "beat": lambda u: 0.4 * peak(u, 0.2, 0.06) + peak(u, 0.42, 0.05) - peak(u, 0.56, 0.05) + 0.5 * peak(u, 0.8, 0.08),
+}
 
 
 def _block(seed: int, split: str, block: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
@@ -80,9 +69,9 @@ def _block(seed: int, split: str, block: int) -> tuple[NDArray[np.float32], NDAr
     speed = np.exp(WARP * np.sin(2 * np.pi * (time * (0.5 + u[1]) + u[2]))) / period  # (BLOCK, 128)
     phase = (np.cumsum(speed, 1) + u[3]) % 1.0
     values = np.empty((BLOCK, LENGTH))
-    for number, name in enumerate(SHAPES):
+    for number, shape in enumerate(SHAPES.values()):
         rows = labels == number
-        values[rows] = shape(name, phase[rows])
+        values[rows] = shape(phase[rows])
     drift = DRIFT * u[4] * np.sin(2 * np.pi * (time * (0.25 + 0.5 * u[5]) + u[6]))
     noise = NOISE * u[7] * chance.standard_normal((BLOCK, LENGTH))
     height, level = np.exp(chance.standard_normal((BLOCK, 1))), 3 * chance.standard_normal((BLOCK, 1))

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Self, Unpack
 
 import numpy as np
 import torch
@@ -16,10 +16,10 @@ from nearfar.data import tables
 from nearfar.data.cache import cache_folder
 from nearfar.data.columns import nearest
 from nearfar.data.config import ReadConfig, read_config
-from nearfar.data.dataset import Dataset, Skipped
+from nearfar.data.dataset import Dataset, Facts, Skipped
 from nearfar.data.pack import pack_samples
 from nearfar.data.rows import PATHS, Columns, Samples, Wanted, find_column, samples
-from nearfar.data.sources import Source, folder_source, from_samples, is_folder, walk
+from nearfar.data.sources import Source, built_in, built_in_split, folder_source, from_samples, is_folder, walk
 from nearfar.modalities.image.data.decode import SUFFIXES as PICTURES
 from nearfar.modalities.sound.files import SUFFIXES, VERSION, decode_sound, reader, why
 from nearfar.modalities.sound.store import SoundStore, Wave
@@ -37,15 +37,15 @@ class SoundDataset(Dataset):
         starts, lengths: (N,) of each sound.
         sample_rate: values a second.
         longest: values of a sound that `fetch` gives, at most: the first of them.
-        labels, groups: (N,) integers.
         clipped: names of sounds that are cut off at the top.
-        names, classes, skipped: as in `Dataset`.
+        facts: labels, classes, groups, names, skipped.
 
     >>> sounds = SoundDataset(np.arange(5, dtype=np.int16), np.array([0, 2]), np.array([2, 3]), sample_rate=8000)
     >>> sounds.fetch(torch.tensor([0, 1])).tolist()
     [[0, 1, -32768], [2, 3, 4]]
     """
 
+    columns = ("starts", "lengths")
     sample_rate: int
 
     def __init__(
@@ -56,28 +56,16 @@ class SoundDataset(Dataset):
         *,
         sample_rate: int,
         longest: int | None = None,
-        labels: Tensor | None = None,
-        classes: Sequence[str] | None = None,
-        groups: Tensor | None = None,
-        names: Sequence[str] | None = None,
-        skipped: Sequence[Skipped] = (),
         clipped: Sequence[str] = (),
+        **facts: Unpack[Facts],
     ) -> None:
         self.values, self.starts, self.lengths = values, starts, lengths
         self.sample_rate = self.size = sample_rate
-        self.longest = longest
-        self.labels, self.groups = labels, groups
-        self.classes = None if classes is None else list(classes)
-        self.names: Sequence[str] = list(map(str, range(len(starts)))) if names is None else names
-        self.skipped, self.clipped = list(skipped), list(clipped)
+        self.longest, self.clipped = longest, list(clipped)
+        self.describe(**facts)
 
     def __len__(self) -> int:
         return len(self.starts)
-
-    def __repr__(self) -> str:
-        labels = "no labels" if self.classes is None else f"{len(self.classes)} classes"
-        seconds = self.lengths.sum() / self.sample_rate
-        return f"SoundDataset({len(self)} sounds, {seconds:.0f} s at {self.sample_rate} Hz, {labels})"
 
     def fetch(self, indices: Tensor) -> Tensor:
         """(B,) int64 to (B, L) int16, L the longest of them; after the end of a sound -32768."""
@@ -88,24 +76,10 @@ class SoundDataset(Dataset):
             batch[place, :length] = self.values[start : start + length]
         return torch.from_numpy(batch)
 
-    def subset(self, indices: Tensor) -> "SoundDataset":
-        """The samples (K,) `indices` as a data set of their own, on the same stored values."""
-        rows = indices.cpu().numpy()
-        names = [self.names[row] for row in rows.tolist()]
-        cut_off = set(self.clipped)
-        return SoundDataset(
-            self.values,
-            self.starts[rows],
-            self.lengths[rows],
-            sample_rate=self.sample_rate,
-            longest=self.longest,
-            labels=None if self.labels is None else self.labels[indices],
-            classes=self.classes,
-            groups=None if self.groups is None else self.groups[indices],
-            names=names,
-            skipped=self.skipped,
-            clipped=[name for name in names if name in cut_off],
-        )
+    def subset(self, indices: Tensor) -> Self:
+        part, clipped = super().subset(indices), set(self.clipped)
+        part.clipped = [name for name in part.names if name in clipped]
+        return part
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,7 +127,7 @@ def open_sounds(
     """
     read = read_config(read, settings)
     most = None if max_seconds is None else max(1, round(max_seconds * sample_rate))
-    if (made := made_by_code(spec)) is not None:
+    if (made := built_in(spec, BUILT_IN)) is not None:
         drawn = _made(*made, sample_rate, most, split, seed, cache_folder(cache))
         if read.labels is False:
             drawn.labels, drawn.classes = None, None
@@ -182,11 +156,7 @@ def open_sounds(
         told["length"][kept],
         sample_rate=sample_rate,
         longest=most,
-        labels=None if source.labels is None else source.labels[kept],
-        classes=source.classes,
-        groups=None if source.groups is None else source.groups[kept],
-        names=[source.names[row] for row in kept],
-        skipped=done.skipped,
+        **source.facts(torch.from_numpy(kept), done.skipped),
         clipped=[source.names[row] for row in kept if told["clipped"][row]],
     )
 
@@ -198,11 +168,7 @@ def _made(
     from nearfar.modalities.sound.melodies import RATE, melodies
     from nearfar.modalities.sound.spoken import spoken
 
-    if split not in (None, "train", "test"):
-        raise ValueError(f"{name} have the splits 'train' and 'test', not {split!r}")
-    if split == "test":
-        count = max(count // 5, 1)
-    part: Literal["train", "test"] = "test" if split == "test" else "train"
+    count, part = built_in_split(name, count, split)
     if name == "spoken":
         return spoken(count, sample_rate=sample_rate, seed=seed, split=part, longest=most, cache=cache)
     if sample_rate != RATE:
@@ -281,16 +247,6 @@ def compiled(pattern: str) -> re.Pattern[str]:
     return re.compile(text + suffix)
 
 
-def made_by_code(spec: str | Path) -> tuple[str, int] | None:
-    """Which built-in sounds are meant, and how many, or None where something else is; a folder of that name wins.
-
-    >>> made_by_code("melodies"), made_by_code("spoken:200"), made_by_code("recordings/")
-    (('melodies', 4000), ('spoken', 200), None)
-    """
-    made = re.fullmatch(r"(melodies|spoken)(?::(\d+))?", str(spec))
-    return None if made is None or Path(spec).exists() else (made[1], int(made[2] or BUILT_IN[made[1]]))
-
-
 def are_sounds(spec: str | Path) -> bool:
     """Whether a name or path looks like sounds: built in, a folder with more sounds than anything else, or a table.
 
@@ -298,7 +254,7 @@ def are_sounds(spec: str | Path) -> bool:
     (True, False)
     """
     path = Path(tables.path_and_rows(spec)[0]).expanduser()
-    if made_by_code(spec) is not None:
+    if built_in(spec, BUILT_IN) is not None:
         return True
     if path.is_dir():
         found = [file.suffix.lower() in SUFFIXES for file in islice(walk(path, SUFFIXES | PICTURES), LOOKED_AT)]

@@ -53,7 +53,7 @@ SNR = (8.0, 30.0)  # dB
 PEAK = (0.1, 0.9)  # of the loudest value
 
 
-class Plan(NamedTuple):
+class MelodySpec(NamedTuple):
     """What a melody will be, before a value of it is made."""
 
     contour: int
@@ -107,13 +107,13 @@ def melodies(
     )
 
 
-def planned(rng: np.random.Generator, split: Split) -> Plan:
+def planned(rng: np.random.Generator, split: Split) -> MelodySpec:
     """Chance as choices."""
     instruments = TRAIN_INSTRUMENTS if split == "train" else TEST_INSTRUMENTS
     u = rng.random(8)
     contour, note = int(u[0] * len(CLASSES)), int(RATE * between(NOTE, u[3]))
     before, after = int(RATE * between(BEFORE, u[4])), int(RATE * between(AFTER, u[5]))
-    return Plan(
+    return MelodySpec(
         contour,
         instruments[int(u[1] * len(instruments))],
         LOWEST * 2 ** (KEYS * u[2] / 12),
@@ -129,7 +129,7 @@ def between(limits: tuple[float, float], u: float) -> float:
     return limits[0] + (limits[1] - limits[0]) * float(u)
 
 
-def played(plan: Plan, rng: np.random.Generator) -> NDArray[np.int16]:
+def played(plan: MelodySpec, rng: np.random.Generator) -> NDArray[np.int16]:
     """(length,)."""
     instrument, time = plan.instrument, np.arange(plan.note) / RATE
     envelope = np.minimum(time / instrument.attack, 1) * np.exp(-time / instrument.decay)

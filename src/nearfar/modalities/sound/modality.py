@@ -4,7 +4,7 @@ import io
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, BinaryIO, Self
 
 import numpy as np
 import torch
@@ -13,19 +13,18 @@ from torch import Tensor, nn
 
 from nearfar.config import TrainConfig
 from nearfar.data.dataset import Dataset
-from nearfar.data.sources import folder_splits
-from nearfar.messages import nearest_or_all, shown
-from nearfar.methods import choose_views, known_method
+from nearfar.data.sources import built_in, folder_splits
+from nearfar.messages import shown
+from nearfar.methods import choose_views
 from nearfar.modalities.base import Modality
 from nearfar.modalities.baseline import Baseline
-from nearfar.modalities.image.card import is_finite
+from nearfar.modalities.image.views.prepare import is_finite
 from nearfar.modalities.picture_grid import ROWS
 from nearfar.modalities.sound.backbones import AUDIO, audio_encoder
-from nearfar.modalities.sound.baseline import LogMelStatistics
-from nearfar.modalities.sound.data import BUILT_IN, OVER, SoundDataset, are_sounds, made_by_code, open_sounds
+from nearfar.modalities.sound.data import BUILT_IN, OVER, SoundDataset, are_sounds, open_sounds
 from nearfar.modalities.sound.files import SUFFIXES, decode_sound, why
 from nearfar.modalities.sound.grid import sound_grid, spectrum_pictures
-from nearfar.modalities.sound.logmel import LogMel
+from nearfar.modalities.sound.logmel import LogMel, LogMelStatistics
 from nearfar.modalities.sound.views import (
     SOUND_PRESETS,
     SoundPreparation,
@@ -62,11 +61,7 @@ class SoundModality(Modality):
     def __init__(self, config: TrainConfig) -> None:
         super().__init__(config)
         sound = config.sound
-        self.preset = config.views.preset or known_method(config.method).views_of(self.name)
-        if self.preset not in SOUND_PRESETS:
-            raise ValueError(
-                f"there are no views {self.preset!r} of sounds{nearest_or_all(self.preset, set(SOUND_PRESETS))}"
-            )
+        self.preset = self.preset_of(SOUND_PRESETS)
         self.wave = config.backbone in SEQUENCE
         self.level = self.wave and sound.normalize == "sound"
         self.values = max(1, round(sound.crop_seconds * sound.sample_rate))
@@ -106,7 +101,7 @@ class SoundModality(Modality):
     def own_splits(self, spec: str) -> tuple[str, str] | None:
         if Path(spec).expanduser().is_dir():
             return folder_splits(spec)
-        return ("train", "test") if made_by_code(spec) is not None else table_splits(spec)
+        return ("train", "test") if built_in(spec, BUILT_IN) is not None else table_splits(spec)
 
     def fit(self, data: Dataset) -> TrainConfig:
         """Measure mean and deviation of the log-mels."""
@@ -204,23 +199,20 @@ class SoundModality(Modality):
                     f"a sound has shape {tuple(wave.shape)}, expected (T,) values at {self.sample_rate} Hz"
                 )
             return as_int16(wave)
-        try:
-            file = Path(item).expanduser() if isinstance(item, str) else item
-            return torch.from_numpy(decode_sound(file, self.sample_rate).values[: self.longest])
-        except ModuleNotFoundError:
-            raise
-        except Exception as error:  # soundfile raises errors of several kinds on broken files
-            what = item if isinstance(item, str | Path) else "the sound"
-            raise ValueError(f"{what} cannot be read as a sound: {why(error)}") from None
+        if isinstance(item, str | Path):
+            return self._decoded(Path(item).expanduser(), str(item))
+        return self._decoded(item, "the sound")
 
     def read_upload(self, content: bytes, *, pixels: int, seconds: float) -> Tensor:
+        return self._decoded(io.BytesIO(content), "it", seconds)
+
+    def _decoded(self, file: Path | BinaryIO, what: str, seconds: float | None = None) -> Tensor:
         try:
-            values = decode_sound(io.BytesIO(content), self.sample_rate, seconds=seconds).values
+            return torch.from_numpy(decode_sound(file, self.sample_rate, seconds=seconds).values[: self.longest])
         except ModuleNotFoundError:
             raise
         except Exception as error:  # soundfile raises errors of several kinds on broken files
-            raise ValueError(f"it cannot be read as a sound: {why(error)}") from None
-        return torch.from_numpy(values[: self.longest])
+            raise ValueError(f"{what} cannot be read as a sound: {why(error)}") from None
 
     def collate(self, samples: Sequence[Tensor]) -> Tensor:
         batch = torch.full((len(samples), max(map(len, samples))), OVER, dtype=torch.int16)

@@ -25,16 +25,13 @@ class SoundStore(Store):
     The journal says where each begins and ends. What lies after the last that is whole is written over.
     """
 
+    unit = "Hz"
     ROW = np.dtype([*JOURNAL, ("at", "<i8"), ("length", "<i8"), ("clipped", "?")])
 
     def __init__(self, folder: Path, size: int, rows: NDArray[np.void]) -> None:
         super().__init__(folder, size, rows)
         self._lock = Lock()
         self._end = 0
-
-    @property
-    def words(self) -> str:
-        return f"packing at {self.size:,} Hz"
 
     @property
     def path(self) -> Path:

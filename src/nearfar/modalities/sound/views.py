@@ -14,7 +14,7 @@ from nearfar.nn.seeding import seeded_generator
 from nearfar.nn.shard import Shard
 
 LEAST_DEVIATION = 1e-5
-Drawn = dict[str, Tensor]
+SoundViewParameters = dict[str, Tensor]
 
 
 @dataclass(frozen=True)
@@ -75,10 +75,10 @@ class SoundView:
         if self.mel is not None and (self.ends or self.level):
             raise ValueError("ends and level are of waves, but mel is not None")
 
-    def draw(self, count: int, generator: torch.Generator) -> Drawn:
+    def draw(self, count: int, generator: torch.Generator) -> SoundViewParameters:
         """All that is chance in B views, whatever the sounds; always in the same order, used or not."""
         u = torch.rand(9, count, generator=generator, dtype=torch.float64)
-        drawn: Drawn = {
+        drawn: SoundViewParameters = {
             "place": u[0],
             "speed": self.speed[0] + (self.speed[1] - self.speed[0]) * u[1],
             "gain": self.gain[0] + (self.gain[1] - self.gain[0]) * u[2],
@@ -99,7 +99,7 @@ class SoundView:
         return drawn
 
     @torch.no_grad()
-    def apply(self, waves: Tensor, drawn: Drawn, shard: Shard | None = None) -> Tensor:
+    def apply(self, waves: Tensor, drawn: SoundViewParameters, shard: Shard | None = None) -> Tensor:
         """(B, L) int16 to (B, 1, mels, frames), or to (B, 1, values) where the view is the wave.
 
         Where the waves are part of a batch, what was drawn is that of the part; the sounds in the background and the
@@ -129,7 +129,7 @@ class SoundView:
             return x[:, None]
         return self._of_spectrogram((self.mel(x) - self.mean) / self.std, drawn, shard)[:, None]
 
-    def _of_spectrogram(self, x: Tensor, drawn: Drawn, shard: Shard | None) -> Tensor:
+    def _of_spectrogram(self, x: Tensor, drawn: SoundViewParameters, shard: Shard | None) -> Tensor:
         if self.mixup:
             every = x if shard is None else shard.gather(x)
             x = log_mixup_exp(x, every[drawn["other"].to(x.device)], drawn["ratio"])
@@ -157,7 +157,7 @@ def _of_all(x: Tensor, shard: Shard) -> tuple[Tensor, Tensor]:
     return whole.to(x.dtype), variance.sqrt().to(x.dtype)
 
 
-def _own(drawn: Drawn, shard: Shard) -> Drawn:
+def _own(drawn: SoundViewParameters, shard: Shard) -> SoundViewParameters:
     """What was drawn for the rows of one process."""
     return {name: shard.select(x, 1 if name.startswith("stripe") else 0) for name, x in drawn.items()}
 
@@ -249,11 +249,7 @@ def of_waves(view: SoundView, *, level: bool = False) -> SoundView:
 
 
 SOUND_PRESETS: dict[str, Callable[..., tuple[SoundView, ...]]] = {
-    "byol_a": byol_a,
-    "cola": cola,
-    "cpc": cpc,
-    "simclr": simclr,
-    "speech": speech,
+    preset.__name__: preset for preset in (byol_a, cola, cpc, simclr, speech)
 }
 
 

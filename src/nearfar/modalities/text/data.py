@@ -1,10 +1,9 @@
 """Sentences by number: alone, with labels, in pairs with a score, or as triples."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self, Unpack
 
 import torch
 from torch import Tensor
@@ -12,7 +11,7 @@ from torch import Tensor
 from nearfar.data.cells import missing, text_of
 from nearfar.data.columns import group_column, label_column, nearest
 from nearfar.data.config import ReadConfig, read_config
-from nearfar.data.dataset import Skipped
+from nearfar.data.dataset import Dataset, Facts, Skipped
 from nearfar.data.rows import GROUPS, LABELS, Columns, Wanted, find_column, listed, named_by, rows_of_split, sound
 from nearfar.data.tables import READERS, path_and_rows, read_columns, read_text
 
@@ -21,39 +20,72 @@ FIRST = ("text_a", "anchor", "sentence1", "sentence_a", "sent0", "s1", "premise"
 SECOND = ("positive", "text_b", "sentence2", "sentence_b", "sent1", "s2", "hypothesis")
 THIRD = ("negative", "hard_neg")
 SCORES = ("score", "similarity", "similarity_score")
+Tokenize = Callable[[Sequence[str]], Tensor]  # texts to (N, L) integers, 0 where there is no text
 LONGEST = 20_000  # characters: a tokenizer cuts what its encoder cannot read, this is where a text is no text
 
 
-@dataclass(frozen=True, eq=False)
-class TextDataset:
-    """N texts, and what is known of each.
+class TextDataset(Dataset):
+    """N texts, and what is known of each; `fetch` gives tokens (B, L) int64.
 
-    Attributes:
+    Args:
         texts: N, with single spaces: a pair's first, a triple's anchor.
-        names: N, the line or row that each came from.
         partners: N texts that belong to them (a pair's second, a triple's positive), or None.
         negatives: N texts that do not (a triple's negative), or None.
         scores: (N,) float32, how alike the two of a pair are, or None.
-        labels, classes, groups: as in `Dataset`.
-        skipped: lines that could not be used.
+        tokenize: called when the first tokens are needed; before, a tokenizer may still have to be learned.
+        facts: labels, classes, groups, names (the line or row that each came from), skipped.
 
-    >>> data = TextDataset(["a cat", "a dog"], ["1", "2"], labels=torch.tensor([0, 1]), classes=["cat", "dog"])
+    >>> data = TextDataset(["a cat", "a dog"], labels=torch.tensor([0, 1]), classes=["cat", "dog"])
     >>> data.subset(torch.tensor([1])).texts, len(data)
     (['a dog'], 2)
     """
 
+    size = 0
     texts: list[str]
-    names: list[str]
-    partners: list[str] | None = None
-    negatives: list[str] | None = None
-    scores: Tensor | None = None
-    labels: Tensor | None = None
-    classes: list[str] | None = None
-    groups: Tensor | None = None
-    skipped: list[Skipped] = field(default_factory=list)
+
+    def __init__(
+        self,
+        texts: list[str],
+        *,
+        partners: list[str] | None = None,
+        negatives: list[str] | None = None,
+        scores: Tensor | None = None,
+        tokenize: Tokenize | None = None,
+        **facts: Unpack[Facts],
+    ) -> None:
+        self.texts, self.partners, self.negatives, self.scores = texts, partners, negatives, scores
+        self.tokenize = tokenize
+        self._tokens: list[Tensor] = []  # until they are needed
+        self.describe(**facts)
 
     def __len__(self) -> int:
         return len(self.texts)
+
+    @property
+    def several(self) -> list[Sequence[str]]:
+        """The texts and, as far as there are some, their partners and negatives."""
+        return [part for part in (self.texts, self.partners, self.negatives) if part is not None]
+
+    @property
+    def tokens(self) -> list[Tensor]:
+        """(N, L) int32 of each of `several`, 0 where there is no text."""
+        if not self._tokens:
+            if self.tokenize is None:
+                raise ValueError("these texts have no tokenizer; Modality.open gives them one")
+            self._tokens = [self.tokenize(part).to(torch.int32) for part in self.several]
+        return self._tokens
+
+    def fetch(self, indices: Tensor) -> Tensor:
+        return self.tokens[0][indices.cpu()].long()
+
+    @property
+    def token_counts(self) -> Tensor:  # type: ignore[override]
+        return self.tokens[0].ne(0).sum(1)
+
+    def subset(self, indices: Tensor) -> Self:
+        part = super().subset(indices)
+        part._tokens = [tokens[indices] for tokens in self._tokens]
+        return part
 
     @property
     def paired(self) -> bool:
@@ -64,36 +96,21 @@ class TextDataset:
     def sentences(self) -> "TextDataset":
         """Every text of every pair as a sample of its own; the two of a pair are one group.
 
-        >>> pairs = TextDataset(["a", "b"], ["1", "2"], partners=["c", "d"], scores=torch.tensor([0.5, 4.0]))
+        >>> pairs = TextDataset(["a", "b"], partners=["c", "d"], scores=torch.tensor([0.5, 4.0]))
         >>> pairs.sentences().texts, pairs.sentences().groups.tolist()
         (['a', 'b', 'c', 'd'], [0, 1, 0, 1])
         """
         if self.partners is None:
             return self
         groups = torch.arange(len(self)) if self.groups is None else self.groups
-        return replace(
-            self,
-            texts=[*self.texts, *self.partners],
+        return TextDataset(
+            [*self.texts, *self.partners],
+            tokenize=self.tokenize,
             names=[*self.names, *(f"{name}, partner" for name in self.names)],
-            partners=None,
-            negatives=None,
-            scores=None,
             labels=None if self.labels is None else self.labels.repeat(2),
+            classes=self.classes,
             groups=groups.repeat(2),
-        )
-
-    def subset(self, indices: Tensor) -> "TextDataset":
-        """The texts (K,) `indices` as a data set of their own."""
-        chosen = indices.tolist()
-        return replace(
-            self,
-            texts=[self.texts[i] for i in chosen],
-            names=[self.names[i] for i in chosen],
-            partners=None if self.partners is None else [self.partners[i] for i in chosen],
-            negatives=None if self.negatives is None else [self.negatives[i] for i in chosen],
-            scores=None if self.scores is None else self.scores[indices],
-            labels=None if self.labels is None else self.labels[indices],
-            groups=None if self.groups is None else self.groups[indices],
+            skipped=self.skipped,
         )
 
 
@@ -104,6 +121,7 @@ def open_texts(
     split: str | None = None,
     classes: Sequence[str] | None = None,
     longest: int = LONGEST,
+    tokenize: Tokenize | None = None,
     **settings: Any,
 ) -> TextDataset:
     """The sentences of a file; what is empty, too long or not UTF-8 is left out and listed.
@@ -118,10 +136,11 @@ def open_texts(
             `text_column` alone, other texts of the table are not read.
         classes: names of the labels in the order to number them, such as those of the training data.
         longest: characters of a text.
+        tokenize: as in `TextDataset`.
     """
     read = read_config(read, settings)
-    spec, rows = path_and_rows(spec)
-    split = rows or split
+    spec, asked = path_and_rows(spec)
+    split = asked or split
     wanted = Wanted.of(read, split=split, classes=classes)
     path = _file(Path(spec).expanduser(), split)
     lines = path.suffix.lower() == ".txt"
@@ -143,17 +162,6 @@ def open_texts(
         raise ValueError(f"{skipped[0].path} of {path} cannot be used: {skipped[0].reason}")
     if not kept:
         raise ValueError(f"{path} has no texts, expected one for each {'line' if lines else 'row'}")
-    return _dataset(path, columns, wanted, kept, scored, skipped)
-
-
-def _dataset(
-    path: Path,
-    columns: Columns,
-    wanted: Wanted,
-    kept: dict[int, list[str]],
-    scored: list[object] | None,
-    skipped: list[Skipped],
-) -> TextDataset:
     rows, texts = list(kept), list(zip(*kept.values(), strict=True))
     named = None if wanted.labels is False else find_column(columns, "label", wanted.label, LABELS, str(path))
     if wanted.labels and named is None:
@@ -162,7 +170,8 @@ def _dataset(
     # Numbered over the whole table, so that every split of it numbers them alike.
     labels, classes = (None, None) if named is None else label_column(list(map(sound, named)), wanted.classes)
     return TextDataset(
-        texts=list(texts[0]),
+        list(texts[0]),
+        tokenize=tokenize,
         names=[str(row + 1) for row in rows],
         partners=list(texts[1]) if len(texts) > 1 else None,
         negatives=list(texts[2]) if len(texts) > 2 else None,

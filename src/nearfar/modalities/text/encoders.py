@@ -1,10 +1,14 @@
 """Text encoders by name: small Transformers of our own for a CPU, and any that `transformers` can load."""
 
 import difflib
+from pathlib import Path
+from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
-from nearfar.nn.text import PRESETS, Pooling, TextEncoder
+from nearfar.losses.arguments import check_choice
+from nearfar.nn.text import PADDING, PRESETS, Pooling, TextEncoder, check_tokens, pool_tokens, trim_padding
 
 
 def text_encoder(
@@ -51,8 +55,6 @@ def text_encoder(
         )
     if causal:
         raise ValueError(f"causal is True, but whether {name!r} is causal it decides itself; leave causal out")
-    from nearfar.modalities.text.pretrained import PretrainedText
-
     return PretrainedText(
         name.removeprefix("transformers:"),
         vocab_size=vocab_size,
@@ -61,3 +63,122 @@ def text_encoder(
         dropout=dropout,
         pretrained=pretrained,
     )
+
+
+class PretrainedText(nn.Module):
+    """A model of `transformers` behind `TextEncoder`'s interface; its own padding id is translated.
+
+    Args:
+        source: a local folder, or a name of the Hugging Face hub.
+        vocab_size, max_length, pooling, dropout, pretrained: as for `text_encoder`.
+
+    Weights are read from safetensors alone and no code of the source is run.
+    """
+
+    def __init__(
+        self,
+        source: str,
+        *,
+        vocab_size: int,
+        max_length: int,
+        pooling: Pooling = "mean",
+        dropout: float | None = None,
+        pretrained: bool = True,
+    ) -> None:
+        super().__init__()
+        check_choice("pooling", pooling, ("cls", "mean", "last"))
+        self.model = _model(source, pretrained)
+        config: Any = self.model.config
+        self.padding = _padding(config, source)
+        if vocab_size > config.vocab_size:
+            raise ValueError(
+                f"vocab_size is {vocab_size}, but {source!r} knows {config.vocab_size} tokens; take its own tokenizer"
+            )
+        longest = _longest(config)
+        if max_length > longest:
+            raise ValueError(
+                f"max_length is {max_length}, but {source!r} reads {longest} tokens at most; give a smaller one"
+            )
+        self.vocab_size: int = config.vocab_size
+        self.max_length, self.pooling = max_length, pooling
+        self.num_features: int = config.hidden_size
+        if dropout is not None:
+            for module in self.model.modules():
+                if isinstance(module, nn.Dropout):
+                    module.p = dropout
+
+    @property
+    def token_embedding(self) -> nn.Embedding:
+        embedding: nn.Embedding = self.model.get_input_embeddings()  # type: ignore[operator]
+        return embedding
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """tokens (B, L) to h (B, F)."""
+        tokens = trim_padding(tokens)
+        return pool_tokens(self.states(tokens), tokens, self.pooling)
+
+    def states(self, tokens: Tensor) -> Tensor:
+        """tokens (B, L) to (B, L, F): what the model makes of each; at padding it is arbitrary."""
+        check_tokens(tokens, self.vocab_size, self.max_length)
+        real = tokens != PADDING
+        first = torch.arange(tokens.shape[1], device=tokens.device) == 0  # so that no row sees nothing
+        output = self.model(input_ids=exchanged(tokens, self.padding), attention_mask=(real | first).long())
+        y: Tensor = output.last_hidden_state
+        return y
+
+
+def exchanged(tokens: Tensor, padding: int) -> Tensor:
+    """The ids 0 and `padding` for each other: from a model's own numbering to one that pads with 0, and back.
+
+    >>> exchanged(torch.tensor([0, 1, 2]), padding=1)
+    tensor([1, 0, 2])
+    """
+    if padding == PADDING:
+        return tokens
+    return torch.where(tokens == padding, PADDING, torch.where(tokens == PADDING, padding, tokens))
+
+
+def _model(source: str, pretrained: bool) -> nn.Module:
+    try:
+        from nearfar import _torchvision  # noqa: F401, before transformers
+
+        from transformers import AutoConfig, AutoModel  # isort: skip
+    except ImportError as error:
+        raise ImportError(
+            f"{source!r} needs the package transformers ({error}); install it with: pip install 'nearfar[text]'"
+        ) from None
+    here = Path(source).expanduser()
+    safe: dict[str, Any] = {"trust_remote_code": False, "local_files_only": here.is_dir()}
+    place = str(here) if here.is_dir() else source
+    auto: Any = AutoModel  # which is without annotations
+    try:
+        if pretrained:
+            model = auto.from_pretrained(place, use_safetensors=True, **safe)
+        else:
+            model = auto.from_config(AutoConfig.from_pretrained(place, **safe), trust_remote_code=False)
+    except (OSError, ValueError, KeyError) as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise ValueError(
+            f"the text model {source!r} could not be loaded ({reason}); expected a folder with config.json and "
+            "model.safetensors, or a name of the Hugging Face hub and a network"
+        ) from error
+    if getattr(model, "pooler", None) is not None:
+        model.pooler = None  # ours is in its place: its weights would never get a gradient
+    network: nn.Module = model.train()
+    return network
+
+
+def _padding(config: Any, source: str) -> int:
+    padding = getattr(config, "pad_token_id", None)
+    if padding is None:
+        raise ValueError(f"{source!r} has no padding token in its config.json, expected pad_token_id; choose another")
+    return int(padding)
+
+
+def _longest(config: Any) -> int:
+    """Tokens the model surely has positions for: where padding is not 0, as in RoBERTa, they may begin after its id."""
+    positions = int(getattr(config, "max_position_embeddings", 0) or 0)
+    if positions <= 0:
+        return 1 << 30  # relative positions: any length
+    padding = int(config.pad_token_id)
+    return positions - (padding + 1 if 0 < padding < positions // 2 else 0)

@@ -16,10 +16,9 @@ from nearfar.methods import Batch, choose_views
 from nearfar.modalities.base import Modality
 from nearfar.modalities.baseline import Baseline
 from nearfar.modalities.splits import table_splits
-from nearfar.modalities.text.baseline import TfIdfBaseline
-from nearfar.modalities.text.data import open_texts
+from nearfar.modalities.text.data import TextDataset, open_texts
 from nearfar.modalities.text.encoders import text_encoder
-from nearfar.modalities.text.sentences import SentenceDataset
+from nearfar.modalities.text.tfidf import TfIdfBaseline
 from nearfar.modalities.text.tokenizer import Tokenizer
 from nearfar.nn.shard import Shard
 
@@ -29,7 +28,9 @@ DROPOUT = 0.1  # of an encoder whose only view it is
 class TokenizingModality(Modality):
     """What sentences and captions share: a tokenizer, given or learned by `fit`."""
 
-    tokenizer: Tokenizer | None
+    def __init__(self, config: TrainConfig) -> None:
+        super().__init__(config)
+        self.tokenizer = None if config.text.tokenizer is None else load_tokenizer(config)
 
     def tokenize(self, texts: Sequence[str]) -> Tensor:
         """N texts to (N, L) integers, 0 where there is no text."""
@@ -52,12 +53,13 @@ class TokenizingModality(Modality):
         assert self.tokenizer is not None
         return self.tokenizer.save(folder, name)
 
-    @staticmethod
-    def with_saved_tokenizer(config: TrainConfig, folder: Path) -> TrainConfig:
-        """A given tokenizer lies beside the weights as a copy."""
-        if config.text.tokenizer is None:
-            return config
-        return replace(config, text=replace(config.text, tokenizer=str(folder)))
+    @classmethod
+    def load(cls, config: TrainConfig, card: Mapping[str, Any], folder: Path) -> Self:
+        if config.text.tokenizer is not None:  # a given tokenizer lies beside the weights as a copy
+            config = replace(config, text=replace(config.text, tokenizer=str(folder)))
+        made = super().load(config, card, folder)
+        made.tokenizer = Tokenizer.load(folder, max_length=config.text.max_length)
+        return made
 
 
 class TextModality(TokenizingModality):
@@ -72,7 +74,6 @@ class TextModality(TokenizingModality):
 
     def __init__(self, config: TrainConfig) -> None:
         super().__init__(config)
-        self.tokenizer = None if config.text.tokenizer is None else load_tokenizer(config)
         if config.views.local:
             raise ValueError(f"--views.local is {config.views.local}, and sentences have no local views")
         # How often a sentence without a partner is read, each time under another dropout.
@@ -95,16 +96,14 @@ class TextModality(TokenizingModality):
 
     # Data
 
-    def open(self, spec: str, split: str | None = None) -> SentenceDataset:
-        texts = open_texts(spec, self.config.data, split=split)
-        if self.config.data.labels is False:
-            texts = replace(texts, labels=None, classes=None)
-        return SentenceDataset(texts, self.tokenize)
+    def open(self, spec: str, split: str | None = None) -> TextDataset:
+        return open_texts(spec, self.config.data, split=split, tokenize=self.tokenize)
 
-    def open_to_embed(self, spec: str, split: str | None = None) -> SentenceDataset:
+    def open_to_embed(self, spec: str, split: str | None = None) -> TextDataset:
         """Every sentence of a file, those of pairs one by one, each named by its own words."""
-        texts = open_texts(spec, self.config.data, split=split).sentences()
-        return SentenceDataset(replace(texts, names=texts.texts), self.tokenize)
+        data = self.open(spec, split).sentences()
+        data.names = data.texts
+        return data
 
     def own_splits(self, spec: str) -> tuple[str, str] | None:
         folder = Path(spec).expanduser()
@@ -115,17 +114,16 @@ class TextModality(TokenizingModality):
 
     def for_training(self, data: Dataset) -> Dataset:
         """Pairs with a score or a label may not be positives: then each text is a sentence of its own."""
-        assert isinstance(data, SentenceDataset)
-        judged = data.partners is not None and not data.source.paired
+        assert isinstance(data, TextDataset)
         count = self.config.views.count
-        if data.partners is not None and not judged and count not in (None, 2):
+        if data.paired and count not in (None, 2):
             raise ValueError(f"--views.count is {count}, but these texts come in pairs, which are the views; omit it")
-        return SentenceDataset(data.source.sentences(), self.tokenize) if judged else data
+        return data if data.paired else data.sentences()
 
     def fit(self, data: Dataset) -> TrainConfig:
         """Learn a tokenizer, unless one is given."""
-        assert isinstance(data, SentenceDataset)
-        self.learn_tokenizer(list(data.all_texts))
+        assert isinstance(data, TextDataset)
+        self.learn_tokenizer([text for part in data.several for text in part])
         return self.config
 
     def run_protocols(self, test: Dataset) -> Sequence[str]:
@@ -135,10 +133,10 @@ class TextModality(TokenizingModality):
 
     def ids(self, source: Dataset) -> Tensor:
         """Equal for sentences of one group, and for sentences that say the same, or whose partners do."""
-        assert isinstance(source, SentenceDataset)
-        same = caption_ids(source.source.texts)
-        if source.source.partners is not None:
-            either = caption_ids([*source.source.texts, *source.source.partners])  # (2N,)
+        assert isinstance(source, TextDataset)
+        same = caption_ids(source.texts)
+        if source.partners is not None:
+            either = caption_ids([*source.texts, *source.partners])  # (2N,)
             same = merged_ids(torch.arange(len(source)).repeat(2), either)[: len(source)]
         return same if source.groups is None else merged_ids(source.groups, same)
 
@@ -159,8 +157,8 @@ class TextModality(TokenizingModality):
         self, samples: Tensor, source: Dataset, index: Tensor, *, seed: int, step: int, shard: Shard | None = None
     ) -> list[Tensor]:
         """The sentence, its partner and its negative; without partners the sentence, as often as it is read."""
-        assert isinstance(source, SentenceDataset)
-        others = [x.to(samples.device) for x in source.others(index)]
+        assert isinstance(source, TextDataset)
+        others = [x[index.cpu()].long().to(samples.device) for x in source.tokens[1:]]
         return [samples, *others] if others else [samples] * self.readings
 
     def pair_of_views(self, samples: Tensor, source: Dataset, index: Tensor, *, seed: int, step: int) -> list[Tensor]:
@@ -171,7 +169,7 @@ class TextModality(TokenizingModality):
         self, views: Sequence[Tensor], source: Dataset, index: Tensor, ids: Tensor, labels: Tensor | None = None
     ) -> Batch:
         """The third text of a triple contradicts the first; all other views say the same."""
-        assert isinstance(source, SentenceDataset)
+        assert isinstance(source, TextDataset)
         return replace(super().as_batch(views, source, index, ids, labels), negatives=int(len(source.tokens) == 3))
 
     def baseline(self, train: Dataset, test: Dataset) -> Baseline:
@@ -193,14 +191,8 @@ class TextModality(TokenizingModality):
     def card(self) -> dict[str, Any]:
         return {"modality": self.name, "preprocessing": "tokens by tokenizer.json, 0 where there is no text"}
 
-    @classmethod
-    def load(cls, config: TrainConfig, card: Mapping[str, Any], folder: Path) -> Self:
-        made = cls(cls.with_saved_tokenizer(config, folder))
-        made.tokenizer = Tokenizer.load(folder, max_length=config.text.max_length)
-        return made
-
     def show(self, source: Dataset, folder: Path) -> str:
-        assert self.tokenizer is not None and isinstance(source, SentenceDataset)
+        assert self.tokenizer is not None and isinstance(source, TextDataset)
         file = self.tokenizer.save(folder)
         views = (
             "dropout makes the views",

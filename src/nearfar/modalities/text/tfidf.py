@@ -2,21 +2,26 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from typing import Literal
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from nearfar.losses.arguments import check_choice
+from nearfar.data.dataset import Dataset
+from nearfar.modalities.baseline import Baseline
+from nearfar.modalities.text.tokenizer import Tokenizer
 
-Kind = Literal["word", "char"]
 _ENTRIES = 1 << 22  # dense entries held at once
 _WORD = re.compile(r"\w+")
 
 
+def words_of(text: str) -> list[str]:
+    """The terms of a text, in lower case, each as often as it occurs."""
+    return _WORD.findall(text.lower())
+
+
 class TfIdf:
-    """Counts of terms, times how rare each term is, as rows of length one.
+    """Counts of words, times how rare each word is, as rows of length one.
 
     Equal to scikit-learn's `TfidfVectorizer` (smooth idf, l2) on the same terms, in the same order of columns; terms
     that were not among the texts are ignored.
@@ -24,53 +29,19 @@ class TfIdf:
     Args:
         texts: from which the terms and their idf are taken. Nothing else of them is learned, so for the similarity of
             sentences these may be the very sentences that are compared: a baseline is not to be made weak.
-        kind: "word": words in lower case; "char": letters in sequence within words, a space before and after each.
-        ngrams: shortest and longest sequence of words or letters that is a term.
-        most: keep the so many most frequent terms alone, so that dense rows stay of a sane width.
 
     >>> encoder = TfIdf(["a red cat", "a red dog", "a bird"])
     >>> list(encoder.terms), tuple(encoder(["red red cat"]).shape)
     (['a', 'bird', 'cat', 'dog', 'red'], (1, 5))
     """
 
-    def __init__(
-        self, texts: Sequence[str], *, kind: Kind = "word", ngrams: tuple[int, int] = (1, 1), most: int | None = None
-    ) -> None:
-        check_choice("kind", kind, ("word", "char"))
-        if not 1 <= ngrams[0] <= ngrams[1]:
-            raise ValueError(f"ngrams is {ngrams}, expected a shortest of at least 1 and a longest of no less")
-        if most is not None and most < 1:
-            raise ValueError(f"most is {most}, expected at least 1, or None for all terms")
-        self.kind, self.ngrams = kind, ngrams
-        total: Counter[str] = Counter()
-        holding: Counter[str] = Counter()  # texts that have the term
-        for text in texts:
-            counts = Counter(self.split(text))
-            total.update(counts)
-            holding.update(counts.keys())
-        if not total:
-            raise ValueError(f"{len(texts)} texts have no term of kind {kind!r} in them, expected some words")
-        kept = sorted(sorted(total), key=lambda term: -total[term])[:most]
-        self.terms = {term: number for number, term in enumerate(sorted(kept))}
+    def __init__(self, texts: Sequence[str]) -> None:
+        holding = Counter(term for text in texts for term in set(words_of(text)))  # texts that have the term
+        if not holding:
+            raise ValueError(f"{len(texts)} texts have no word in them, expected some")
+        self.terms = {term: number for number, term in enumerate(sorted(holding))}
         often = torch.tensor([holding[term] for term in self.terms], dtype=torch.float64)
         self.idf = ((1 + len(texts)) / (1 + often)).log() + 1  # (V,) float64
-
-    def split(self, text: str) -> Iterator[str]:
-        """The terms of a text, each as often as it occurs."""
-        words = _WORD.findall(text.lower())
-        for n in range(self.ngrams[0], self.ngrams[1] + 1):
-            if self.kind == "word":
-                yield from (" ".join(words[i : i + n]) for i in range(len(words) - n + 1))
-                continue
-            for word in words:
-                if n > self.ngrams[0] and n > len(word) + 2:
-                    continue  # the whole word was a term already
-                yield from (f" {word} "[i : i + n] for i in range(max(1, len(word) + 3 - n)))
-
-    @property
-    def num_features(self) -> int:
-        """V, the number of terms."""
-        return len(self.terms)
 
     def sparse(self, texts: Sequence[str]) -> Tensor:
         """(N, V) sparse rows of float32: memory is that of the terms which occur."""
@@ -78,7 +49,7 @@ class TfIdf:
         columns: list[int] = []
         values: list[int] = []
         for row, text in enumerate(texts):
-            counts = Counter(number for term in self.split(text) if (number := self.terms.get(term)) is not None)
+            counts = Counter(number for term in words_of(text) if (number := self.terms.get(term)) is not None)
             rows += [row] * len(counts)
             columns += counts.keys()
             values += counts.values()
@@ -89,7 +60,7 @@ class TfIdf:
         return torch.sparse_coo_tensor(index, x, (len(texts), len(self.terms)), check_invariants=False).coalesce()
 
     def __call__(self, texts: Sequence[str]) -> Tensor:
-        """(N, V) dense rows of float32, for what asks for such: limit V by `most`."""
+        """(N, V) dense rows of float32, for a few texts."""
         return self.sparse(texts).to_dense()
 
     def cosines(self, first: Sequence[str], second: Sequence[str]) -> Tensor:
@@ -125,3 +96,37 @@ def sparse_nearest(query: Tensor, keys: Tensor, *, k: int) -> tuple[Tensor, Tens
         values.append(best.values)
         rows.append(best.indices)
     return torch.cat(values), torch.cat(rows)
+
+
+class TfIdfBaseline(Baseline):
+    """What sentences know before anything is learned: tf-idf of all their words, in sparse rows.
+
+    Terms and idf are those of all sentences that take part, as `TfidfVectorizer.fit` would be given them: no label and
+    no score is used. Pairs are compared by the idf of the compared sentences alone, which serves them best.
+
+    Args:
+        train, test: the texts of both parts.
+        tokenizer: turns tokens back into texts, where there are tokens alone.
+    """
+
+    protocols = ("knn", "linear", "similarity")
+
+    def __init__(self, train: Dataset, test: Dataset, tokenizer: Tokenizer) -> None:
+        texts = [text for part in (train, test) for text in (*(part.texts or ()), *(part.partners or ()))]
+        self.tfidf, self.tokenizer = TfIdf(texts), tokenizer
+
+    def sparse_rows(self, data: Dataset, rows: Tensor) -> Tensor:
+        """(K,) numbers of texts to (K, V): memory is that of the words."""
+        assert data.texts is not None
+        return self.tfidf.sparse([data.texts[row] for row in rows.tolist()])
+
+    def cosines(self, first: Sequence[str], second: Sequence[str]) -> Tensor:
+        """(P,) of pairs of texts."""
+        return TfIdf([*first, *second]).cosines(first, second)
+
+    def __call__(self, tokens: Tensor) -> Tensor:
+        return self.embed_texts(self.tokenizer.decode(tokens))
+
+    def embed_texts(self, texts: Sequence[str]) -> Tensor:
+        """(B, V), dense: for a few texts."""
+        return self.tfidf(texts)

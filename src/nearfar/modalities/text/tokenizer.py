@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from nearfar.data.cache import replacing
+from nearfar.modalities.text.encoders import exchanged
 
 FILE = "tokenizer.json"
 PADDING, START, END, MASK = range(4)  # ids in a vocabulary of our own; padding is 0 in every one
@@ -128,7 +129,7 @@ class Tokenizer:
         tokens = np.full((len(rows), max(map(len, rows), default=1)), self._padding, dtype=np.int64)
         for row, ids in zip(tokens, rows, strict=True):
             row[: len(ids)] = ids
-        return self._exchanged(torch.from_numpy(tokens))
+        return exchanged(torch.from_numpy(tokens), self._padding)
 
     def decode(self, tokens: Tensor) -> list[str]:
         """The texts of (N, L) ids, without special tokens."""
@@ -136,15 +137,10 @@ class Tokenizer:
             raise ValueError(
                 f"tokens has shape {tuple(tokens.shape)}, expected (N, L); add the batch with tokens[None]"
             )
-        texts: list[str] = self._backend.decode_batch(self._exchanged(tokens).tolist(), skip_special_tokens=True)
+        texts: list[str] = self._backend.decode_batch(
+            exchanged(tokens, self._padding).tolist(), skip_special_tokens=True
+        )
         return texts
-
-    def _exchanged(self, tokens: Tensor) -> Tensor:
-        """The tokenizer's own padding id and 0 for each other, there and back."""
-        if self._padding == PADDING:
-            return tokens
-        own, ours = tokens == self._padding, tokens == PADDING
-        return tokens.masked_fill(own, PADDING).masked_fill(ours, self._padding)
 
     def _ours(self, token: int | None) -> int | None:
         return {self._padding: PADDING, PADDING: self._padding}.get(token, token) if token is not None else None

@@ -53,7 +53,7 @@ def to_huggingface(encoder: Encoder, card: Card, folder: Path) -> None:
 
     Where it is one of `transformers`, its folder `transformers` is opened by AutoModel.
     """
-    from nearfar.modalities.text.pretrained import PretrainedText
+    from nearfar.modalities.text.encoders import PretrainedText
 
     if isinstance(encoder.backbone, PretrainedText):
         plain: Any = encoder.backbone.model

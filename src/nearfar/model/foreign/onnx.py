@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from nearfar.messages import shown
-from nearfar.modalities.image.card import check_preparation
+from nearfar.modalities.image.views.prepare import check_preparation
 from nearfar.model.encoder import Encoder
 from nearfar.model.load import PLAIN, image_encoder
 

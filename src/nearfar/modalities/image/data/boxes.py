@@ -44,6 +44,7 @@ class BoxedImages(Dataset):
     """
 
     boxed = True
+    columns = ("pictures", "targets", "shapes")
     classes: list[str]
 
     def __init__(
@@ -56,20 +57,19 @@ class BoxedImages(Dataset):
         shapes: Tensor,
         mirrored: bool = True,
     ) -> None:
-        self._pictures, self.targets = list(pictures), list(targets)
+        self.pictures, self.targets = list(pictures), list(targets)
         self.classes, self.names, self.shapes, self.mirrored = list(classes), list(names), shapes, mirrored
-        self.size = int(shapes.max()) if len(shapes) else 0
+
+    @property
+    def size(self) -> int:  # type: ignore[override]
+        return int(self.shapes.max()) if len(self.shapes) else 0
 
     def __len__(self) -> int:
-        return len(self._pictures)
-
-    def __repr__(self) -> str:
-        boxes = sum(len(target.kinds) for target in self.targets)
-        return f"BoxedImages({len(self)} pictures, {boxes} boxes of {len(self.classes)} classes)"
+        return len(self.pictures)
 
     def picture(self, index: int) -> Tensor:
         """(3, H, W) uint8."""
-        stored = self._pictures[index]
+        stored = self.pictures[index]
         if isinstance(stored, Annotated):
             stored = fitted(stored, int(self.shapes[index].max()))[0]
         return torch.from_numpy(stored).permute(2, 0, 1)
@@ -81,18 +81,6 @@ class BoxedImages(Dataset):
             x = self.picture(index)
             image[:, : x.shape[1], : x.shape[2]] = x
         return images
-
-    def subset(self, indices: Tensor) -> "BoxedImages":
-        """The pictures (K,) `indices` as a data set of their own."""
-        chosen = indices.tolist()
-        return BoxedImages(
-            [self._pictures[i] for i in chosen],
-            [self.targets[i] for i in chosen],
-            classes=self.classes,
-            names=[self.names[i] for i in chosen],
-            shapes=self.shapes[indices],
-            mirrored=self.mirrored,
-        )
 
 
 def find_boxes(spec: str | Path, *, seed: int = 0) -> dict[str, Reader]:

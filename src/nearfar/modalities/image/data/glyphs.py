@@ -34,7 +34,7 @@ VERSION = 3  # part of the cache's key; raise it when the same seed gives other 
 
 
 @dataclass(frozen=True)
-class Plan:
+class GlyphSpec:
     """What m samples will look like, before a pixel is drawn; every field is (m, …)."""
 
     letter: NDArray[np.int64]
@@ -86,7 +86,7 @@ def glyphs(
         raise ValueError(f"n is {n}, expected at least 1 glyph")
     fonts: Split = "train" if compositional else split
     held = held_out_pairs(seed) if compositional else None
-    plans: list[Plan] = []
+    plans: list[GlyphSpec] = []
     generators: list[np.random.Generator] = []
     while (left := n - sum(len(plan.letter) for plan in plans)) > 0:
         generators.append(block_generator(seed, split, len(plans)))
@@ -200,13 +200,13 @@ def block_generator(seed: int, split: Split, block: int) -> np.random.Generator:
     return np.random.default_rng((seed, split == "test", block))
 
 
-def planned(u: Floats, split: Split) -> Plan:
+def planned(u: Floats, split: Split) -> GlyphSpec:
     """Uniform numbers (m, BASE_DRAWS + …) as choices."""
     _, colours, readable = palette()
     fonts = TRAIN_FONTS if split == "train" else TEST_FONTS
     ground = choice(u[:, 2], len(colours))
     ink = np.array([readable[g][int(v * len(readable[g]))] for g, v in zip(ground, u[:, 3], strict=True)])
-    return Plan(
+    return GlyphSpec(
         letter=choice(u[:, 0], len(LETTERS)),
         font=choice(u[:, 1], len(fonts)),
         ground=ground,
@@ -230,7 +230,7 @@ def choice(u: Floats, options: int) -> NDArray[np.int64]:
     return (u * options).astype(np.int64)
 
 
-def rendered(plan: Plan, split: Split, rng: np.random.Generator) -> NDArray[np.uint8]:
+def rendered(plan: GlyphSpec, split: Split, rng: np.random.Generator) -> NDArray[np.uint8]:
     """(m, 32, 32, 3)."""
     canvas = background(plan.ground_rgb, plan.shade, plan.clutter, SIZE)
     fonts = masks(TRAIN_FONTS if split == "train" else TEST_FONTS)

@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
@@ -13,6 +12,7 @@ import torch
 from PIL import Image, ImageDraw, ImageFont
 
 from nearfar.data.columns import nearest
+from nearfar.data.sources import MadeItems
 from nearfar.modalities.image.data.source import ImageSource
 
 PACKAGE = "qtawesome"
@@ -92,7 +92,7 @@ def icons_source(held_out: str = HELD_OUT, *, split: str | None = None) -> Image
     return ImageSource(
         description=f"icons of {PACKAGE}",  # of all splits: what one has drawn, another need not draw again
         names=[icon.name for icon in chosen],
-        load=lambda: Drawings(chosen),
+        load=lambda: MadeItems(len(chosen), lambda index: drawn(chosen[index])),
         version=f"{package.version} {VERSION} pillow{PIL.__version__}",
         versions=[icon.name for icon in chosen],
         labels=labels,
@@ -101,19 +101,6 @@ def icons_source(held_out: str = HELD_OUT, *, split: str | None = None) -> Image
         captions=[icon.captions() for icon in chosen],
         size=SIZE,
     )
-
-
-@dataclass(frozen=True)
-class Drawings:
-    """Pictures by number."""
-
-    icons: Sequence[Icon]
-
-    def __len__(self) -> int:
-        return len(self.icons)
-
-    def __getitem__(self, index: int, /) -> Image.Image:
-        return drawn(self.icons[index])
 
 
 def drawn(icon: Icon) -> Image.Image:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from nearfar.data import tables
 from nearfar.data.cache import cache_folder
@@ -14,7 +15,7 @@ from nearfar.data.config import ReadConfig, read_config
 from nearfar.data.dataset import ArrayDataset
 from nearfar.data.groups import with_groups
 from nearfar.data.rows import Wanted
-from nearfar.data.sources import folder_source, from_samples
+from nearfar.data.sources import built_in_split, folder_source, from_samples
 from nearfar.data.tables import READERS, path_and_rows
 from nearfar.modalities.image.data.arrays import array_source
 from nearfar.modalities.image.data.caption_json import read_captions
@@ -72,14 +73,12 @@ def open_images(
         cache, progress: as in `pack_samples`.
     """
     read = read_config(read, settings)
-    made = _glyphs_named(spec)
-    data: ArrayDataset | StreamDataset
-    if made is not None:
-        data = _open_glyphs(*made, read.stored_size, split, seed, cache_folder(cache))
-    else:
-        index = cache_folder(cache) / "shards"
-        source = find_images(spec, read, split=split, classes=classes, captions=captions, index=index)
-        data = _decoded(source, read, image_size, captions, cache, progress)
+    if _glyphs_named(spec) is not None and read.stored_size not in (None, 32):
+        raise ValueError(f"stored_size is {read.stored_size}, but glyphs are drawn at 32; leave it out: views resize")
+    source = find_images(
+        spec, read, split=split, classes=classes, captions=captions, cache=cache_folder(cache), seed=seed
+    )
+    data = _decoded(source, read, image_size, captions, cache, progress)
     if read.labels is False:  # also where the source cannot leave them out
         data.labels, data.classes = None, None
     return data if read.groups_file is None else with_groups(data, read.groups_file)
@@ -99,13 +98,11 @@ def _decoded(
         first = source.skipped[0]
         raise ValueError(f"{first.path} in {source.description} cannot be used: {first.reason}")
     size = read.stored_size or source.size or (decoding_size(image_size) if image_size else DEFAULT_SIZE)
-    if read.stream:
-        return StreamDataset(source, size, strict=read.strict, workers=read.workers)
     if source.size == size and isinstance(source.items, np.ndarray):
         return _in_memory(source)
-    return pack_images(
-        source, size=size, cache=cache, strict=read.strict, workers=read.workers, progress=progress
-    ).dataset
+    if read.stream:
+        return StreamDataset(source, size, strict=read.strict, workers=read.workers)
+    return pack_images(source, size=size, cache=cache, strict=read.strict, workers=read.workers, progress=progress)
 
 
 def find_images(
@@ -115,22 +112,23 @@ def find_images(
     split: str | None = None,
     classes: Sequence[str] | None = None,
     captions: bool | None = None,
-    index: Path | None = None,
+    cache: Path | None = None,
     seed: int = 0,
     **settings: Any,
 ) -> ImageSource:
     """What `open_images` would open, before anything is decoded; arguments as there.
 
     Args:
-        index: folder to keep a list of the members of shards in.
+        cache: folder for built-in images, and for a list of the members of shards, of which None keeps none.
     """
     read, text = read_config(read, settings), str(spec)
     if (made := _glyphs_named(spec)) is not None:
-        drawn = _open_glyphs(*made, None, split, seed, cache_folder())
+        count, part = built_in_split("glyphs", made[0], split)
+        drawn = glyphs(count, seed=seed, split=part, compositional=made[1], cache=cache or cache_folder())
         return ImageSource(
-            description=f"{text} ({split or 'train'})",
+            description=f"{text} ({part})",
             names=drawn.names,
-            load=lambda: drawn.images[drawn.rows],
+            load=lambda: drawn.images,
             version=str(seed),
             labels=drawn.labels,
             classes=drawn.classes,
@@ -144,6 +142,7 @@ def find_images(
         return torchvision_source(named, root=read.folder, split=split)
     file, _ = path_and_rows(spec)
     if isinstance(spec, Path) or Path(file).expanduser().exists() or is_shards(spec):
+        index = None if cache is None else cache / "shards"
         return image_files(spec, read, split=split, classes=classes, captions=captions, index=index)
     if text.lower().startswith("glyphs"):
         raise ValueError(f"{text!r} names no glyphs, expected 'glyphs', 'glyphs:20000' or 'glyphs:compositional:20000'")
@@ -174,7 +173,8 @@ def image_files(
         spec: the path; a table's may end in ":column=value" or ":column!=value", which means those rows alone.
         split: a sub-folder, a value in the table's column "split" ("vendor=noto" and "vendor!=noto" ask another), or
             arrays named after it; None takes all, and what the path itself says goes first.
-        read, classes, captions, index: as in `find_images`. The labels of a folder are read only if
+        index: folder to keep a list of the members of shards in.
+        read, classes, captions: as in `find_images`. The labels of a folder are read only if
             `read.labels` is True: the name of the first sub-folder.
     """
     read = read_config(read, settings)
@@ -244,18 +244,6 @@ def _glyphs_named(spec: str | Path) -> tuple[int, bool] | None:
     return None if made is None else (int(made[2] or 10_000), made[1] is not None)
 
 
-def _open_glyphs(
-    n: int, compositional: bool, size: int | None, split: str | None, seed: int, cache: Path
-) -> ArrayDataset:
-    if size not in (None, 32):
-        raise ValueError(f"size is {size}, but glyphs are drawn at 32; leave it out, and let the views resize")
-    if split in (None, "train"):
-        return glyphs(n, seed=seed, compositional=compositional, cache=cache)
-    if split == "test":
-        return glyphs(max(n // 5, 1), seed=seed, split="test", compositional=compositional, cache=cache)
-    raise ValueError(f"glyphs have the splits 'train' and 'test', not {split!r}")
-
-
 def _in_memory(source: ImageSource) -> ArrayDataset:
     """Pictures that are an array of the right size already need no packing."""
     images = np.asarray(source.items)  # (N, S, S) or (N, S, S, C)
@@ -263,4 +251,4 @@ def _in_memory(source: ImageSource) -> ArrayDataset:
         images = np.repeat(images.reshape(*images.shape[:3], 1), 3, axis=3)
     elif images.shape[3] == 4:
         images = np.stack([source.read(i, images.shape[1]) for i in range(len(images))])
-    return ArrayDataset(images, labels=source.labels, classes=source.classes, groups=source.groups, names=source.names)
+    return ArrayDataset(images, **source.facts(torch.arange(len(source))))

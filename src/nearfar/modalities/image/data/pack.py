@@ -1,24 +1,55 @@
 """Images decoded once, into a memory map in the cache."""
 
-from dataclasses import dataclass
+import zlib
 from pathlib import Path
 
+import numpy as np
+import torch
 from numpy.lib.format import open_memmap
+from numpy.typing import NDArray
 
-from nearfar.data.dataset import ArrayDataset, Skipped
+from nearfar.data.dataset import ArrayDataset
 from nearfar.data.pack import pack_samples
+from nearfar.data.store import Store, check_space
 from nearfar.modalities.image.data.decode import VERSION, why
 from nearfar.modalities.image.data.source import ImageSource
-from nearfar.modalities.image.data.store import ImageStore
 
 
-@dataclass(frozen=True)
-class PackedImages:
-    """The readable samples, the others with the reason, and where the pixels are."""
+class ImageStore(Store):
+    """Images, all of one size, in `images.npy`: (N, size, size, 3) uint8."""
 
-    dataset: ArrayDataset
-    skipped: list[Skipped]
-    folder: Path
+    unit = "px"
+    images: NDArray[np.uint8]
+
+    @property
+    def _shape(self) -> tuple[int, ...]:
+        return len(self.rows), self.size, self.size, 3
+
+    def _open(self) -> None:
+        self.images = open_memmap(self.folder / "images.npy", mode="r+")
+        if self.images.shape != self._shape or self.images.dtype != np.uint8:
+            raise ValueError("not what was written")
+
+    def _make(self) -> None:
+        check_space(self.folder, int(np.prod(self._shape)))
+        path = self.folder / "images.npy"
+        path.unlink(missing_ok=True)  # another run may still have the old file mapped
+        self.images = open_memmap(path, mode="w+", dtype=np.uint8, shape=self._shape)
+
+    def put(self, row: int, sample: NDArray[np.uint8]) -> int:
+        self.images[row] = sample
+        return zlib.crc32(sample.tobytes())
+
+    def get(self, row: int) -> NDArray[np.uint8]:
+        found: NDArray[np.uint8] = self.images[row]
+        return found
+
+    def _flush(self) -> None:
+        assert isinstance(self.images, np.memmap)
+        self.images.flush()
+
+    def _bytes(self, rows: NDArray[np.int64]) -> int:
+        return 3 * self.size**2
 
 
 def pack_images(
@@ -29,7 +60,7 @@ def pack_images(
     strict: bool = False,
     workers: int | None = None,
     progress: bool = True,
-) -> PackedImages:
+) -> ArrayDataset:
     """Decode what is not yet in the cache, and open it; arguments as in `pack_samples`."""
     if size < 1:
         raise ValueError(f"size is {size}, expected at least 1 pixel")
@@ -45,16 +76,5 @@ def pack_images(
         workers=workers,
         progress=progress,
     )
-    skipped, kept = done.skipped, done.kept
     images = open_memmap(done.folder / "images.npy", mode="r")
-    dataset = ArrayDataset(
-        images,
-        rows=kept,
-        labels=None if source.labels is None else source.labels[kept],
-        classes=source.classes,
-        groups=None if source.groups is None else source.groups[kept],
-        captions=None if source.captions is None else [source.captions[row] for row in kept],
-        names=[source.names[row] for row in kept],
-        skipped=skipped,
-    )
-    return PackedImages(dataset, skipped, done.folder)
+    return ArrayDataset(images, rows=done.kept, **source.facts(torch.from_numpy(done.kept), done.skipped))

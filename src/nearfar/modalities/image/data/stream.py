@@ -1,6 +1,5 @@
 """Data that must not be packed: decoded anew at every look, behind the same interface."""
 
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from threading import Lock
 
@@ -44,13 +43,8 @@ class StreamDataset(Dataset):
             raise ValueError(f"size is {size}, expected at least 1 pixel")
         self.source, self.size, self.strict, self.workers = source, size, strict, workers
         self.rows = torch.arange(len(source)) if rows is None else rows
-        self.labels = None if source.labels is None else source.labels[self.rows]
-        self.groups = None if source.groups is None else source.groups[self.rows]
-        self.classes = source.classes
+        self.describe(**source.facts(self.rows, source.skipped))  # and what is found unreadable later
         self.shards = None if source.parts is None else source.parts[self.rows]
-        self.captions = None if source.captions is None else [source.captions[row] for row in self.rows.tolist()]
-        self.names: Sequence[str] = [source.names[row] for row in self.rows.tolist()]
-        self.skipped: Sequence[Skipped] = list(source.skipped)  # and what is found unreadable later
         self._failed: dict[int, Skipped] = {}
         self._lock = Lock()
         self._pool = ThreadPoolExecutor(workers or max(1, cores() - 1), thread_name_prefix="decode")
@@ -59,7 +53,6 @@ class StreamDataset(Dataset):
         return len(self.rows)
 
     def subset(self, indices: Tensor) -> "StreamDataset":
-        """The samples (K,) `indices` as a data set of their own."""
         return StreamDataset(self.source, self.size, rows=self.rows[indices], strict=self.strict, workers=self.workers)
 
     def failed(self, indices: Tensor) -> dict[int, Skipped]:

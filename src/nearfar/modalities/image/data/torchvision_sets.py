@@ -10,6 +10,7 @@ import torch
 
 from nearfar.data.cache import cache_folder, locked
 from nearfar.data.columns import nearest
+from nearfar.data.sources import MadeItems
 from nearfar.modalities.image.data.arrays import channels_last, picture_shape
 from nearfar.modalities.image.data.source import ImageSource
 
@@ -50,25 +51,12 @@ def torchvision_source(name: str, *, root: Path | None = None, split: str | None
     return ImageSource(
         description=f"torchvision {known} ({split or 'train'}) in {folder}",
         names=[str(i) for i in range(len(data))],
-        load=lambda: channels_last(images) if whole else _Pictures(data),
+        load=lambda: channels_last(images) if whole else MadeItems(len(data), lambda index: data[index][0]),
         version=str(len(data)),
         labels=labels,
         classes=classes,
         size=height if height == width else None,
     )
-
-
-class _Pictures:
-    """The pictures of a torchvision data set without their labels."""
-
-    def __init__(self, data: Any) -> None:
-        self.data = data
-
-    def __len__(self) -> int:
-        return len(self.data)
-
-    def __getitem__(self, index: int, /) -> Any:
-        return self.data[index][0]
 
 
 def _opened(name: str, folder: Path, split: str) -> Any:

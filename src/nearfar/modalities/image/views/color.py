@@ -1,7 +1,8 @@
 """Colour operations on whole batches, each image by its own factor.
 
-Images are (B, 3, H, W) in floating point, in [0, 1]; results too. Every function takes `out`, which may be the images
-themselves, as torch's own functions do: a chain of them then runs in place. No gradient passes through them.
+Images are (B, 3, H, W) in floating point, in [0, 1]; results too. Factors, shifts (in turns) and thresholds are (B,) or
+one number for all. Every function takes `out`, which may be the images themselves, as torch's own functions do: a chain
+of them then runs in place. No gradient passes through them.
 """
 
 import functools
@@ -19,23 +20,13 @@ LEAST_DEVIATION = 0.02
 
 
 def adjust_brightness(images: Tensor, factor: Tensor | float, *, out: Tensor | None = None) -> Tensor:
-    """`clamp(factor · x)`: 0 is black, 1 the image itself.
-
-    Args:
-        images: (B, 3, H, W) in [0, 1].
-        factor: (B,), or one number for all.
-    """
+    """`clamp(factor · x)`: 0 is black, 1 the image itself."""
     check_float_images(images)
     return torch.mul(images, per_sample("factor", factor, images), out=out).clamp_(0, 1)
 
 
 def adjust_contrast(images: Tensor, factor: Tensor | float, *, out: Tensor | None = None) -> Tensor:
-    """`clamp(factor · x + (1 - factor) · mean gray of the image)`: 0 is flat gray, 1 the image itself.
-
-    Args:
-        images: (B, 3, H, W) in [0, 1].
-        factor: (B,), or one number for all.
-    """
+    """`clamp(factor · x + (1 - factor) · mean gray of the image)`: 0 is flat gray, 1 the image itself."""
     check_float_images(images)
     factor = per_sample("factor", factor, images)
     b, _, h, w = images.shape
@@ -46,12 +37,7 @@ def adjust_contrast(images: Tensor, factor: Tensor | float, *, out: Tensor | Non
 def adjust_saturation(
     images: Tensor, factor: Tensor | float, *, out: Tensor | None = None, scratch: Scratch | None = None
 ) -> Tensor:
-    """`clamp(factor · x + (1 - factor) · gray of the pixel)`: 0 is grayscale, 1 the image itself.
-
-    Args:
-        images: (B, 3, H, W) in [0, 1].
-        factor: (B,), or one number for all.
-    """
+    """`clamp(factor · x + (1 - factor) · gray of the pixel)`: 0 is grayscale, 1 the image itself."""
     check_float_images(images)
     factor = per_sample("factor", factor, images)
     gray = luma(images, scratch or scratch_for(images))  # (B, 1, H, W)
@@ -67,10 +53,6 @@ def adjust_hue(
     turns from cyan is `u = ±(1/3 - (G + B - R - m) / 6d)`, negative where G > B. With u turned and wrapped into
     [-1/2, 1/2], red is `m - d + 6d · clamp(|u|, 1/6, 1/3)`, green `M + d - 6d · clamp(|u + 1/6|, 1/6, 1/3)`, and blue
     the same with u - 1/6.
-
-    Args:
-        images: (B, 3, H, W) in [0, 1].
-        shift: (B,), or one number for all, in turns.
     """
     check_float_images(images)
     scratch = scratch or scratch_for(images)
@@ -94,23 +76,14 @@ def adjust_hue(
 
 
 def to_grayscale(images: Tensor, *, out: Tensor | None = None, scratch: Scratch | None = None) -> Tensor:
-    """The luma of each pixel, in all three channels.
-
-    Args:
-        images: (B, 3, H, W) in [0, 1].
-    """
+    """The luma of each pixel, in all three channels."""
     check_float_images(images)
     gray = luma(images, scratch or scratch_for(images)).expand_as(images)
     return gray.contiguous() if out is None else out.copy_(gray)
 
 
 def solarize(images: Tensor, threshold: Tensor | float, *, out: Tensor | None = None) -> Tensor:
-    """Invert what is at or above the threshold.
-
-    Args:
-        images: (B, 3, H, W) in [0, 1].
-        threshold: (B,), or one number for all; above 1 nothing is inverted.
-    """
+    """Invert what is at or above the threshold; above 1 nothing is."""
     check_float_images(images)
     threshold = per_sample("threshold", threshold, images)
     above = torch.ge(images, threshold, out=torch.empty_like(images))  # 0 or 1: torch.where is far slower
@@ -120,11 +93,7 @@ def solarize(images: Tensor, threshold: Tensor | float, *, out: Tensor | None = 
 def normalize(
     images: Tensor, mean: tuple[float, float, float], std: tuple[float, float, float], *, out: Tensor | None = None
 ) -> Tensor:
-    """`(x - mean) / std`, channel by channel.
-
-    Args:
-        images: (B, 3, H, W) in [0, 1].
-    """
+    """`(x - mean) / std`, channel by channel."""
     check_float_images(images)
     out = torch.empty_like(images) if out is None else out
     for x, y, m, s in zip(images.unbind(1), out.unbind(1), mean, std, strict=True):
@@ -137,9 +106,6 @@ def standardize(images: Tensor, *, out: Tensor | None = None) -> Tensor:
 
     What is left does not know how bright the image is, nor how strong its contrast. The 0.02, some 5 of 255, keeps the
     grain of an empty image from becoming a picture.
-
-    Args:
-        images: (B, 3, H, W) in [0, 1].
     """
     check_float_images(images)
     mean = images.flatten(1).mean(1).view(-1, 1, 1, 1)

@@ -1,15 +1,21 @@
 """The view without chance: how an image is prepared for an encoder that is evaluated or used."""
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from nearfar.messages import shown
 from nearfar.modalities.image.views.arguments import check_images, check_size
 from nearfar.modalities.image.views.color import LEAST_DEVIATION, LUMA, normalize, standardize, to_grayscale
 from nearfar.modalities.image.views.crop import crop_resize
 from nearfar.modalities.image.views.view import IMAGENET_MEAN, IMAGENET_STD, ImageView
+
+LARGEST_SIDE = 4096  # of an input image; more is a mistake, or a file that wants all the memory
 
 
 @torch.no_grad()
@@ -45,6 +51,12 @@ class Preparation:
     @classmethod
     def of(cls, view: ImageView) -> "Preparation":
         return cls(view.size, view.mean, view.std, view.grayscale == 1, view.standardize)
+
+    @classmethod
+    def of_card(cls, card: Mapping[str, Any]) -> "Preparation":
+        """What the images of a card's encoder go through."""
+        flags = (card.get("grayscale", False), card.get("standardize", False))
+        return cls(card["image_size"], tuple(card["mean"]), tuple(card["std"]), *flags)
 
     @property
     def plain(self) -> bool:
@@ -105,3 +117,23 @@ def central_square(images: Tensor, size: int) -> Tensor:
     side = min(height, width)
     box = torch.tensor([(height - side) // 2, (width - side) // 2, side, side], device=images.device)
     return crop_resize(images, box.expand(len(images), 4), size)
+
+
+def check_preparation(card: Mapping[str, Any], path: Path) -> None:
+    """Refuse a card whose preparation cannot be used."""
+    side = card.get("image_size")
+    if not isinstance(side, int) or isinstance(side, bool) or not 1 <= side <= LARGEST_SIDE:
+        raise ValueError(f"{path}: image_size is {shown(side)}, expected a whole number from 1 to {LARGEST_SIDE}")
+    for key in ("mean", "std"):
+        values = card.get(key)
+        if not isinstance(values, list | tuple) or len(values) != 3 or not all(map(is_finite, values)):
+            raise ValueError(f"{path}: {key} is {shown(values)}, expected three numbers")
+    for key in ("grayscale", "standardize"):
+        if not isinstance(card.get(key, False), bool):
+            raise ValueError(f"{path}: {key} is {shown(card[key])}, expected true or false")
+    if min(card["std"]) <= 0:
+        raise ValueError(f"{path}: std is {shown(card['std'])}, expected three numbers above 0")
+
+
+def is_finite(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

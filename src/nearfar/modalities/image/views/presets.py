@@ -9,7 +9,7 @@ from dataclasses import replace
 from torch import Tensor
 
 from nearfar.modalities.image.views.arguments import check_images
-from nearfar.modalities.image.views.view import Drawn, ImageView, apply_views
+from nearfar.modalities.image.views.view import ImageView, ImageViewParameters, apply_views
 from nearfar.nn.seeding import seeded_generator
 from nearfar.nn.shard import Shard
 
@@ -187,16 +187,8 @@ def shapes(size: int) -> tuple[ImageView, ...]:
 
 
 PRESETS: dict[str, Callable[..., tuple[ImageView, ...]]] = {
-    "byol": byol,
-    "clip": clip,
-    "clip_few": clip_few,
-    "dino": dino,
-    "instdisc": instdisc,
-    "moco_v1": moco_v1,
-    "moco_v2": moco_v2,
-    "moco_v3": moco_v3,
-    "shapes": shapes,
-    "simclr": simclr,
+    preset.__name__: preset
+    for preset in (byol, clip, clip_few, dino, instdisc, moco_v1, moco_v2, moco_v3, shapes, simclr)
 }
 
 
@@ -236,7 +228,7 @@ def make_views(
 
 def draw_views(
     images: Tensor, views: Sequence[ImageView], *, seed: int, step: int, shard: Shard | None = None
-) -> list[Drawn]:
+) -> list[ImageViewParameters]:
     """All that is chance in `make_views`, for those who apply it to a few rows at a time."""
     height, width = images.shape[2:]
     count = len(images) if shard is None else shard.total

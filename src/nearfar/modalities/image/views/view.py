@@ -28,7 +28,7 @@ VIEW_VALUES = 200_000  # floats of a chunk of views on the CPU: it and its tempo
 
 
 @dataclass(frozen=True)
-class Drawn:
+class ImageViewParameters:
     """What was drawn for each of B samples; row i belongs to image i."""
 
     boxes: Tensor  # (B, 4) integers: top, left, height, width
@@ -43,12 +43,12 @@ class Drawn:
     solarize: Tensor  # (B,) booleans
     affine: Tensor  # (B, 2, 3); [[1, 0, 0], [0, 1, 0]] where the image stays in place
 
-    def to(self, device: torch.device) -> "Drawn":
-        return Drawn(**{field.name: getattr(self, field.name).to(device) for field in fields(self)})
+    def to(self, device: torch.device) -> "ImageViewParameters":
+        return ImageViewParameters(**{field.name: getattr(self, field.name).to(device) for field in fields(self)})
 
-    def rows(self, start: int, stop: int) -> "Drawn":
+    def rows(self, start: int, stop: int) -> "ImageViewParameters":
         """The parameters of samples start to stop."""
-        return Drawn(**{field.name: getattr(self, field.name)[start:stop] for field in fields(self)})
+        return ImageViewParameters(**{field.name: getattr(self, field.name)[start:stop] for field in fields(self)})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,7 +138,7 @@ class ImageView:
         check_images(images)
         return self.apply(images, self.draw(len(images), images.shape[2], images.shape[3], generator))
 
-    def draw(self, count: int, height: int, width: int, generator: torch.Generator) -> Drawn:
+    def draw(self, count: int, height: int, width: int, generator: torch.Generator) -> ImageViewParameters:
         """The parameters of `count` views of images of this height and width, on the generator's device."""
         boxes = random_crop_boxes(count, height, width, generator, scale=self.crop_scale, ratio=self.crop_ratio)
         chances = torch.rand(5, count, generator=generator, device=generator.device)
@@ -149,7 +149,7 @@ class ImageView:
             low, high = max(0.0, 1 - strength), 1 + strength
             return torch.where(jittered, low + (high - low) * amount, 1.0)
 
-        return Drawn(
+        return ImageViewParameters(
             boxes=boxes,
             flip=chances[1] < self.flip,
             brightness=factor(amounts[0], self.brightness),
@@ -185,7 +185,7 @@ class ImageView:
         )
         return torch.where((chance < self.affine)[:, None, None], moved, still)
 
-    def apply(self, images: Tensor, drawn: Drawn, *, out: Tensor | None = None) -> Tensor:
+    def apply(self, images: Tensor, drawn: ImageViewParameters, *, out: Tensor | None = None) -> Tensor:
         """The views that these parameters make of these images, written to `out` if given; see `__call__`."""
         check_images(images)
         views = self.room(images, out)
@@ -212,10 +212,10 @@ class _Planned:
     crops: Crops
     factors: Tensor  # (5, B, 1, 1, 1): contrast, saturation, hue, 1 or 0 for colour or gray, threshold
     kernels: Tensor  # (B, radius + 1)
-    drawn: Drawn
+    drawn: ImageViewParameters
 
     @classmethod
-    def of(cls, view: ImageView, images: Tensor, drawn: Drawn) -> "_Planned":
+    def of(cls, view: ImageView, images: Tensor, drawn: ImageViewParameters) -> "_Planned":
         drawn = drawn.to(images.device)
         coloured = (~drawn.grayscale).float()  # 0 or 1, of which lerp is exact
         threshold = torch.where(drawn.solarize, view.solarize_threshold, 2.0)  # 2: nothing is inverted
@@ -256,7 +256,9 @@ class _Planned:
 
 
 @torch.no_grad()
-def apply_views(images: Tensor, views: Sequence[ImageView], drawn: Sequence[Drawn], out: Sequence[Tensor]) -> None:
+def apply_views(
+    images: Tensor, views: Sequence[ImageView], drawn: Sequence[ImageViewParameters], out: Sequence[Tensor]
+) -> None:
     """All views of a batch, each by its own parameters, written to `out`.
 
     On the CPU a few images at a time: they are made floating point once for all views, and stay in the core's cache

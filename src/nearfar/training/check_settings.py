@@ -1,0 +1,27 @@
+"""Settings that this machine or this torch cannot run: refused before the data are read."""
+
+import importlib.util
+
+import torch
+
+from nearfar.config import TrainConfig
+from nearfar.training.processes import shards_weights
+
+
+def check_supported(config: TrainConfig, device: torch.device) -> None:
+    """Raise for a precision, strategy or logger that would fail later, or silently be replaced by another."""
+    if config.precision == "fp16" and device.type == "cpu":
+        raise ValueError(
+            "precision fp16 needs a GPU: there is no float16 training on a CPU; set --precision bf16 or 32"
+        )
+    if shards_weights(config):
+        if device.type not in ("cpu", "cuda"):
+            raise ValueError(f"strategy fsdp needs cpu or cuda, and the device is {device.type}; set --strategy ddp")
+        if config.precision == "fp16":
+            raise ValueError("strategy fsdp and precision fp16 were not tested together; set --precision bf16 or 32")
+        if torch.__version__ < (2, 7):  # type: ignore[operator]
+            raise ValueError(f"strategy fsdp needs torch 2.7 or newer, and this is {torch.__version__}; update torch")
+    if config.tensorboard and importlib.util.find_spec("tensorboard") is None:
+        raise ModuleNotFoundError(
+            "--tensorboard needs the package tensorboard, which is not installed: pip install 'nearfar[tensorboard]'"
+        )

@@ -1,0 +1,89 @@
+"""Everything a run needs before its first step: device, data splits, batches and the method."""
+
+from dataclasses import replace
+
+import torch
+from rich.console import Console
+
+from nearfar.config import TrainConfig, completed
+from nearfar.data.dataset import counted
+from nearfar.data.fingerprint import fingerprint
+from nearfar.data.loader import Loader
+from nearfar.devices import find_device
+from nearfar.distributed.processes import check_ring
+from nearfar.methods import find_method
+from nearfar.modalities import make_modality
+from nearfar.progress import print_line
+from nearfar.training.advice import labels_hint
+from nearfar.training.build_method import build_method
+from nearfar.training.check_data import check_data
+from nearfar.training.check_settings import check_supported
+from nearfar.training.processes import with_launched_processes
+
+
+class TrainingSetup:
+    """The data, loader, method and device of a configuration, opened and checked.
+
+    Args:
+        config: of the run. `self.config` has what the data decided, such as a smaller batch size.
+        console: where notes on the data are printed.
+    """
+
+    def __init__(self, config: TrainConfig, console: Console) -> None:
+        check_data(config)
+        self.config = config = with_launched_processes(config)
+        self.device = find_device(config.device)
+        check_supported(config, self.device)
+        self.modality = make_modality(config)
+        build_method(config, samples=1000)  # errors in the method's options come before the data are read
+        self.splits = splits = self.modality.split()
+        for note in splits.notes:
+            print_line(console, note)
+        self.train, self.validation, self.test = splits.train, splits.validation, splits.test
+        assert splits.everything is not None
+        fitted = _fit_batch_size(self.modality.fit(splits.everything), len(self.train), console)
+        self.config = self.modality.config = config = fitted
+        self._check_samples()
+        self.loader = Loader(
+            len(self.train), config.batch_size, config.seed, parts=self.train.shards, window=config.data.shuffle_window
+        )
+        self.steps_per_epoch = max(1, len(self.loader) // config.accumulate_batches)
+        self.total_steps = config.epochs * len(self.loader) // config.accumulate_batches
+        if self.total_steps < 1:
+            raise ValueError(
+                f"{config.epochs} epochs of {len(self.loader)} batches make no optimiser step of "
+                f"{config.accumulate_batches} batches; lower --accumulate-batches"
+            )
+        self.method = build_method(config, len(self.train))
+        if config.gather == "ring":
+            check_ring(self.method)
+        self.fingerprint = fingerprint(self.train)
+
+    def _check_samples(self) -> None:
+        if len(self.train) < 2:
+            raise ValueError(
+                f"{self.config.data.path} has {counted(len(self.train), 'sample')} to learn from, expected at least 2 "
+                "(some hundreds to learn anything); give more data"
+            )
+        if find_method(self.config.method).needs_labels and self.train.labels is None:
+            hint = labels_hint(self.config) or "give labelled data, or another --method, such as simclr"
+            raise ValueError(f"{self.config.method} learns from labels, and {self.config.data.path} has none; {hint}")
+
+    @property
+    def method_labels(self) -> torch.Tensor | None:
+        """(N,) labels of the training samples, for methods that learn from them; None otherwise."""
+        return self.train.labels if self.method.needs_labels else None
+
+
+def _fit_batch_size(config: TrainConfig, samples: int, console: Console) -> TrainConfig:
+    """Reduce the default batch size if the data do not fill it; a batch size that the user set is kept."""
+    given = {"data": config.data.path, "method": config.method, "modality": config.modality}
+    default = completed(given).get("batch_size", TrainConfig.batch_size)
+    reduced = 1 << (samples // 2).bit_length() >> 1  # a power of two, at least two batches
+    if config.batch_size != default or samples >= default or reduced < max(8, 2 * config.processes * config.nodes):
+        return config
+    print_line(
+        console,
+        f"Batch size reduced from {default} to {reduced}: only {samples:,} samples (override with --batch-size)",
+    )
+    return replace(config, batch_size=reduced)
