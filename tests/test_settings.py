@@ -1,10 +1,11 @@
 """Settings: declared with help and limits, sections with a main key, and the same words in files, flags and Python."""
 
+import importlib
 import itertools
-import sys
 from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -61,12 +62,11 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[TrainConfig]:
     """In an empty folder, the configurations that would be trained; none is."""
     found: list[TrainConfig] = []
 
-    def run(config: TrainConfig, folder: Path, **_: object) -> Results:
+    def execute(config: TrainConfig, folder: Path, **_: object) -> tuple[SimpleNamespace, Results]:
         found.append(config)
-        return Results()
+        return SimpleNamespace(trained_encoder=lambda: None), Results()
 
-    monkeypatch.setattr(sys.modules["nearfar.training.train"], "run", run)
-    monkeypatch.setattr(sys.modules["nearfar.training.train"], "load", lambda folder: None)
+    monkeypatch.setattr(importlib.import_module("nearfar.training.train"), "_execute", execute)
     monkeypatch.chdir(tmp_path)
     Path("plain.yaml").write_text("data: from-file/\nviews: moco_v1\n")
     Path("full.yaml").write_text("data: {path: from-file/, labels: true, test: file-test/}\nviews: {preset: moco_v1}\n")

@@ -54,6 +54,9 @@ class TrainConfig:
 
     data: DataConfig = setting(DataConfig, "training data and how they are read; as a plain value, their path")
     method: str = setting("simclr", "simclr, moco, byol, ...; an unknown name lists them all; MODULE:NAME is your own")
+    recipe: Literal["default", "paper"] = setting(
+        "default", "paper: options, views and optimizer of the method's authors"
+    )
     backbone: str = setting("tiny", "encoder: built-in, a timm name, or torchvision:NAME")
     pretrained: bool = setting(False, "start from the backbone's published weights; needs a network once")
     weights: str | None = setting(None, "start from the weights in a local file, safetensors or torch")
@@ -127,7 +130,8 @@ class TrainConfig:
 def completed(given: Mapping[str, Any]) -> dict[str, Any]:
     """What was asked for, and around it what the modality, built-in data and the method start from.
 
-    A method's options stay away from another method, an optimizer's rate from another optimizer.
+    A method's options stay away from another method, an optimizer's rate from another optimizer. The recipe "paper"
+    replaces options, optimizer and views by the method's `paper_settings`.
 
     >>> completed({"data": "photos/", "epochs": 3})
     {'data': {'path': 'photos/'}, 'epochs': 3}
@@ -159,6 +163,13 @@ def completed(given: Mapping[str, Any]) -> dict[str, Any]:
     own = with_sections(TrainConfig, own)
     if method != TrainConfig.method:
         own.pop("options", None)
+    if given.get("recipe") == "paper":
+        backbone = str(given.get("backbone") or own.get("backbone") or TrainConfig.backbone)
+        for name in ("options", "optimizer", "views"):
+            own.pop(name, None)
+        pretrained = bool(given.get("pretrained") or given.get("weights"))
+        paper = declared.paper_settings(kind, backbone, pretrained=pretrained)
+        own = overlaid(own, with_sections(TrainConfig, paper))
     if "name" in (rates := given.get("optimizer") or {}) and rates["name"] != own.get("optimizer", {}).get("name"):
         own.pop("optimizer", None)
     merged = {**own, **given}

@@ -54,6 +54,52 @@ def test_value_and_gradient_are_the_papers(negatives: str, lengths: list[int], i
         torch.testing.assert_close(mine, theirs, rtol=1e-8, atol=1e-10)
 
 
+@pytest.mark.parametrize("negatives", ["both", "batch"])
+@pytest.mark.parametrize("ids", [[0, 1, 2, 3], [5, 5, 2, 3]], ids=["apart", "shared"])
+def test_drawn_negatives_and_the_mean_score_equal_the_loop(negatives: str, ids: list[int]) -> None:
+    """As CPC_audio scores: the mean over features, among the positive and n drawn targets; own ids are left out."""
+    method, given = make(negatives, drawn=6, mean_score=True), encoded([7, 4, 2, 1], ids)
+    method.after_step(0.0)
+    w = method.predictors.weight.view(K, D, C)
+    by_horizon = []
+    for k in range(1, K + 1):
+        places = [(b, t) for b, length in enumerate([7, 4, 2, 1]) for t in range(length - k)]
+        draws = method._draws(k, len(places)).tolist()
+        losses = []
+        for row, (b, t) in enumerate(places):
+            prediction = w[k - 1] @ given["c"][b, t]
+            scores = [(prediction * given["z"][b, t + k]).mean()]
+            for other in draws[row]:
+                i, s = places[other]
+                alone = negatives == "both" and ids.count(ids[b]) == 1
+                if other != row and (ids[i] != ids[b] or (i == b and alone)):
+                    scores.append((prediction * given["z"][i, s + k]).mean())
+            losses.append(torch.stack(scores).logsumexp(0) - scores[0])
+        by_horizon.append(torch.stack(losses).mean())
+    step = method.contrast(given)
+    torch.testing.assert_close(step.loss, torch.stack(by_horizon).mean(), rtol=1e-10, atol=1e-12)
+    assert measure(step)["ceiling"] == pytest.approx(math.log(7))
+
+
+def test_drawn_negatives_are_of_the_step_and_the_seed() -> None:
+    method = make(drawn=5)
+    first = method._draws(1, 9)
+    assert torch.equal(first, method._draws(1, 9)) and not torch.equal(first, method._draws(2, 9))
+    method.after_step(0.0)
+    assert not torch.equal(first, method._draws(1, 9))
+    with pytest.raises(ValueError, match=facts("drawn 5 'sequence'")):
+        make("sequence", drawn=5)
+
+
+def test_the_matrices_may_start_from_a_normal() -> None:
+    torch.manual_seed(0)
+    wide = CPCEncoder(1, kernels=(2,), strides=(2,), width=96, context=64)
+    w = CPC(wide, features=64, horizons=2, normal_start=True).predictors.weight.detach().view(2, 96, 64)
+    assert float(w[:, :64].std()) == pytest.approx(1, rel=0.05) and float(w[:, 64:].std()) == pytest.approx(
+        0.01, rel=0.05
+    )
+
+
 def test_tiles_change_nothing() -> None:
     method, given = make(), encoded([L] * B, [0, 1, 2, 3])
     whole = method.contrast(given).loss

@@ -23,7 +23,7 @@ OTHER_MEANINGS = {
     "losses/__init__.py": {"barlow_twins", "vicreg"},
     "distributed/check.py": {"barlow_twins", "vicreg"},
     "losses/reference.py": {"barlow_twins", "vicreg"},
-    "modalities/image/views/presets.py": {"byol", "clip", "instdisc", "moco_v1", "moco_v3", "simclr"},
+    "modalities/image/views/presets.py": {"byol", "clip", "instdisc", "moco_v1", "moco_v3", "simclr", "supcon"},
     "modalities/sound/views.py": {"byol_a", "cpc", "simclr"},
     "model/foreign/huggingface.py": {"clip", "siglip"},
 }

@@ -68,7 +68,7 @@ class TestMomentumNetwork:
         source = query_network(method).state_dict()
         progress = 0.25
         m = method.momentum
-        if not isinstance(method, MoCo):
+        if isinstance(method, MoCoV3):  # BYOL's first update has the momentum of the start
             m = 1 - (1 - m) * (math.cos(math.pi * progress) + 1) / 2
         method.after_step(progress)
         changed_buffers = 0
@@ -95,10 +95,12 @@ class TestMomentumNetwork:
 def test_byols_momentum_rises_to_one() -> None:
     method = BYOL(encoder(), features=8, dim=4, hidden=8)
     seen = []
-    for progress in (0.0, 0.3, 0.7, 1.0):
-        method.after_step(progress)
+    for step in range(10):
+        method.after_step((step + 1) / 10)
         seen.append(method.target_momentum.item())
-    assert seen == sorted(seen) and math.isclose(seen[0], 0.996, rel_tol=1e-6) and seen[-1] == 1
+    # Step n of N moves by the momentum at n / N, counted from 0, as in the authors' code.
+    assert seen == pytest.approx([1 - 0.004 * (math.cos(math.pi * n / 10) + 1) / 2 for n in range(10)], abs=1e-7)
+    method.after_step(1.0)
     before = copy.deepcopy(method.target.state_dict())
     sgd_step(method, batch())
     method.after_step(1.0)

@@ -106,6 +106,8 @@ WEIGHTS = "safetensors"
         (card(std=[0, 1, 1]), "three numbers 0"),
         (card(std=[float("nan"), 1, 1]), "three numbers"),
         (card(format="other"), "card"),
+        (card(version=1, nearfar="0.0.9"), "card version 1 0.0.9 2"),
+        (card(version="new"), "card version 'new'"),
         (text(b"[" * 100_000), "card"),
         (text(b"\xff\xfe"), "card"),
         (text(b""), "card"),

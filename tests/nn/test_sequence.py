@@ -81,6 +81,24 @@ def test_a_latent_is_convolutions_norm_and_relu() -> None:
     torch.testing.assert_close(net.latents(x)[0][0], torch.stack(expected))
 
 
+def test_the_encoder_of_cpc_audio_equals_its_loop() -> None:
+    """Convolutions padded by 3, 2, 1, 1 and 1 on both sides, a norm by the unbiased variance, ReLU; then an LSTM."""
+    torch.manual_seed(0)
+    encoder = sequence_encoder("cpc-audio").double()
+    x = torch.randn(2, 1, 1600, dtype=torch.float64)
+    y = x
+    for convolution, norm, padding in zip(encoder.convolutions, encoder.norms, (3, 2, 1, 1, 1), strict=True):
+        nn.init.normal_(norm.weight)
+        nn.init.normal_(norm.bias)
+        y = F.conv1d(y, convolution.weight, convolution.bias, stride=convolution.stride, padding=padding)
+        mean, deviation = y.mean(1, keepdim=True), (y.var(1, keepdim=True, unbiased=True) + 1e-5).sqrt()
+        y = F.relu((y - mean) / deviation * norm.weight[:, None] + norm.bias[:, None])
+    z, _ = encoder.latents(x)
+    torch.testing.assert_close(z, y.transpose(1, 2))
+    assert z.shape == (2, 10, 256) and isinstance(encoder.recurrent, nn.LSTM)
+    assert encoder.contexts(z).shape == (2, 10, 256)
+
+
 def test_the_recurrence_is_a_gru() -> None:
     """c_t by the equations of the cell, step by step."""
     torch.manual_seed(0)

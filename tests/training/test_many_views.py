@@ -54,7 +54,10 @@ def test_the_first_views_are_those_of_a_run_with_two(settings: dict[str, Any]) -
     plain, views = made_of(two), made_of(many)
     assert len(plain) == 2 and len(views) == 7
     for a, b in zip(plain, views, strict=False):
-        assert torch.equal(a.nan_to_num(-9.0), b.nan_to_num(-9.0))
+        if settings.get("method") == "byol_a":  # whose views are normalized together: the same but for that
+            torch.testing.assert_close((b - b.mean()) / b.std(), (a - a.mean()) / a.std(), rtol=1e-4, atol=1e-4)
+        else:
+            assert torch.equal(a.nan_to_num(-9.0), b.nan_to_num(-9.0))
     shapes = [tuple(x.shape) for x in views]
     assert len(set(shapes[:4])) == 1 and len(set(shapes[4:])) == 1
     assert shapes[4][:-1] == shapes[0][:-1] or settings["data"] == "glyphs:40"

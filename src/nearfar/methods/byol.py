@@ -19,7 +19,9 @@ class BYOL(Method):
     Args:
         encoder: x (B, ...) to h (B, features).
         momentum: of the target at the start; it rises to 1 by a cosine. Buffers move with the parameters.
+        rising: False keeps the momentum constant.
         dim, hidden: of the projector and the predictor.
+        last_bias: of the last layers of both; the authors' code has none, which matters under LARS.
 
     The loss is twice the mean over pairs of a view's prediction and another full view's target: for two views the
     paper's sum. Local views predict, and are no targets.
@@ -31,7 +33,20 @@ class BYOL(Method):
     default_views = {"image": "byol", "sound": "byol_a"}
     max_views = max_local = None
     toy_options = {"dim": 8, "hidden": 16}
+    paper_views = {"image": "byol_bicubic"}
+    paper = {
+        "options": {"last_bias": False},
+        "optimizer": {
+            "name": "lars",
+            "lr": 0.2,
+            "weight_decay": 1.5e-6,
+            "lr_in_momentum": False,
+            "warmup_epochs": 10.0,
+            "warmup_from_zero": True,
+        },
+    }
     target_momentum: Tensor  # () of the last step
+    progress: Tensor  # () the part of the run that is done
 
     def __init__(
         self,
@@ -40,16 +55,19 @@ class BYOL(Method):
         features: int,
         samples: int = 0,
         momentum: float = 0.996,
+        rising: bool = True,
         dim: int = 256,
         hidden: int = 4096,
+        last_bias: bool = True,
     ) -> None:
         super().__init__()
         self.encoder = encoder
-        self.projector = projector(features, hidden, dim)
-        self.predictor = predictor(dim, hidden)
+        self.projector = projector(features, hidden, dim, last_bias=last_bias)
+        self.predictor = predictor(dim, hidden, last_bias=last_bias)
         self.target = frozen_copy(self._online())
-        self.momentum = momentum
+        self.momentum, self.rising = momentum, rising
         self.register_buffer("target_momentum", torch.tensor(momentum))
+        self.register_buffer("progress", torch.tensor(0.0))
 
     def encode(self, batch: Batch) -> Encoded:
         views = views_of(batch)
@@ -66,12 +84,14 @@ class BYOL(Method):
         return Step(loss, p.full[0].detach(), t[1], log=log)
 
     def after_step(self, progress: float) -> None:
-        momentum = cosine_momentum(self.momentum, progress)
+        # The first update has the start's momentum: by the part of the run that was done before this step.
+        momentum = cosine_momentum(self.momentum, float(self.progress)) if self.rising else self.momentum
+        self.progress.fill_(progress)
         ema_update(self.target, self._online(), momentum)
         self.target_momentum.fill_(momentum)
 
     def advice(self, facts: RunFacts) -> list[Verdict]:
-        return momentum_advice(self.momentum, facts, rising=True)
+        return momentum_advice(self.momentum, facts, rising=self.rising)
 
     def _online(self) -> nn.Sequential:
         return nn.Sequential(self.encoder, self.projector)
@@ -80,12 +100,23 @@ class BYOL(Method):
 class BYOLA(BYOL):
     """BYOL with the settings of BYOL for Audio: a target that follows faster.
 
-    Deviation: the momentum rises to 1 as BYOL's does, where the authors keep it constant.
+    Deviation: the momentum rises to 1 as BYOL's does, where the authors keep it constant, as the recipe "paper" does.
 
     Reference: Niizumi et al. 2021, section IV-A, https://arxiv.org/abs/2103.06695
     """
 
     name = "byol_a"
+    paper = {
+        "options": {"rising": False},
+        "optimizer": {
+            "name": "adamw",
+            "lr": 3e-4,
+            "scale_lr": "none",
+            "weight_decay": 0.0,
+            "schedule": "constant",
+            "warmup_epochs": 0.0,
+        },
+    }
     modalities = ("sound",)
 
     def __init__(self, encoder: nn.Module, *, momentum: float = 0.99, **options: Any) -> None:

@@ -33,6 +33,8 @@ class CLIP(Method):
         locked: the first encoder keeps its weights and stays in evaluation mode, and the second learns to read it
             (`LiT`). Its projection is trained: the two encoders need not be equally wide.
 
+    Recipe "paper": the settings of ViT-B/32, with the original's causal text tower and image statistics.
+
     References: Radford et al. 2021, https://arxiv.org/abs/2103.00020; SigLIP: Zhai et al. 2023,
     https://arxiv.org/abs/2303.15343; LiT: Zhai et al. 2022, https://arxiv.org/abs/2111.07991
     """
@@ -41,6 +43,19 @@ class CLIP(Method):
     modalities = ("image-text",)
     uses_captions = True
     ring = True
+    paper = {
+        "text": {"causal": True, "pooling": "last", "quick_gelu": True, "max_length": 77},
+        "optimizer": {
+            "name": "adamw",
+            "lr": 5e-4,
+            "scale_lr": "none",
+            "weight_decay": 0.2,
+            "beta2": 0.98,
+            "eps": 1e-6,
+            "warmup_ratio": 0.005,
+        },
+    }
+    paper_views = {"image-text": "openai_clip"}
     encoder: TwoTowers
     logit_bias: nn.Parameter | None
 
@@ -120,6 +135,10 @@ class SigLIP(CLIP):
     """
 
     name = "siglip"
+    paper = {
+        "optimizer": {"name": "adamw", "lr": 1e-3, "scale_lr": "none", "weight_decay": 1e-4, "beta2": 0.95},
+    }
+    paper_views = {}
 
     def __init__(self, encoder: TwoTowers, *, loss: Literal["softmax", "sigmoid"] = "sigmoid", **options: Any) -> None:
         super().__init__(encoder, loss=loss, **options)
@@ -132,6 +151,8 @@ class LiT(CLIP):
     """
 
     name = "lit"
+    paper = {"optimizer": {"name": "adamw", "lr": 1e-3, "scale_lr": "none", "weight_decay": 1e-4, "clip_norm": 1.0}}
+    paper_views = {}
 
     def __init__(
         self, encoder: TwoTowers, *, logit_scale: float | None = 10.0, locked: bool = True, **options: Any

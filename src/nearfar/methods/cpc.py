@@ -1,7 +1,7 @@
 """CPC: from what a sequence was until now, tell what comes in k steps from what does not."""
 
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -30,10 +30,18 @@ class CPC(Method):
             are no negatives of each other; of "both", those then have no negatives of their own either.
         positions: times of each sequence to predict from, drawn anew at each step; 0: all. They bound the time of a
             step, which grows with the square of the frames in the batch.
-        seed: of the positions.
+        drawn: negatives drawn for each prediction from those that `negatives` allows, with replacement; 0: all of them.
+            Rivière et al. 2020 draw 128. A draw that is no negative of the prediction does not count.
+        mean_score: the score is the mean, not the sum, over the features of a latent, as theirs is.
+        normal_start: the matrices W_k start from a standard normal, and 0.01 of it in the rows that latents are wider
+            than contexts by, as theirs do.
+        seed: of the positions and the drawn negatives.
 
     The loss is the mean over horizons; log N - L of each is beside its ceiling log N in the health report. Candidates
     of the same sequence are no independent draws: with them the bound is that of a harder task.
+
+    The recipe "paper" is that of CPC_audio (Rivière et al. 2020, https://arxiv.org/abs/2002.02848) with linear
+    predictors: the authors of CPC published no code.
 
     Reference: van den Oord et al. 2018, eqs. 3 and 4, https://arxiv.org/abs/1807.03748; negatives: its table 2
     """
@@ -44,6 +52,17 @@ class CPC(Method):
     min_views = max_views = 1
     settings = {"series": {"backbone": "cpc-series"}, "sound": {"backbone": "cpc-16k-small"}}
     toy_options = {"horizons": 3, "positions": 4}
+    paper = {
+        "options": {"drawn": 128, "mean_score": True, "normal_start": True},
+        "optimizer": {
+            "name": "adamw",
+            "lr": 2e-4,
+            "scale_lr": "none",
+            "weight_decay": 0.0,
+            "schedule": "constant",
+            "warmup_epochs": 0.0,
+        },
+    }
     steps: Tensor  # () with the seed: the positions
 
     def __init__(
@@ -55,12 +74,18 @@ class CPC(Method):
         horizons: int = 12,
         negatives: Literal["both", "batch", "sequence"] = "both",
         positions: int = 0,
+        drawn: int = 0,
+        mean_score: bool = False,
+        normal_start: bool = False,
         seed: int = 0,
     ) -> None:
         super().__init__()
         check_choice("negatives", negatives, ("both", "batch", "sequence"))
         check_at_least("horizons", horizons, 1)
         check_at_least("positions", positions, 0)
+        check_at_least("drawn", drawn, 0)
+        if drawn and negatives == "sequence":
+            raise ValueError(f"drawn is {drawn} and negatives is 'sequence', expected 'both' or 'batch' to draw from")
         if not hasattr(encoder, "latents") or not hasattr(encoder, "contexts"):
             raise ValueError(
                 f"cpc needs an encoder with latents(x) and contexts(z), and {type(encoder).__name__} has none; "
@@ -70,7 +95,15 @@ class CPC(Method):
         self.width, self.horizons = int(encoder.width), horizons  # type: ignore[arg-type]
         self.predictors = nn.Linear(int(encoder.context_features), horizons * self.width, bias=False)  # type: ignore[arg-type]
         self.negatives, self.positions, self.seed = negatives, positions, seed
+        self.drawn, self.mean_score = drawn, mean_score
+        if normal_start:
+            self._start_normal()
         self.register_buffer("steps", torch.tensor(0))
+
+    @classmethod
+    def paper_settings(cls, modality: str, backbone: str, *, pretrained: bool = False) -> dict[str, Any]:
+        settings = super().paper_settings(modality, backbone, pretrained=pretrained)
+        return {**settings, "backbone": "cpc-audio"} if modality == "sound" else settings
 
     @classmethod
     def toy(cls, rows: int = 12) -> Toy:
@@ -116,6 +149,8 @@ class CPC(Method):
 
     def _horizon(self, k: int, prediction: Tensor, target: Tensor, sequence: Tensor, ids: Tensor) -> Horizon:
         """The task of one horizon: (R, width) predictions and what came, of the sequences (R,)."""
+        if self.mean_score:
+            prediction = prediction / self.width
         if self.negatives == "sequence":
             loss = _within(prediction, target, sequence)
             row_ids, among = torch.arange(len(sequence), device=sequence.device), sequence
@@ -125,8 +160,30 @@ class CPC(Method):
             if self.negatives == "both":  # but what shares its id with another sequence: each row for itself
                 own = len(ids) + torch.arange(len(sequence), device=sequence.device)
                 row_ids = torch.where((count[group] > 1)[sequence], row_ids, own)
-            loss = info_nce(prediction, target, temperature=1.0, similarity="dot", ids=row_ids)
-        return Horizon(k, loss, prediction.detach(), target.detach(), row_ids, among)
+            if self.drawn:
+                loss = self._against_drawn(k, prediction, target, row_ids)
+            else:
+                loss = info_nce(prediction, target, temperature=1.0, similarity="dot", ids=row_ids)
+        return Horizon(k, loss, prediction.detach(), target.detach(), row_ids, among, self.drawn)
+
+    def _against_drawn(self, k: int, prediction: Tensor, target: Tensor, row_ids: Tensor) -> Tensor:
+        """InfoNCE of (R, width) predictions, each among what came and a few targets drawn for it."""
+        index = self._draws(k, len(target)).to(target.device)  # (R, n)
+        positive = (prediction * target).sum(1, keepdim=True)  # (R, 1)
+        others = torch.einsum("rd,rnd->rn", prediction, target[index])
+        others = others.masked_fill(row_ids[index] == row_ids[:, None], -torch.inf)
+        return (torch.cat([positive, others], 1).logsumexp(1, keepdim=True) - positive).mean()
+
+    def _draws(self, k: int, rows: int) -> Tensor:
+        """(R, n), which targets of horizon k are drawn for each of its R predictions at this step."""
+        generator = seeded_generator(self.seed, int(self.steps), k)
+        return torch.randint(rows, (rows, self.drawn), generator=generator)
+
+    @torch.no_grad()
+    def _start_normal(self) -> None:
+        matrices = self.predictors.weight.view(self.horizons, self.width, -1)
+        matrices.normal_()
+        matrices[:, matrices.shape[2] :] *= 0.01
 
 
 def _within(prediction: Tensor, target: Tensor, sequence: Tensor) -> Tensor:

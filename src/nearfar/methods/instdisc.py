@@ -43,6 +43,20 @@ class InstDisc(Method):
     min_views = usual_views = 1
     max_views = max_local = None
     toy_options = {"dim": 8, "noise": 24}
+    paper = {
+        "options": {"batch_norm": False, "proximal": 0.0},
+        "optimizer": {
+            "name": "sgd",
+            "lr": 0.03,
+            "scale_lr": "none",
+            "weight_decay": 1e-4,
+            "decay_all": True,
+            "schedule": "step",
+            "milestones": [0.6, 0.8],
+            "warmup_epochs": 0.0,
+            "per_epoch": True,
+        },
+    }
     log_normalizer: Tensor  # () NaN until the first step
 
     def __init__(

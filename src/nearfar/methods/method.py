@@ -1,7 +1,7 @@
 """What a method is: work on each sample, work across samples, and what happens after the optimizer's step."""
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -46,6 +46,7 @@ class Horizon:
     key: Tensor  # (R, D) what came; the score is the inner product
     ids: Tensor  # (R,) rows with equal ids are no negatives of each other
     among: Tensor  # (R,) candidates are rows with the same number
+    drawn: int = 0  # negatives that were drawn from these candidates for each row; 0: all of them
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,19 @@ def all_differ(ids: Tensor) -> Tensor:
     """
     ordered = ids.sort().values
     return (ordered[1:] != ordered[:-1]).all()
+
+
+def decay_groups(parameters: Iterable[nn.Parameter], weight_decay: float, **settings: Any) -> list[dict[str, Any]]:
+    """Two groups for an optimizer: matrices and kernels, which decay, and norms, biases and scalars, which do not.
+
+    Args:
+        settings: of both groups, such as constant_lr=True.
+    """
+    trainable = [p for p in parameters if p.requires_grad]
+    return [
+        {"params": [p for p in trainable if p.ndim > 1], "weight_decay": weight_decay, "adapt": True, **settings},
+        {"params": [p for p in trainable if p.ndim <= 1], "weight_decay": 0.0, "adapt": False, **settings},
+    ]
 
 
 class Method(nn.Module):
@@ -97,10 +111,15 @@ class Method(nn.Module):
     uses_captions: ClassVar[bool] = False
     settings: ClassVar[Mapping[str, Mapping[str, Any]]] = {}  # by modality: settings of a run, such as the backbone
     toy_options: ClassVar[Mapping[str, Any]] = {}  # of `toy`: small widths
+    # What `--recipe paper` sets: "options", "optimizer" and other settings of a run as the paper or its authors' code
+    # has them. Epochs and batch size are the user's: the papers' are ImageNet's.
+    paper: ClassVar[Mapping[str, Any]] = {}
+    paper_views: ClassVar[Mapping[str, str]] = {}  # by modality, where the paper's are not `default_views`
 
     encoder: nn.Module  # what the user keeps: x (B, ...) to h (B, F)
     idle = False  # whether some trained parameters take no part in some steps
     ring = False  # whether the loss is a mean over rows, each against the batch's own by ids: then keys may travel
+    loss_weight = 1.0  # what the trainer multiplies the loss by; `Step.loss` itself stays in the loss's own units
     group = 0  # samples that BatchNorm sees together; 0: all that are encoded at a time
 
     @classmethod
@@ -127,6 +146,15 @@ class Method(nn.Module):
         return cls.default_views.get(modality, Method.default_views.get(modality, ""))
 
     @classmethod
+    def paper_settings(cls, modality: str, backbone: str, *, pretrained: bool = False) -> dict[str, Any]:
+        """Settings of a run by the recipe "paper". A method whose authors tell backbones apart overrides this.
+
+        Args:
+            pretrained: whether the run starts from given weights.
+        """
+        return {**cls.paper, "views": cls.paper_views.get(modality) or cls.views_of(modality) or None}
+
+    @classmethod
     def toy(cls, rows: int = 12) -> Toy:
         """A tiny instance and two batches for it in float64, for the certificate; here of images in two views."""
         from nearfar.methods.toy import toy_method
@@ -149,12 +177,11 @@ class Method(nn.Module):
         """
 
     def parameter_groups(self, weight_decay: float) -> list[dict[str, Any]]:
-        """For the optimizer: matrices and kernels decay; norms, biases and scalars do not, nor does LARS scale them."""
-        trainable = [p for p in self.parameters() if p.requires_grad]
-        return [
-            {"params": [p for p in trainable if p.ndim > 1], "weight_decay": weight_decay, "adapt": True},
-            {"params": [p for p in trainable if p.ndim <= 1], "weight_decay": 0.0, "adapt": False},
-        ]
+        """For the optimizer: matrices and kernels decay; norms, biases and scalars do not, nor does LARS scale them.
+
+        A group may also have `lr_scale`, a factor of its learning rate, and `constant_lr`: no schedule.
+        """
+        return decay_groups(self.parameters(), weight_decay)
 
     def advice(self, facts: RunFacts) -> list[Verdict]:
         """Which of the method's options do not fit the run, and what to set instead."""

@@ -48,6 +48,16 @@ class MoCo(Method):
     default_views = {"image": "moco_v2"}
     max_views = max_local = None
     toy_options = {"dim": 8, "queue_size": 30, "group": 4}
+    paper = {
+        "optimizer": {
+            "name": "sgd",
+            "lr": 0.03,
+            "weight_decay": 1e-4,
+            "decay_all": True,
+            "warmup_epochs": 0.0,
+            "per_epoch": True,
+        },
+    }
     steps: Tensor  # () with the seed: the shuffle
 
     def __init__(
@@ -140,6 +150,7 @@ class MoCoV1(MoCo):
     """
 
     name = "moco_v1"
+    paper = {"optimizer": {**MoCo.paper["optimizer"], "schedule": "step", "milestones": [0.6, 0.8]}}
     default_views = {"image": "moco_v1"}
 
     def __init__(self, encoder: nn.Module, *, temperature: float = 0.07, layers: int = 1, **options: Any) -> None:

@@ -1,5 +1,7 @@
 """MoCo v3: the queue gives way to the batch, and a predictor is added."""
 
+from typing import Any
+
 import torch
 from torch import nn
 
@@ -10,6 +12,7 @@ from nearfar.methods.views import add, by_name, encode_views, from_names, pairs_
 from nearfar.nn.ema import cosine_momentum, ema_distance, ema_update, frozen_copy
 from nearfar.nn.heads import predictor, projector
 from nearfar.nn.shard import global_rows
+from nearfar.nn.vit import fix_patches_and_positions, is_vit
 
 
 class MoCoV3(Method):
@@ -19,7 +22,12 @@ class MoCoV3(Method):
         encoder: x (B, ...) to h (B, features).
         temperature: the loss is multiplied by twice its value, as in the paper; `log["info_nce"]` is in nats.
         momentum: of the key network at the start; it rises to 1 by a cosine.
-        dim, hidden: of the projector (3 layers) and the predictor (2), both ending in a batch-norm.
+        dim, hidden: of the projector and the predictor (2 layers).
+        layers: of the projector, which ends in a batch-norm: 3 for ViTs, 2 for the authors' ResNets.
+        predictor_batch_norm: at the end of the predictor, too; not for the authors' ResNets.
+        fixed_patches: positions and patch projection of a Vision Transformer are fixed (`fix_patches_and_positions`).
+
+    The defaults are the paper's for ViTs. Recipe "paper" tells ResNets from ViTs; without a ViT it is the ResNet's.
 
     With more views the loss is twice the mean over pairs of a view's prediction and another full view's key. Local
     views predict, and are no keys.
@@ -32,6 +40,28 @@ class MoCoV3(Method):
     toy_options = {"dim": 8, "hidden": 16}
     max_views = max_local = None
     ring = True
+    paper = {
+        "options": {"temperature": 1.0, "layers": 2, "predictor_batch_norm": False},
+        "optimizer": {
+            "name": "lars",
+            "lr": 0.6,
+            "weight_decay": 1e-6,
+            "lr_in_momentum": False,
+            "warmup_epochs": 10.0,
+            "warmup_from_zero": True,
+        },
+    }
+    paper_views = {"image": "moco_v3"}
+    paper_of_vits = {
+        "optimizer": {
+            "name": "adamw",
+            "lr": 1.5e-4,
+            "weight_decay": 0.1,
+            "decay_all": True,
+            "warmup_epochs": 40.0,
+            "warmup_from_zero": True,
+        },
+    }
 
     def __init__(
         self,
@@ -43,13 +73,29 @@ class MoCoV3(Method):
         momentum: float = 0.99,
         dim: int = 256,
         hidden: int = 4096,
+        layers: int = 3,
+        predictor_batch_norm: bool = True,
+        fixed_patches: bool = False,
     ) -> None:
         super().__init__()
         self.encoder = encoder
-        self.projector = projector(features, hidden, dim, layers=3, last_batch_norm=True, last_affine=False)
-        self.predictor = predictor(dim, hidden, last_batch_norm=True)
+        if fixed_patches:
+            fix_patches_and_positions(encoder)
+        self.projector = projector(features, hidden, dim, layers=layers, last_batch_norm=True, last_affine=False)
+        self.predictor = predictor(dim, hidden, last_batch_norm=predictor_batch_norm, last_bias=False)
         self.key_network = frozen_copy(self._query_network())
         self.temperature, self.momentum = temperature, momentum
+
+    @classmethod
+    def paper_settings(cls, modality: str, backbone: str, *, pretrained: bool = False) -> dict[str, Any]:
+        if not is_vit(backbone):
+            return super().paper_settings(modality, backbone)
+        timm = not backbone.startswith("torchvision:")
+        return {
+            **cls.paper_of_vits,
+            "options": {"fixed_patches": True} if timm and not pretrained else {},
+            "views": cls.views_of(modality) or None,
+        }
 
     def encode(self, batch: Batch) -> Encoded:
         views = views_of(batch)

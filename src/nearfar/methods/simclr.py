@@ -1,6 +1,6 @@
 """SimCLR: each view must find its twin among all other views of the batch."""
 
-from typing import Any
+from typing import Any, Literal
 
 from torch import nn
 
@@ -20,8 +20,11 @@ class SimCLR(Method):
             with large batches (table 5).
         dim, hidden: of the head; hidden is `features` unless given.
         layers: 2 in v1, 3 in v2 (`SimCLRV2`).
+        last_scale: learned scale in the batch-norm that ends the head, as the authors' code has it.
+        loss_weight: multiplies the loss in training. The authors' code sums both directions' means, which is 2; the
+            reported loss stays the mean over all views.
 
-    The head ends in a batch-norm as the authors' code does, here without scale and shift.
+    Recipe "paper": the paper's settings for ImageNet.
 
     Reference: Chen et al. 2020, https://arxiv.org/abs/2002.05709; v2 https://arxiv.org/abs/2006.10029
     """
@@ -30,6 +33,11 @@ class SimCLR(Method):
     toy_options = {"dim": 8}
     max_views = max_local = None
     ring = True
+    paper_views = {"image": "simclr_bicubic"}
+    paper = {
+        "options": {"temperature": 0.1, "last_scale": True, "loss_weight": 2.0},
+        "optimizer": {"name": "lars", "lr": 0.3, "weight_decay": 1e-6, "warmup_epochs": 10.0, "warmup_from_zero": True},
+    }
 
     def __init__(
         self,
@@ -41,13 +49,16 @@ class SimCLR(Method):
         dim: int = 128,
         hidden: int | None = None,
         layers: int = 2,
+        last_scale: bool = False,
+        loss_weight: float = 1.0,
     ) -> None:
         super().__init__()
         self.encoder = encoder
+        affine: Literal["scale", False] = "scale" if last_scale else False
         self.projector = projector(
-            features, hidden or features, dim, layers=layers, last_batch_norm=True, last_affine=False
+            features, hidden or features, dim, layers=layers, last_batch_norm=True, last_affine=affine
         )
-        self.temperature = temperature
+        self.temperature, self.loss_weight = temperature, loss_weight
 
     def encode(self, batch: Batch) -> Encoded:
         z = encode_views(nn.Sequential(self.encoder, self.projector), views_of(batch))  # each (B, D)
@@ -68,6 +79,10 @@ class SimCLRV2(SimCLR):
     """
 
     name = "simclr_v2"
+    paper = {
+        **SimCLR.paper,
+        "optimizer": {**SimCLR.paper["optimizer"], "lr": 1.2, "scale_lr": "sqrt", "weight_decay": 1e-4},
+    }
 
     def __init__(self, encoder: nn.Module, *, temperature: float = 0.1, layers: int = 3, **options: Any) -> None:
         super().__init__(encoder, temperature=temperature, layers=layers, **options)

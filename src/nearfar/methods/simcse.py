@@ -14,7 +14,7 @@ from nearfar.methods.toy import text_views, toy_method, toy_text_encoder
 from nearfar.methods.views import add
 from nearfar.nn.masking import BERT_RATE, mask_tokens
 from nearfar.nn.seeding import seeded_generator
-from nearfar.nn.text import trim_padding
+from nearfar.nn.text import tanh_head, trim_padding
 
 _FACTOR = 0x5851F42D4C957F2D  # odd, so that no token of a text is lost modulo 2^64
 
@@ -38,7 +38,8 @@ class SimCSE(Method):
         seed: of the masks.
         mask_token, special_tokens: ids, of `Tokenizer.mask` and `Tokenizer.special`; in a run its tokenizer's.
 
-    The head (one layer and tanh) is left behind after training, as in the unsupervised SimCSE.
+    The head (one layer and tanh) is left behind after training, as in the unsupervised SimCSE. The supervised one keeps
+    it: an encoder with a head of its own (`--text.head true`) gets no other. The recipe "paper" does so for pairs.
 
     Reference: Gao et al. 2021, eqs. 4 and 5, https://arxiv.org/abs/2104.08821
     """
@@ -47,6 +48,18 @@ class SimCSE(Method):
     modalities = ("text",)
     min_views, max_views = 1, None  # a sentence alone is read twice
     toy_options = {"mlm": 0.1, "mask_rate": 0.4}
+    paper = {
+        "text": {"pooling": "cls", "max_length": 32},
+        "optimizer": {
+            "name": "adamw",
+            "lr": 3e-5,
+            "scale_lr": "none",
+            "weight_decay": 0.0,
+            "schedule": "linear",
+            "warmup_epochs": 0.0,
+            "clip_norm": 1.0,
+        },
+    }
     steps: Tensor  # () with the seed and the sample: its mask
     progress: Tensor  # () the part of the run that is done
 
@@ -74,7 +87,8 @@ class SimCSE(Method):
                 "or give another tokenizer"
             )
         self.encoder = encoder
-        self.projector = nn.Sequential(nn.Linear(features, features), nn.Tanh())
+        own_head = getattr(encoder, "head", None) is not None
+        self.projector = nn.Identity() if own_head else tanh_head(features)
         self.temperature, self.mlm, self.warmup, self.seed = temperature, mlm, warmup, seed
         self.mask_rate, self.mask_token, self.special_tokens = mask_rate, mask_token, tuple(special_tokens)
         self.masked_words = MaskedWords(encoder, features) if mlm or warmup else None

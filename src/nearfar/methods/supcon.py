@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from nearfar.losses import sup_con
+from nearfar.losses.arguments import check_at_least
 from nearfar.methods.method import Batch, Encoded, Method, Step
 from nearfar.methods.views import by_name, encode_views, from_names, views_of
 from nearfar.nn.heads import projector
@@ -15,6 +16,8 @@ class SupCon(Method):
     Args:
         encoder: x (B, ...) to h (B, features).
         temperature, dim, hidden: of the loss and the head (2 layers); hidden is `features` unless given.
+        base_temperature: multiplies the loss in training by temperature / base_temperature, as the authors' code does
+            with 0.07; the reported loss is that of the paper. None: not at all.
         batch_norm: within the head; the paper has none. It shortens the plateau at log(2B - 1) that training starts on.
 
     Samples with equal ids count as one class, the lowest of their labels, so that none is the other's negative.
@@ -26,6 +29,19 @@ class SupCon(Method):
     needs_labels = True
     max_views = max_local = None
     toy_options = {"dim": 8}
+    paper = {
+        "options": {"base_temperature": 0.07},
+        "optimizer": {
+            "name": "sgd",
+            "lr": 0.125,  # 0.5 at batch 1024
+            "weight_decay": 1e-4,
+            "decay_all": True,
+            "warmup_epochs": 10.0,
+            "min_lr_ratio": 1e-3,
+            "per_epoch": True,
+        },
+    }
+    paper_views = {"image": "supcon"}
 
     def __init__(
         self,
@@ -36,12 +52,16 @@ class SupCon(Method):
         temperature: float = 0.1,
         dim: int = 128,
         hidden: int | None = None,
+        base_temperature: float | None = None,
         batch_norm: bool = False,
     ) -> None:
         super().__init__()
         self.encoder = encoder
         self.projector = projector(features, hidden or features, dim, batch_norm=batch_norm)
         self.temperature = temperature
+        if base_temperature is not None:
+            check_at_least("base_temperature", base_temperature, 1e-6)
+            self.loss_weight = temperature / base_temperature
 
     def encode(self, batch: Batch) -> Encoded:
         if batch.labels is None:

@@ -14,6 +14,7 @@ class VICReg(Method):
     Args:
         encoder: x (B, ...) to h (B, features).
         dim, hidden: of the projector (3 layers).
+        last_bias: of the projector's last layer, which the loss cannot see; the authors' code has none.
         invariance_weight, variance_weight, covariance_weight: the paper's λ, μ, ν.
 
     Reference: Bardes et al. 2022, https://arxiv.org/abs/2105.04906
@@ -23,6 +24,19 @@ class VICReg(Method):
     default_views = {"image": "byol", "sound": "byol_a"}
     max_views = max_local = None
     toy_options = {"dim": 12, "hidden": 16}
+    paper_views = {"image": "byol_bicubic"}
+    paper = {
+        "options": {"last_bias": False},
+        "optimizer": {
+            "name": "lars",
+            "lr": 0.2,
+            "weight_decay": 1e-6,
+            "lr_in_momentum": False,
+            "warmup_epochs": 10.0,
+            "warmup_from_zero": True,
+            "min_lr_ratio": 1e-3,
+        },
+    }
 
     def __init__(
         self,
@@ -35,10 +49,11 @@ class VICReg(Method):
         invariance_weight: float = 25.0,
         variance_weight: float = 25.0,
         covariance_weight: float = 1.0,
+        last_bias: bool = True,
     ) -> None:
         super().__init__()
         self.encoder = encoder
-        self.projector = projector(features, hidden, dim, layers=3)
+        self.projector = projector(features, hidden, dim, layers=3, last_bias=last_bias)
         self.invariance_weight = invariance_weight
         self.variance_weight = variance_weight
         self.covariance_weight = covariance_weight

@@ -91,17 +91,32 @@ def _attention_mask(x: Tensor, padding: Tensor | None, causal: bool) -> tuple[Te
     return mask | blind, blind
 
 
+class QuickGELU(nn.Module):
+    """`x · sigmoid(1.702 x)`, close to GELU: the activation of the CLIP models that OpenAI published."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * torch.sigmoid(1.702 * x)
+
+
 class Block(nn.Module):
     """Attention, then an MLP with one hidden layer, each with a LayerNorm before it and a residual connection."""
 
     def __init__(
-        self, width: int, heads: int, *, causal: bool = False, dropout: float = 0.0, expansion: int = 4
+        self,
+        width: int,
+        heads: int,
+        *,
+        causal: bool = False,
+        dropout: float = 0.0,
+        expansion: int = 4,
+        quick_gelu: bool = False,
     ) -> None:
         super().__init__()
         self.norm1 = nn.LayerNorm(width)
         self.attention = SelfAttention(width, heads, causal=causal, dropout=dropout)
         self.norm2 = nn.LayerNorm(width)
-        self.mlp = nn.Sequential(nn.Linear(width, expansion * width), nn.GELU(), nn.Linear(expansion * width, width))
+        activation = QuickGELU() if quick_gelu else nn.GELU()
+        self.mlp = nn.Sequential(nn.Linear(width, expansion * width), activation, nn.Linear(expansion * width, width))
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
@@ -125,6 +140,7 @@ class Transformer(nn.Module):
         width, heads, causal, dropout: as for `SelfAttention`; dropout also on the output of each branch.
         layers: number of blocks.
         expansion: width of the hidden layer, as a multiple of `width`.
+        quick_gelu: `QuickGELU` in place of GELU.
 
     Pre-norm, so it trains without a long warm-up. Weights are initialized like CLIP's: those that end a branch are
     smaller if there are more blocks.
@@ -137,13 +153,22 @@ class Transformer(nn.Module):
     """
 
     def __init__(
-        self, width: int, *, layers: int, heads: int, causal: bool = False, dropout: float = 0.0, expansion: int = 4
+        self,
+        width: int,
+        *,
+        layers: int,
+        heads: int,
+        causal: bool = False,
+        dropout: float = 0.0,
+        expansion: int = 4,
+        quick_gelu: bool = False,
     ) -> None:
         super().__init__()
         if layers < 1:
             raise ValueError(f"layers is {layers}, expected at least 1")
         self.blocks = nn.ModuleList(
-            Block(width, heads, causal=causal, dropout=dropout, expansion=expansion) for _ in range(layers)
+            Block(width, heads, causal=causal, dropout=dropout, expansion=expansion, quick_gelu=quick_gelu)
+            for _ in range(layers)
         )
         self.norm = nn.LayerNorm(width)
         for block in self.blocks:

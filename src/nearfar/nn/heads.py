@@ -1,5 +1,7 @@
 """Projection and prediction heads: small multi-layer perceptrons, as the papers build them."""
 
+from typing import Literal
+
 from torch import nn
 
 
@@ -11,14 +13,17 @@ def projector(
     layers: int = 2,
     batch_norm: bool = True,
     last_batch_norm: bool = False,
-    last_affine: bool = True,
+    last_affine: bool | Literal["scale"] = True,
+    last_bias: bool = True,
 ) -> nn.Sequential:
     """`layers` linear layers from h (B, features) over `hidden` to z (B, out), with ReLU between them.
 
     Args:
         batch_norm: after each hidden layer, before its ReLU.
         last_batch_norm: also after the last layer (SimCLR, SimSiam, MoCo v3).
-        last_affine: learned scale and shift in the last batch-norm (SimSiam's projector; not SimCLR v2, MoCo v3).
+        last_affine: learned scale and shift in the last batch-norm; "scale": the scale alone (SimCLR); SimSiam
+            and MoCo v3 have neither.
+        last_bias: of the last linear layer; BYOL's and MoCo v3's heads have none. A last batch-norm leaves it out, too.
 
     A linear layer before a batch-norm has no bias: the batch-norm would remove it.
 
@@ -38,18 +43,24 @@ def projector(
     for i in range(layers):
         last = i == layers - 1
         normed = last_batch_norm if last else batch_norm
-        parts.append(nn.Linear(widths[i], widths[i + 1], bias=not normed))
+        parts.append(nn.Linear(widths[i], widths[i + 1], bias=not normed and (last_bias or not last)))
         if normed:
-            parts.append(nn.BatchNorm1d(widths[i + 1], affine=last_affine if last else True))
+            norm = nn.BatchNorm1d(widths[i + 1], affine=bool(last_affine) or not last)
+            if last and last_affine == "scale":
+                norm.bias.requires_grad_(False)  # stays 0
+            parts.append(norm)
         if not last:
             parts.append(nn.ReLU(inplace=True))
     return nn.Sequential(*parts)
 
 
-def predictor(dim: int, hidden: int, out: int | None = None, *, last_batch_norm: bool = False) -> nn.Sequential:
+def predictor(
+    dim: int, hidden: int, out: int | None = None, *, last_batch_norm: bool = False, last_bias: bool = True
+) -> nn.Sequential:
     """Two layers from z (B, dim) to p (B, out), `out` being `dim` unless given; batch-norm and ReLU between them.
 
-    BYOL widens (256 to 4096 to 256), SimSiam narrows to a quarter (2048 to 512 to 2048), MoCo v3 ends in a
-    batch-norm without scale and shift.
+    BYOL widens (256 to 4096 to 256), SimSiam narrows to a quarter (2048 to 512 to 2048), MoCo v3's of ViTs
+    ends in a batch-norm without scale and shift.
     """
-    return projector(dim, hidden, dim if out is None else out, last_batch_norm=last_batch_norm, last_affine=False)
+    out = dim if out is None else out
+    return projector(dim, hidden, out, last_batch_norm=last_batch_norm, last_affine=False, last_bias=last_bias)

@@ -31,6 +31,9 @@ class CPCEncoder(nn.Module):
         width: features of a latent z, or a number for each convolution.
         context: features of a context c, which depends on the frames up to its own.
         pooling: of the contexts to h: "mean", "max", or "both", concatenated.
+        recurrent: "gru" or "lstm".
+        pad_first: where kernel minus stride is odd, the larger part of the padding comes first, as in CPC_audio.
+        unbiased: the norms divide by features - 1 in their variance, as those of CPC_audio do.
 
     Reference: van den Oord et al. 2018, section 3.1, https://arxiv.org/abs/1807.03748; the normalization: Rivière et
     al. 2020, https://arxiv.org/abs/2002.02848
@@ -45,8 +48,12 @@ class CPCEncoder(nn.Module):
         width: int | Sequence[int] = 512,
         context: int = 256,
         pooling: Pooling = "mean",
+        recurrent: Literal["gru", "lstm"] = "gru",
+        pad_first: bool = False,
+        unbiased: bool = False,
     ) -> None:
         super().__init__()
+        check_choice("recurrent", recurrent, ("gru", "lstm"))
         if len(kernels) != len(strides) or any(k < s or s < 1 for k, s in zip(kernels, strides, strict=False)):
             raise ValueError(
                 f"kernels are {tuple(kernels)}, expected as many as strides {tuple(strides)}, none smaller"
@@ -58,8 +65,10 @@ class CPCEncoder(nn.Module):
         self.convolutions = nn.ModuleList(
             nn.Conv1d(i, o, k, stride=s) for i, o, k, s in zip(widths, widths[1:], kernels, strides, strict=False)
         )
-        self.norms = nn.ModuleList(nn.LayerNorm(features) for features in widths[1:])
-        self.recurrent = nn.GRU(widths[-1], context, batch_first=True)
+        norm = UnbiasedLayerNorm if unbiased else nn.LayerNorm
+        self.norms = nn.ModuleList(norm(features) for features in widths[1:])
+        self.recurrent = (nn.GRU if recurrent == "gru" else nn.LSTM)(widths[-1], context, batch_first=True)
+        self.pad_first = pad_first
         self.hop, self.width, self.pooling = prod(strides), widths[-1], pooling
         self.context_features = context
         self.num_features = pooled_dim(context, pooling)
@@ -71,7 +80,8 @@ class CPCEncoder(nn.Module):
             assert isinstance(convolution, nn.Conv1d)
             stride = convolution.stride[0]
             spare = convolution.kernel_size[0] - stride
-            x = _features_last(convolution, F.pad(x, (spare // 2, spare - spare // 2)))  # (B, width, T // stride)
+            before = spare - spare // 2 if self.pad_first else spare // 2
+            x = _features_last(convolution, F.pad(x, (before, spare - before)))  # (B, width, T // stride)
             x = F.relu(norm(x.transpose(1, 2))).transpose(1, 2)
             ends = None if ends is None else (ends // stride).clamp(min=1)
             x = _zero_padding(x, ends)
@@ -89,6 +99,14 @@ class CPCEncoder(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return pool_frames(*self.frames(x), self.pooling)
+
+
+class UnbiasedLayerNorm(nn.LayerNorm):
+    """LayerNorm whose variance is divided by the number of features minus 1."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = (x - x.mean(-1, keepdim=True)) * torch.rsqrt(x.var(-1, keepdim=True) + self.eps)
+        return torch.addcmul(self.bias, y, self.weight)
 
 
 class DilatedEncoder(nn.Module):
@@ -149,6 +167,9 @@ _small = partial(CPCEncoder, width=128, context=128)
 _small_sound = partial(CPCEncoder, width=(64, 64, 128, 128, 128), context=128, pooling="both")  # first, most steps
 PRESETS: dict[str, Callable[[int], nn.Module]] = {
     "cpc-16k": CPCEncoder,  # the paper's: a frame every 10 ms of sound at 16 kHz; 5.8 M parameters
+    "cpc-audio": partial(  # the same as CPC_audio has it: narrower, an LSTM; 1.8 M
+        CPCEncoder, width=256, recurrent="lstm", pad_first=True, unbiased=True
+    ),
     "cpc-8k": partial(CPCEncoder, kernels=(10, 8, 4, 4, 3), strides=(5, 4, 2, 2, 1)),  # 10 ms at 8 kHz; 5.6 M
     "cpc-16k-small": _small_sound,  # for a CPU; 0.3 M
     "cpc-8k-small": partial(_small_sound, kernels=(10, 8, 4, 4, 3), strides=(5, 4, 2, 2, 1)),

@@ -26,7 +26,8 @@ class TextEncoder(nn.Module):
 
     Args:
         vocab_size, max_length, pooling, causal: as for `text_encoder`.
-        width, layers, heads, dropout: as for `Transformer`.
+        width, layers, heads, dropout, quick_gelu: as for `Transformer`.
+        head: a linear layer and tanh after the pooling, which belong to the encoder: supervised SimCSE's.
 
     >>> encoder = TextEncoder(100, 8, width=16, layers=1, heads=2)
     >>> encoder(torch.tensor([[1, 42, 2, 0], [1, 7, 7, 2]])).shape
@@ -44,6 +45,8 @@ class TextEncoder(nn.Module):
         pooling: Pooling = "mean",
         causal: bool = False,
         dropout: float = 0.0,
+        quick_gelu: bool = False,
+        head: bool = False,
     ) -> None:
         super().__init__()
         check_choice("pooling", pooling, ("cls", "mean", "last"))
@@ -53,14 +56,18 @@ class TextEncoder(nn.Module):
         self.token_embedding = nn.Embedding(vocab_size, width)
         self.positions = nn.Parameter(torch.empty(max_length, width))
         self.dropout = nn.Dropout(dropout)
-        self.transformer = Transformer(width, layers=layers, heads=heads, causal=causal, dropout=dropout)
+        self.transformer = Transformer(
+            width, layers=layers, heads=heads, causal=causal, dropout=dropout, quick_gelu=quick_gelu
+        )
+        self.head = tanh_head(width) if head else None
         nn.init.normal_(self.token_embedding.weight, std=0.02)
         nn.init.normal_(self.positions, std=0.01)
 
     def forward(self, tokens: Tensor) -> Tensor:
         """tokens (B, L) to h (B, F)."""
         tokens = trim_padding(tokens)
-        return pool_tokens(self.states(tokens), tokens, self.pooling)
+        h = pool_tokens(self.states(tokens), tokens, self.pooling)
+        return h if self.head is None else self.head(h)
 
     def states(self, tokens: Tensor) -> Tensor:
         """tokens (B, L) to the Transformer's output (B, L, F); arbitrary at padding."""
@@ -75,6 +82,11 @@ class TextEncoder(nn.Module):
         check_tokens(tokens, self.vocab_size, self.max_length)
         x: Tensor = self.dropout(self.token_embedding(tokens) + self.positions[: tokens.shape[1]])  # (B, L, F)
         return x
+
+
+def tanh_head(features: int) -> nn.Sequential:
+    """h (B, features) to (B, features): a linear layer and tanh, as BERT and SimCSE have it."""
+    return nn.Sequential(nn.Linear(features, features), nn.Tanh())
 
 
 def pool_tokens(states: Tensor, tokens: Tensor, pooling: Pooling) -> Tensor:

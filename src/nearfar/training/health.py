@@ -73,7 +73,8 @@ def _found_ahead(horizon: Horizon) -> tuple[float, float]:
     negative = (horizon.ids[rows].unsqueeze(1) != horizon.ids) & (horizon.among[rows].unsqueeze(1) == horizon.among)
     best = scores.masked_fill(~negative, -torch.inf).amax(1)
     first = scores[own] > best  # a tie is not found
-    return float(first.float().mean()), float((1 + negative.sum(1)).float().log().mean())
+    ceiling = math.log(1 + horizon.drawn) if horizon.drawn else float((1 + negative.sum(1)).float().log().mean())
+    return float(first.float().mean()), ceiling
 
 
 def twins_found(z1: Tensor, z2: Tensor) -> float:

@@ -22,7 +22,7 @@ from nearfar.nn.shard import Shard, global_norm, shard_of
 from nearfar.training._lightning import lightning
 from nearfar.training.errors import NotFiniteError
 from nearfar.training.health import not_finite
-from nearfar.training.optimizers import make_optimiser, rate_factor
+from nearfar.training.optimizers import make_optimiser, rate_factor, set_rates
 from nearfar.training.processes import rank_and_world, shards_weights
 
 
@@ -113,7 +113,7 @@ class Pretraining(lightning.LightningModule):
             raise NotFiniteError(not_finite(self.done, self._checkpoint()))
         loss: Tensor = step.loss
         self.last = replace(step, loss=loss.detach())  # not the graph, which holds the samples
-        return loss
+        return loss if self.method.loss_weight == 1 else self.method.loss_weight * loss
 
     def _encoding(
         self, number: int, index: Tensor, samples: Tensor, shard: Shard | None, *, undivided: bool
@@ -172,8 +172,7 @@ class Pretraining(lightning.LightningModule):
         optimizer: Any,
         optimizer_closure: Callable[[], Any] | None = None,
     ) -> None:
-        for group in optimizer.param_groups:
-            group["lr"] = group["initial_lr"] * rate_factor(self.done, self.total, self.config.optimizer)
+        set_rates(optimizer, rate_factor(self.done, self.total, self.config.optimizer, self.config.epochs))
         super().optimizer_step(epoch, batch_idx, optimizer, optimizer_closure)
         self.done += 1
         self.method.after_step(self.done / self.total)

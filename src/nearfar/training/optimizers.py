@@ -16,43 +16,87 @@ DEFAULT_DECAY = {"sgd": 5e-4, "adamw": 0.05, "lars": 1e-6}
 
 
 def make_optimiser(method: Method, config: OptimizerConfig, batch_size: int) -> torch.optim.Optimizer:
-    """The optimizer over the method's parameter groups, its learning rate scaled by batch / 256."""
-    lr = (DEFAULT_LR[config.name] if config.lr is None else config.lr) * batch_size / 256
+    """The optimizer over the method's parameter groups, its learning rate scaled with the batch.
+
+    A group may have `lr_scale`, which multiplies its learning rate, and `constant_lr`, which the schedule leaves alone.
+    """
+    lr = DEFAULT_LR[config.name] if config.lr is None else config.lr
+    if config.scale_lr != "none":
+        lr = lr * batch_size / 256 if config.scale_lr == "linear" else lr * math.sqrt(batch_size / 256)
     decay = DEFAULT_DECAY[config.name] if config.weight_decay is None else config.weight_decay
     groups = method.parameter_groups(decay)
+    for group in groups:
+        if "lr_scale" in group:
+            group["lr"] = lr * group["lr_scale"]
+        if config.decay_all:
+            group["weight_decay"] = decay
     if config.name == "sgd":
         return torch.optim.SGD(groups, lr=lr, momentum=config.momentum)
     if config.name == "adamw":
-        return torch.optim.AdamW(groups, lr=lr)
-    return LARS(groups, lr=lr, momentum=config.momentum)
+        return torch.optim.AdamW(groups, lr=lr, betas=(0.9, config.beta2), eps=config.eps)
+    return LARS(groups, lr=lr, momentum=config.momentum, lr_in_momentum=config.lr_in_momentum)
 
 
-def rate_factor(step: int, total: int, config: OptimizerConfig) -> float:
-    """Linear warm-up to 1, then a cosine down to `final`.
+def set_rates(optimizer: torch.optim.Optimizer, factor: float) -> None:
+    """Set each group's learning rate to `factor` of its first one; those with `constant_lr` keep it."""
+    for group in optimizer.param_groups:
+        group["lr"] = group["initial_lr"] * (1.0 if group.get("constant_lr", False) else factor)
 
-    >>> config = OptimizerConfig(warmup=0.1)
+
+def rate_factor(step: int, total: int, config: OptimizerConfig, epochs: int = 1) -> float:
+    """Linear warm-up to 1, then what the schedule says.
+
+    Args:
+        step: of the optimizer, from 0.
+        total: steps of the run.
+        epochs: of the run, for settings that count in epochs.
+
+    >>> config = OptimizerConfig(warmup_ratio=0.1)
     >>> [round(rate_factor(step, 100, config), 3) for step in (0, 9, 10, 55, 99)]
     [0.1, 1.0, 1.0, 0.5, 0.0]
+    >>> [round(rate_factor(step, 100, OptimizerConfig(warmup_ratio=0.0, schedule="step")), 4) for step in (0, 60, 80)]
+    [1.0, 0.1, 0.01]
     """
     warmup = round(config.warmup_ratio * total)
+    if config.warmup_epochs is not None:
+        warmup = min(total, round(config.warmup_epochs * total / epochs))
     if step < warmup:
-        return (step + 1) / warmup
-    progress = (step - warmup) / max(1, total - warmup)
-    return config.min_lr_ratio + (1 - config.min_lr_ratio) * (1 + math.cos(math.pi * progress)) / 2
+        return step / warmup if config.warmup_from_zero else (step + 1) / warmup
+    at = step * epochs // total * total / epochs if config.per_epoch else step
+    if config.schedule == "constant":
+        return 1.0
+    if config.schedule == "step":
+        return 0.1 ** sum(at >= part * total - 1e-9 for part in config.milestones)
+    progress = max(0.0, at - warmup) / max(1, total - warmup)
+    left = 1 - progress if config.schedule == "linear" else (1 + math.cos(math.pi * progress)) / 2
+    return config.min_lr_ratio + (1 - config.min_lr_ratio) * left
 
 
 class LARS(torch.optim.Optimizer):
     """SGD with momentum whose rate is, for each weight matrix, scaled by |w| / |gradient|: for large batches.
 
+    With g the gradient and its weight decay and t = trust · |w| / |g|, the velocity v moves the weights w by
+
+        v = momentum · v + lr · t · g,  w = w - v        if `lr_in_momentum`: the paper and SimCLR,
+        v = momentum · v + t · g,       w = w - lr · v   if not: BYOL, MoCo v3, Barlow Twins and VICReg.
+
+    Both are the same while the learning rate does not change.
+
     Reference: You et al. 2017, algorithm 1, https://arxiv.org/abs/1708.03888
     """
 
     def __init__(
-        self, params: Iterable[Any], *, lr: float, momentum: float = 0.9, trust: float = 1e-3, weight_decay: float = 0.0
+        self,
+        params: Iterable[Any],
+        *,
+        lr: float,
+        momentum: float = 0.9,
+        trust: float = 1e-3,
+        weight_decay: float = 0.0,
+        lr_in_momentum: bool = True,
     ) -> None:
-        super().__init__(
-            params, {"lr": lr, "momentum": momentum, "trust": trust, "weight_decay": weight_decay, "adapt": True}
-        )
+        defaults = {"lr": lr, "momentum": momentum, "trust": trust, "weight_decay": weight_decay}
+        super().__init__(params, {**defaults, "lr_in_momentum": lr_in_momentum, "adapt": True})
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -74,5 +118,6 @@ class LARS(torch.optim.Optimizer):
         state = self.state[weight]
         if "momentum" not in state:
             state["momentum"] = torch.zeros_like(weight)
-        velocity = state["momentum"].mul_(group["momentum"]).add_(update, alpha=group["lr"])
-        weight.sub_(velocity)
+        inside = group.get("lr_in_momentum", True)  # absent from the checkpoints of earlier versions
+        velocity = state["momentum"].mul_(group["momentum"]).add_(update, alpha=group["lr"] if inside else 1.0)
+        weight.sub_(velocity, alpha=1.0 if inside else group["lr"])

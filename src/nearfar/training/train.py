@@ -31,7 +31,7 @@ def train(
     backbone: str | None = None,
     epochs: int | None = None,
     batch_size: int | None = None,
-    views: str | None = None,
+    views: str | Mapping[str, Any] | None = None,
     seed: int | None = None,
     device: str | None = None,
     **settings: Any,
@@ -45,7 +45,7 @@ def train(
         data: built-in data, a folder, a table, arrays, or a torchvision data set by name; or the keys of `DataConfig`:
             {"path": "photos/", "test": "other/"}.
         out: the run folder; None: the next free one under `runs/`.
-        method: such as "simclr", "moco", "byol", or MODULE:NAME.
+        method: such as simclr, moco or byol, or MODULE:NAME.
         backbone: the network, such as "resnet18".
         epochs: passes over the data.
         batch_size: samples of one step, of all processes together.

@@ -16,6 +16,7 @@ from nearfar.modalities.image.views.presets import PRESETS, byol, dino, make_vie
 from nearfar.modalities.image.views.view import ImageView
 
 from torchvision.transforms import RandomResizedCrop  # isort: skip
+from torchvision.transforms import InterpolationMode  # isort: skip
 from torchvision.transforms.v2 import functional as T  # isort: skip
 from tests.support.facts import facts
 
@@ -29,14 +30,17 @@ def generator(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-@pytest.mark.parametrize("view", [*byol(24), simclr(40)[0]])
+@pytest.mark.parametrize("view", [*byol(24), simclr(40)[0], replace(simclr(40)[0], interpolation="bicubic")])
 def test_a_view_equals_torchvision_with_the_drawn_parameters(view: ImageView) -> None:
     view = replace(view, solarize=0.5)
     images = random_bytes(40, 30, 26)
     drawn = view.draw(40, 30, 26, generator())
     expected = []
     for i, image in enumerate(images.float() / 255):
-        x = T.resized_crop(image, *drawn.boxes[i].tolist(), size=[view.size] * 2, antialias=True)
+        mode = InterpolationMode(view.interpolation)
+        x = T.resized_crop(
+            image, *drawn.boxes[i].tolist(), size=[view.size] * 2, interpolation=mode, antialias=True
+        ).clamp(0, 1)
         x = T.horizontal_flip(x) if drawn.flip[i] else x
         x = T.adjust_brightness(x, float(drawn.brightness[i]))
         x = T.adjust_contrast(x, float(drawn.contrast[i]))

@@ -1,6 +1,7 @@
 """Every operation against torchvision's, on the same parameters, in float32."""
 
 from collections.abc import Callable
+from typing import Literal
 
 import pytest
 import torch
@@ -22,9 +23,12 @@ from nearfar.modalities.image.views.crop import crop_resize, random_crop_boxes
 from nearfar.modalities.image.views.prepare import resize_eval
 from nearfar.modalities.image.views.view import ImageView
 
+from torchvision.transforms import InterpolationMode  # isort: skip
 from torchvision.transforms.v2 import functional as T  # isort: skip
+
 from tests.support.facts import facts
 
+MODES = {"bilinear": InterpolationMode.BILINEAR, "bicubic": InterpolationMode.BICUBIC}
 TOLERANCE = 2e-6  # of a range of one: a 2000th of a byte's step
 
 
@@ -41,7 +45,10 @@ def close(actual: Tensor, expected: Tensor, tolerance: float = TOLERANCE) -> Non
 
 
 @pytest.mark.parametrize("height, width, size", [(32, 32, 32), (96, 96, 64), (17, 40, 9), (5, 3, 12), (1, 1, 4)])
-def test_crop_resize_equals_resized_crop(height: int, width: int, size: int) -> None:
+@pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
+def test_crop_resize_equals_resized_crop(
+    height: int, width: int, size: int, interpolation: Literal["bilinear", "bicubic"]
+) -> None:
     generator = torch.Generator().manual_seed(height)
     images = random_images(60, height, width)
     boxes = random_crop_boxes(60, height, width, generator, scale=(0.02, 1.0), ratio=(0.3, 3.0))
@@ -52,9 +59,9 @@ def test_crop_resize_equals_resized_crop(height: int, width: int, size: int) -> 
     flip = torch.rand(60, generator=generator) < 0.5
     expected = []
     for image, box, mirrored in zip(images, boxes.tolist(), flip.tolist(), strict=True):
-        crop = T.resized_crop(image, *box, size=[size, size], antialias=True)
-        expected.append(T.horizontal_flip(crop) if mirrored else crop)
-    close(crop_resize(images, boxes, size, flip), torch.stack(expected), 1e-5)
+        crop = T.resized_crop(image, *box, size=[size, size], interpolation=MODES[interpolation], antialias=True)
+        expected.append(T.horizontal_flip(crop).clamp(0, 1) if mirrored else crop.clamp(0, 1))
+    close(crop_resize(images, boxes, size, flip, interpolation=interpolation), torch.stack(expected), 1e-5)
     assert not crop_resize(images, boxes, size).equal(crop_resize(images, boxes, size, flip)) or width == 1
 
 

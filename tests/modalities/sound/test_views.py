@@ -260,6 +260,17 @@ def test_byol_a_mixes_another_sound_in_and_renormalizes() -> None:
     torch.testing.assert_close(found[:, 0], (y - y.mean()) / (y.std() + 1e-5), atol=1e-4, rtol=1e-4)
 
 
+def test_byol_as_views_are_normalized_together() -> None:
+    """As by the authors, who normalize both views of a batch as one."""
+    views = byol_a(4000, SMALL)
+    plain = [replace(view, renormalize=False) for view in views]
+    first, second = make_sound_views(sounds(), plain, seed=1, step=2)
+    both = torch.cat([first, second]).double()
+    expected = [(x - both.mean()) / (both.std() + 1e-5) for x in (first, second)]
+    for found, one in zip(make_sound_views(sounds(), views, seed=1, step=2), expected, strict=True):
+        torch.testing.assert_close(found, one.float(), atol=1e-5, rtol=1e-5)
+
+
 def test_others_are_drawn_evenly() -> None:
     view = byol_a(4000, SMALL)[0]
     others = torch.stack([view.draw(5, torch.Generator().manual_seed(s))["other"] for s in range(2000)])  # (2000, 5)

@@ -56,7 +56,8 @@ class ImageTextModality(TokenizingModality, ImageModality):
         text = dict(given.get("text") or {})
         name = with_absolute_folder(str(text.get("encoder") or ""))
         if name.startswith(TRANSFORMERS):
-            merged["text"] = {"tokenizer": name.removeprefix(TRANSFORMERS), **text, "encoder": name}
+            plain = {"causal": False, "quick_gelu": False} if given.get("recipe") == "paper" else {}  # it has its own
+            merged["text"] = {"tokenizer": name.removeprefix(TRANSFORMERS), **plain, **text, "encoder": name}
 
     def open(self, spec: str, split: str | None = None) -> Dataset:
         images = super().open(spec, split)

@@ -34,7 +34,8 @@ class SoundView:
         resize: heights and lengths of the box that is resized to the whole, from and to; None: no box.
         heights: of the box, where they are others than its lengths.
         bands, frames: most of them that are masked, by one stripe each.
-        renormalize: all views of the batch together to mean 0 and deviation 1.
+        renormalize: all views of the batch together to mean 0 and deviation 1, also those that are made beside this
+            one (`make_sound_views`).
     """
 
     values: int
@@ -141,9 +142,15 @@ class SoundView:
                 begin = (drawn["stripe places"][number] * (x.shape[dim] - extent + 1)).long()
                 x = mask(x, begin, extent, dim=dim)
         if self.renormalize:
-            mean, deviation = (x.mean(), x.std()) if shard is None else _of_all(x, shard)
-            x = (x - mean) / (deviation + LEAST_DEVIATION)
+            x = _renormalized([x], shard)[0]
         return x
+
+
+def _renormalized(views: Sequence[Tensor], shard: Shard | None) -> list[Tensor]:
+    """The views, each (B, ...), by the mean and deviation of all their values together."""
+    x = torch.cat([view.flatten(1) for view in views], 1)
+    mean, deviation = (x.mean(), x.std()) if shard is None else _of_all(x, shard)
+    return [(view - mean) / (deviation + LEAST_DEVIATION) for view in views]
 
 
 def _of_all(x: Tensor, shard: Shard) -> tuple[Tensor, Tensor]:
@@ -265,7 +272,12 @@ def make_sound_views(
     made = []
     for index, view in enumerate(views):
         drawn = view.draw(len(waves) if shard is None else shard.total, seeded_generator(seed, step, index))
-        made.append(view.apply(waves, drawn if shard is None else _own(drawn, shard), shard))
+        plain = replace(view, renormalize=False)
+        made.append(plain.apply(waves, drawn if shard is None else _own(drawn, shard), shard))
+    together = [index for index, view in enumerate(views) if view.renormalize]
+    if together:
+        for index, x in zip(together, _renormalized([made[i] for i in together], shard), strict=True):
+            made[index] = x
     return made
 
 

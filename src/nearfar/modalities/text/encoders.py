@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from nearfar.losses.arguments import check_choice
-from nearfar.nn.text import PADDING, PRESETS, Pooling, TextEncoder, check_tokens, pool_tokens, trim_padding
+from nearfar.nn.text import PADDING, PRESETS, Pooling, TextEncoder, check_tokens, pool_tokens, tanh_head, trim_padding
 
 
 def text_encoder(
@@ -19,6 +19,8 @@ def text_encoder(
     pooling: Pooling = "mean",
     causal: bool = False,
     dropout: float | None = None,
+    quick_gelu: bool = False,
+    head: bool = False,
     pretrained: bool = False,
 ) -> nn.Module:
     """An encoder of tokens (B, L) int64, 0 where there is no text, to features h (B, F), with F in its `num_features`.
@@ -31,6 +33,8 @@ def text_encoder(
         pooling: "mean" over the text, "cls": its first token, "last": its last.
         causal: a token sees those before it alone, as in CLIP; then `pooling` is "last" or "mean".
         dropout: in training. None: 0 for our own, the published rates for a model of `transformers`.
+        quick_gelu: CLIP's activation in place of GELU.
+        head: a linear layer and tanh after the pooling, kept with the encoder, as supervised SimCSE does.
         pretrained: with the published weights, safetensors alone; else drawn anew.
     """
     if name in PRESETS:
@@ -46,6 +50,8 @@ def text_encoder(
             pooling=pooling,
             causal=causal,
             dropout=dropout or 0.0,
+            quick_gelu=quick_gelu,
+            head=head,
         )
     if not name.startswith("transformers:"):
         near = difflib.get_close_matches(name, PRESETS, n=1, cutoff=0.0)[0]
@@ -53,14 +59,16 @@ def text_encoder(
             f"there is no text encoder {name!r}; the nearest known is {near!r}; a model of the package transformers "
             "is named 'transformers:FOLDER_OR_NAME'"
         )
-    if causal:
-        raise ValueError(f"causal is True, but whether {name!r} is causal it decides itself; leave causal out")
+    if causal or quick_gelu:
+        given = "causal" if causal else "quick_gelu"
+        raise ValueError(f"{given} is True, but {name!r} has its own architecture; leave {given} out")
     return PretrainedText(
         name.removeprefix("transformers:"),
         vocab_size=vocab_size,
         max_length=max_length,
         pooling=pooling,
         dropout=dropout,
+        head=head,
         pretrained=pretrained,
     )
 
@@ -70,7 +78,7 @@ class PretrainedText(nn.Module):
 
     Args:
         source: a local folder, or a name of the Hugging Face hub.
-        vocab_size, max_length, pooling, dropout, pretrained: as for `text_encoder`.
+        vocab_size, max_length, pooling, dropout, head, pretrained: as for `text_encoder`.
 
     Weights are read from safetensors alone and no code of the source is run.
     """
@@ -83,6 +91,7 @@ class PretrainedText(nn.Module):
         max_length: int,
         pooling: Pooling = "mean",
         dropout: float | None = None,
+        head: bool = False,
         pretrained: bool = True,
     ) -> None:
         super().__init__()
@@ -102,6 +111,7 @@ class PretrainedText(nn.Module):
         self.vocab_size: int = config.vocab_size
         self.max_length, self.pooling = max_length, pooling
         self.num_features: int = config.hidden_size
+        self.head = tanh_head(self.num_features) if head else None
         if dropout is not None:
             for module in self.model.modules():
                 if isinstance(module, nn.Dropout):
@@ -115,7 +125,8 @@ class PretrainedText(nn.Module):
     def forward(self, tokens: Tensor) -> Tensor:
         """tokens (B, L) to h (B, F)."""
         tokens = trim_padding(tokens)
-        return pool_tokens(self.states(tokens), tokens, self.pooling)
+        h = pool_tokens(self.states(tokens), tokens, self.pooling)
+        return h if self.head is None else self.head(h)
 
     def states(self, tokens: Tensor) -> Tensor:
         """tokens (B, L) to (B, L, F): what the model makes of each; at padding it is arbitrary."""

@@ -121,10 +121,12 @@ class TextModality(TokenizingModality):
         return data if data.paired else data.sentences()
 
     def fit(self, data: Dataset) -> TrainConfig:
-        """Learn a tokenizer, unless one is given."""
+        """Learn a tokenizer, unless one is given; by the recipe "paper" an encoder of pairs keeps its head."""
         assert isinstance(data, TextDataset)
         self.learn_tokenizer([text for part in data.several for text in part])
-        return self.config
+        if self.config.text.head is not None or self.config.recipe != "paper":
+            return self.config
+        return replace(self.config, text=replace(self.config.text, head=data.partners is not None))
 
     def run_protocols(self, test: Dataset) -> Sequence[str]:
         if test.scores is None:
@@ -240,5 +242,7 @@ def make_text_encoder(config: TrainConfig, name: str, *, untrained: bool, dropou
         pooling=text.pooling,
         causal=text.causal,
         dropout=dropout if text.dropout is None else text.dropout,
+        quick_gelu=text.quick_gelu,
+        head=bool(text.head),
         pretrained=config.pretrained and not untrained,
     )

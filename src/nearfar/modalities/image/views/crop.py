@@ -8,6 +8,7 @@ import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -16,6 +17,7 @@ from nearfar.modalities.image.views.arguments import check_images, check_size
 from nearfar.modalities.image.views.separable import resample
 from nearfar.nn.scratch import Scratch, scratch_for
 
+Interpolation = Literal["bilinear", "bicubic"]
 ATTEMPTS = 10
 _FLOAT = torch.empty(0)
 SOURCE_VALUES = 450_000  # floats of a chunk of inputs on the CPU: they fit into a core's cache
@@ -75,9 +77,28 @@ def _central_box(height: int, width: int, ratio: tuple[float, float]) -> tuple[i
     return height, width
 
 
+def _cubic(x: Tensor) -> Tensor:
+    """Keys' cubic convolution at distances x of at least 0, with a = -1/2, as Pillow and torch have it.
+
+    >>> _cubic(torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0]))
+    tensor([ 1.0000,  0.5625,  0.0000, -0.0625,  0.0000,  0.0000])
+    """
+    near = (1.5 * x - 2.5) * x * x + 1
+    x = x.clamp(max=2)
+    far = ((-0.5 * x + 2.5) * x - 4) * x + 2
+    return torch.where(x < 1, near, far)
+
+
 @torch.no_grad()
-def crop_resize(images: Tensor, boxes: Tensor, size: int, flip: Tensor | None = None) -> Tensor:
-    """Each image's box, resized to a square with an antialiasing triangle filter, mirrored where `flip` says so.
+def crop_resize(
+    images: Tensor,
+    boxes: Tensor,
+    size: int,
+    flip: Tensor | None = None,
+    *,
+    interpolation: Interpolation = "bilinear",
+) -> Tensor:
+    """Each image's box, resized to a square with an antialiasing filter, mirrored where `flip` says so.
 
     Equal to torchvision's `resized_crop(antialias=True)` in floating point: pixels outside the box never enter.
 
@@ -86,6 +107,7 @@ def crop_resize(images: Tensor, boxes: Tensor, size: int, flip: Tensor | None = 
         boxes: (B, 4): top, left, height, width, inside the image.
         size: pixels of a side of the result.
         flip: (B,) booleans; True mirrors left and right.
+        interpolation: "bilinear", a triangle filter, or "bicubic", whose values are clamped to [0, 1].
 
     Returns:
         (B, 3, size, size), float32 in [0, 1].
@@ -97,11 +119,11 @@ def crop_resize(images: Tensor, boxes: Tensor, size: int, flip: Tensor | None = 
     if flip is not None and flip.shape != (len(images),):
         raise ValueError(f"flip has shape {tuple(flip.shape)}, expected ({len(images)},): one for each image")
     out = torch.empty(len(images), 3, size, size, device=images.device)
-    crops, scratch = Crops.of(images, boxes, size, flip), scratch_for(images)
+    crops, scratch = Crops.of(images, boxes, size, flip, interpolation=interpolation), scratch_for(images)
     for first, source in sources(images, size, scratch):
         last = first + len(source)
         crops.cut(source, first, last, out=out[first:last], scratch=scratch)
-    return out
+    return out if interpolation == "bilinear" else out.clamp_(0, 1)
 
 
 def chunks(images: Tensor, values: int, most: int) -> list[tuple[int, int]]:
@@ -134,15 +156,24 @@ class Crops:
     """Which input pixels make each output pixel of B crops; made once for the batch, applied chunk by chunk.
 
     The two axes, rows and columns, are stacked. The filter is a triangle, to either side as wide as an output pixel
-    where that is wider than an input pixel, else as an input pixel; it is cut off at the box's ends. So at most `taps`
-    input pixels count, which lie side by side.
+    where that is wider than an input pixel, else as an input pixel; or a cubic, twice as wide. It is cut off at the
+    box's ends. So at most `taps` input pixels count, which lie side by side.
     """
 
     index: Tensor  # (2, B, size, taps), in [0, H) and [0, W)
     weight: Tensor  # (2, B, size, taps)
 
     @classmethod
-    def of(cls, images: Tensor, boxes: Tensor, size: int, flip: Tensor | None, gain: Tensor | float = 1.0) -> "Crops":
+    def of(
+        cls,
+        images: Tensor,
+        boxes: Tensor,
+        size: int,
+        flip: Tensor | None,
+        gain: Tensor | float = 1.0,
+        *,
+        interpolation: Interpolation = "bilinear",
+    ) -> "Crops":
         """Crops of these boxes, each multiplied by its `gain`: (B,), or one number for all."""
         device, sides = images.device, torch.tensor(images.shape[2:], device=images.device).view(2, 1, 1)
         begin, extent = boxes.to(device).t().float().view(2, 2, -1, 1)  # (2, B, 1) each
@@ -155,12 +186,16 @@ class Crops:
             signed[1] *= 1 - 2 * flip.to(device).float()[:, None]
         output = torch.arange(size, device=device) + 0.5
         centre = output * signed + (origin - 0.5)  # (2, B, size), where pixel j is at j
-        taps = math.ceil(2 * max(1.0, max(images.shape[2:]) / size))
+        support = 1 if interpolation == "bilinear" else 2
+        taps = math.ceil(2 * support * max(1.0, max(images.shape[2:]) / size))
         # With the taps outermost, these are few passes over long rows.
-        pixel = (centre - reach).floor_() + torch.arange(1, taps + 1, device=device).view(-1, 1, 1, 1)
-        weight = 1 - (pixel - centre).abs_().div_(reach)
+        pixel = (centre - support * reach).floor_() + torch.arange(1, taps + 1, device=device).view(-1, 1, 1, 1)
+        distance = (pixel - centre).abs_().div_(reach)
         inside = torch.minimum(pixel - (begin - 1), (begin + extent) - pixel)  # at least 1 in the box, else at most 0
-        weight = torch.minimum(weight, inside, out=weight).clamp_(min=0)
+        if interpolation == "bilinear":
+            weight = torch.minimum(1 - distance, inside).clamp_(min=0)
+        else:
+            weight = _cubic(distance).mul_(inside > 0)
         scale = torch.as_tensor(gain, device=device) / (255 if images.dtype == torch.uint8 else 1)
         total = weight.sum(0)
         total[0] /= scale.view(-1, 1)

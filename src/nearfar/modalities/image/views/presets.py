@@ -13,6 +13,8 @@ from nearfar.modalities.image.views.view import ImageView, ImageViewParameters, 
 from nearfar.nn.seeding import seeded_generator
 from nearfar.nn.shard import Shard
 
+CLIP_MEAN = (0.48145466, 0.4578275, 0.40821073)
+CLIP_STD = (0.26862954, 0.26130258, 0.27577711)
 LOCAL_SCALE = (0.05, 0.4)  # of the area of the image: DINO's for convolutional networks
 
 
@@ -64,6 +66,15 @@ def moco_v2(size: int) -> tuple[ImageView, ...]:
     return view, view
 
 
+def supcon(size: int) -> tuple[ImageView, ...]:
+    """SupCon's two equal views in its authors' code: MoCo v2's, never blurred.
+
+    Reference: Khosla et al. 2020, https://arxiv.org/abs/2004.11362
+    """
+    view = replace(moco_v2(size)[0], blur=0.0)
+    return view, view
+
+
 def byol(size: int) -> tuple[ImageView, ...]:
     """BYOL's two views, the first always blurred, the second seldom blurred and sometimes solarised.
 
@@ -90,6 +101,11 @@ def clip(size: int) -> tuple[ImageView, ...]:
     Reference: Radford et al. 2021, section 2.4, https://arxiv.org/abs/2103.00020; the crop's area is open_clip's.
     """
     return (ImageView(size=size, crop_scale=(0.9, 1.0), flip=0.0, jitter=0.0, grayscale=0.0, blur=0.0),)
+
+
+def openai_clip(size: int) -> tuple[ImageView, ...]:
+    """As `clip`, resized bicubically and normalized by the channel statistics of the models that OpenAI published."""
+    return (replace(clip(size)[0], interpolation="bicubic", mean=CLIP_MEAN, std=CLIP_STD),)
 
 
 def clip_few(size: int) -> tuple[ImageView, ...]:
@@ -186,9 +202,34 @@ def shapes(size: int) -> tuple[ImageView, ...]:
     return view, view
 
 
+def simclr_bicubic(size: int) -> tuple[ImageView, ...]:
+    """SimCLR's two views, resized bicubically as in its authors' code."""
+    return tuple(replace(view, interpolation="bicubic") for view in simclr(size))
+
+
+def byol_bicubic(size: int) -> tuple[ImageView, ...]:
+    """BYOL's two views, resized bicubically as in the code of BYOL, Barlow Twins and VICReg."""
+    return tuple(replace(view, interpolation="bicubic") for view in byol(size))
+
+
 PRESETS: dict[str, Callable[..., tuple[ImageView, ...]]] = {
     preset.__name__: preset
-    for preset in (byol, clip, clip_few, dino, instdisc, moco_v1, moco_v2, moco_v3, shapes, simclr)
+    for preset in (
+        byol,
+        byol_bicubic,
+        clip,
+        clip_few,
+        dino,
+        instdisc,
+        moco_v1,
+        moco_v2,
+        moco_v3,
+        openai_clip,
+        shapes,
+        simclr,
+        simclr_bicubic,
+        supcon,
+    )
 }
 
 

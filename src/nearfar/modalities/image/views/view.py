@@ -18,7 +18,7 @@ from nearfar.modalities.image.views.color import (
     solarize,
     standardize,
 )
-from nearfar.modalities.image.views.crop import Crops, chunks, random_crop_boxes, sources
+from nearfar.modalities.image.views.crop import Crops, Interpolation, chunks, random_crop_boxes, sources
 from nearfar.nn.arguments import check_probability, check_range
 from nearfar.nn.scratch import Scratch, scratch_for, single_thread
 
@@ -63,6 +63,7 @@ class ImageView:
         size: pixels of a side of the view.
         crop_scale: range of the crop's area, as a part of the image's.
         crop_ratio: range of the crop's width over height.
+        interpolation: how crops are resized, "bilinear" or "bicubic", both with antialiasing.
         flip, jitter, grayscale, blur, solarize, affine: probabilities.
         brightness, contrast, saturation, hue: strength of the jitter.
         blur_sigma: range of the Gaussian's deviation, in pixels of the view, uniform.
@@ -82,6 +83,7 @@ class ImageView:
     size: int
     crop_scale: tuple[float, float] = (0.08, 1.0)
     crop_ratio: tuple[float, float] = (3 / 4, 4 / 3)
+    interpolation: Interpolation = "bilinear"
     flip: float = 0.5
     jitter: float = 0.8
     brightness: float = 0.8
@@ -106,6 +108,8 @@ class ImageView:
 
     def __post_init__(self) -> None:
         check_size(self.size)
+        if self.interpolation not in ("bilinear", "bicubic"):
+            raise ValueError(f"interpolation is {self.interpolation!r}, expected 'bilinear' or 'bicubic'")
         check_range("crop_scale", self.crop_scale, most=1)
         check_range("crop_ratio", self.crop_ratio)
         for name in ("blur_sigma", "zoom", "stretch"):
@@ -222,7 +226,9 @@ class _Planned:
         factors = torch.stack([drawn.contrast, drawn.saturation, drawn.hue, coloured, threshold])
         return cls(
             view=view,
-            crops=Crops.of(images, drawn.boxes, view.size, drawn.flip, drawn.brightness),
+            crops=Crops.of(
+                images, drawn.boxes, view.size, drawn.flip, drawn.brightness, interpolation=view.interpolation
+            ),
             factors=factors.view(5, -1, 1, 1, 1),
             kernels=half_kernel(drawn.sigma[:, None], view.blur_radius),
             drawn=drawn,
@@ -234,6 +240,8 @@ class _Planned:
         contrast, saturation, hue, coloured, threshold = self.factors[:, first:last]
         x = scratch.take("view", (last - first, 3, view.size, view.size), out)
         self.crops.cut(source, first, last, out=x, scratch=scratch)
+        if view.interpolation == "bicubic":  # overshoots; here times the brightness
+            torch.minimum(x.clamp_(min=0), drawn.brightness[first:last].view(-1, 1, 1, 1), out=x)
         if view.affine > 0:
             affine(x, drawn.affine[first:last], out=x)
         if view.jitter > 0:

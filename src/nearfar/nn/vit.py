@@ -1,0 +1,63 @@
+"""What self-supervised Vision Transformers change in the network: fixed positions, and patches that are not learned."""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+def sincos_positions(rows: int, columns: int, dim: int, *, temperature: float = 10_000.0) -> Tensor:
+    """(rows · columns, dim): sine and cosine of each patch's row, then of its column, at dim / 4 frequencies.
+
+    Reference: Chen et al. 2021, section 5, https://arxiv.org/abs/2104.02057
+
+    >>> sincos_positions(1, 2, 4)
+    tensor([[0.0000, 1.0000, 0.0000, 1.0000],
+            [0.0000, 1.0000, 0.8415, 0.5403]])
+    """
+    if dim % 4:
+        raise ValueError(f"dim is {dim}, expected a multiple of 4: sine and cosine of two coordinates")
+    frequency = temperature ** -(torch.arange(dim // 4) / (dim // 4))
+    patch = torch.arange(rows * columns)
+    row, column = ((p[:, None] * frequency) for p in (patch // columns, patch % columns))
+    return torch.cat([row.sin(), row.cos(), column.sin(), column.cos()], 1)
+
+
+@torch.no_grad()
+def fix_patches_and_positions(encoder: nn.Module) -> None:
+    """Fixed sin-cos positions, and a random patch projection that is not trained: for a ViT trained from scratch.
+
+    Args:
+        encoder: with `patch_embed.proj`, a convolution, `patch_embed.grid_size` and `pos_embed`, as timm's have.
+
+    Reference: Chen et al. 2021, sections 4.2 and 5, https://arxiv.org/abs/2104.02057
+    """
+    patches: Any = getattr(encoder, "patch_embed", None)
+    positions = getattr(encoder, "pos_embed", None)
+    projection = getattr(patches, "proj", None)
+    if not isinstance(projection, nn.Conv2d) or not isinstance(positions, nn.Parameter):
+        raise ValueError(
+            f"{type(encoder).__name__} has no patch_embed.proj and pos_embed, expected a Vision Transformer of timm, "
+            "such as vit_small_patch16_224"
+        )
+    rows, columns = patches.grid_size
+    fixed = sincos_positions(rows, columns, positions.shape[-1])
+    tokens = positions.shape[1] - len(fixed)  # such as [CLS], whose position is 0
+    positions.copy_(torch.cat([fixed.new_zeros(tokens, fixed.shape[1]), fixed])[None])
+    width = projection.weight[0].numel()
+    bound = math.sqrt(6 / (width + projection.out_channels))
+    nn.init.uniform_(projection.weight, -bound, bound)
+    if projection.bias is not None:
+        nn.init.zeros_(projection.bias)
+    positions.requires_grad_(False)
+    projection.requires_grad_(False)
+
+
+def is_vit(backbone: str) -> bool:
+    """Whether a backbone's name is that of a Vision Transformer.
+
+    >>> is_vit("vit_small_patch16_224"), is_vit("torchvision:vit_b_16"), is_vit("resnet50")
+    (True, True, False)
+    """
+    return backbone.removeprefix("torchvision:").startswith(("vit_", "deit"))
