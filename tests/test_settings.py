@@ -52,7 +52,7 @@ def test_config_yaml_has_full_sections_and_is_read_back(tmp_path: Path) -> None:
     config = TrainConfig(data=DataConfig("photos/", test="other/"), views=ViewsConfig("simclr", count=2))
     written = yaml.safe_load(config.to_yaml())
     assert written["data"]["path"] == "photos/" and written["data"]["test"] == "other/"
-    assert written["views"] == {"preset": "simclr", "count": 2, "local": 0}
+    assert written["views"] == {"preset": "simclr", "count": 2, "local": None}
     (tmp_path / "config.yaml").write_text(config.to_yaml())
     assert TrainConfig.from_yaml(tmp_path / "config.yaml") == config
 
@@ -143,8 +143,9 @@ def test_mistakes_in_sections_are_told(given: dict[str, Any], said: str, tmp_pat
         ("--config old.yaml", "old.yaml 'sources' 'data'"),
         ("--config", "--config"),
         ("--views.count two", "--views.count 'two' number"),
-        ("--views.count 3 --epochs 1", "--views.count 3 simclr"),
-        ("--views.local 4", "--views.local 4 simclr"),
+        ("--method clip --views.count 3 --epochs 1", "--views.count 3 clip"),
+        ("--method cpc --data waves --views.count 2", "--views.count 2 cpc 1"),
+        ("--method clip --views.local 4", "--views.local 4 clip none"),
     ],
 )
 def test_mistakes_in_flags_are_told_in_a_line(

@@ -17,7 +17,7 @@ from nearfar.distributed.processes import run_in_processes
 from nearfar.distributed.trial import VARIANTS, Subject
 from nearfar.losses.engine.tiles import _TILE
 from nearfar.methods import METHODS, Batch, Step
-from nearfar.methods.check import subject_from
+from nearfar.methods.check import subject_from, toy_subjects
 from nearfar.methods.simclr import SimCLR
 from nearfar.methods.toy import ToyImageEncoder, toy_batch
 from tests.distributed import work
@@ -79,6 +79,16 @@ def test_rows_that_are_wrong_but_not_off_are_not_called_off(
     assert main(["check", "same:object", "--processes", "1"]) == 1
     said = " ".join(capsys.readouterr().out.split())
     assert tells(said, "wrong") and "off by more" not in said
+
+
+def test_every_method_on_three_views_and_two_local_ones() -> None:
+    """Tiled, cached, on two processes, by ring and sharded, in float64: all as plain; one start of the processes."""
+    subjects = [subject for subject in toy_subjects() if "views" in subject.name]
+    assert len(subjects) == 14
+    for rows in certify_methods(subjects, processes=2):
+        wrong = {(row.what, row.variant): row.note or row.gradient_error for row in rows if not row.passed}
+        assert not wrong
+        assert {"float64, tiles of 5", "float64, cached", "gather, uneven", "fsdp"} <= {row.variant for row in rows}
 
 
 @pytest.mark.parametrize("name", ["byol", "moco", "moco_v3", "simsiam", "nnclr", "clip"])

@@ -25,6 +25,9 @@ LOSSES: dict[str, Callable[..., Tensor]] = {
     "info_nce": lambda a, b, t, ids: losses.info_nce(a, b, temperature=t, ids=ids),
     "dot": lambda a, b, t, ids: losses.info_nce(a, b, temperature=t, ids=ids, similarity="dot"),
     "nt_xent": lambda a, b, t, ids: losses.nt_xent(a, b, temperature=t, ids=ids),
+    "nt_xent_views": lambda a, b, t, ids: losses.nt_xent_views(
+        [a, b, a + b.roll(1, 1)], [a - b, b + a.roll(1, 1)], temperature=t, ids=ids
+    ),
     "decoupled": lambda a, b, t, ids: losses.decoupled(a, b, temperature=t, ids=ids),
     "symmetric": lambda a, b, t, ids: losses.symmetric_info_nce(a, b, temperature=t, ids=ids),
     "sigmoid": lambda a, b, t, ids: losses.sigmoid_pairs(a, b, logit_scale=1 / t, logit_bias=3 * t, ids=ids),

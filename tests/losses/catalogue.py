@@ -67,6 +67,10 @@ TWO_VIEW_LOSSES = {
     "info_nce, dot": _info_nce("dot"),
     "info_nce, euclidean": _info_nce("euclidean"),
     "nt_xent": TwoViewLoss(losses.nt_xent, reference.nt_xent),
+    "nt_xent_views": TwoViewLoss(
+        lambda z1, z2, **options: losses.nt_xent_views([z1, z2], **options),
+        lambda z1, z2, t, ids: reference.nt_xent_views([z1, z2], (), t, ids),
+    ),
     "decoupled": TwoViewLoss(losses.decoupled, reference.decoupled),
     "symmetric_info_nce": TwoViewLoss(losses.symmetric_info_nce, reference.symmetric_info_nce, stacked=False),
     "debiased, prior 0": _debiased(0.0),

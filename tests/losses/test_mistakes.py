@@ -237,6 +237,7 @@ def test_no_loss_has_a_default_temperature_or_takes_one_by_position(name: str) -
     if name in {
         "info_nce",
         "nt_xent",
+        "nt_xent_views",
         "decoupled",
         "symmetric_info_nce",
         "debiased",

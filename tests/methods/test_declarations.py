@@ -9,7 +9,7 @@ from torch import nn
 
 import nearfar
 from nearfar.config import TrainConfig, completed
-from nearfar.methods import METHODS, Method, SimCLR, check_views
+from nearfar.methods import METHODS, Method, SimCLR, choose_views
 from nearfar.modalities import MODALITIES
 from nearfar.modalities.image.views.presets import PRESETS
 from nearfar.modalities.series.views import SERIES_PRESETS
@@ -33,7 +33,8 @@ OTHER_MEANINGS = {
 def test_modalities_and_views_are_known(name: str) -> None:
     kind = METHODS[name]
     assert kind.name == name and kind.modalities and set(kind.modalities) <= set(MODALITIES)
-    assert 1 <= kind.min_views <= kind.max_views
+    assert 1 <= kind.min_views <= (kind.max_views or kind.min_views)
+    assert kind.usual_views is None or kind.usual_views >= kind.min_views
     assert {*kind.default_views, *kind.settings} <= set(MODALITIES)
     for modality in set(kind.modalities) & set(KNOWN):
         assert kind.views_of(modality) in KNOWN[modality]
@@ -45,7 +46,9 @@ def test_its_own_views_are_as_many_as_it_uses(name: str) -> None:
     for modality in {"image", "series"} & set(kind.modalities):
         given: tuple[int, ...] = (32,) if modality == "image" else ()
         preset = kind.views_of(modality)
-        check_views(name, preset, KNOWN[modality][preset](*given))
+        made = KNOWN[modality][preset](*given)
+        chosen = choose_views(name, preset, made)
+        assert chosen == list(made)[: kind.usual_views]
 
 
 @pytest.mark.parametrize("name", METHODS)

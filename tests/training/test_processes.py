@@ -78,6 +78,15 @@ def test_two_processes_end_in_the_weights_of_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_many_views_on_two_processes_end_in_the_weights_of_one(tmp_path: Path) -> None:
+    views = {"views": {"count": 3, "local": 2}}
+    train(tmp_path / "one", **views)
+    for gather in ("gather", "ring"):
+        train(tmp_path / gather, processes=2, gather=gather, **views)
+        assert_same(tmp_path / "one", tmp_path / gather)
+
+
+@pytest.mark.slow
 def test_gradient_caching_on_two_processes_is_one_process_without_it(tmp_path: Path) -> None:
     cpc = {"method": "cpc", "backbone": "cpc-series", "options": {"horizons": 3, "positions": 4}}  # no batch-norm in it
     train(tmp_path / "one", **cpc)

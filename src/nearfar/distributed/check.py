@@ -71,6 +71,11 @@ def _labeled(z1: Tensor, z2: Tensor) -> tuple[Tensor, Tensor]:
     return torch.cat([z1, z2]), torch.arange(2 * len(z1), device=z1.device) % 5
 
 
+def _many_views(z1: Tensor, z2: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+    """Three views and two local ones."""
+    return [z1, z2, z1 + z2.roll(1, 1)], [2 * z1 - z2, z2 + z1.roll(1, 1)]
+
+
 Call = Callable[[Callable[..., Tensor], Tensor, Tensor, Tensor], Tensor]  # a loss, two views and a temperature
 _two_views: Call = lambda loss, a, b, t: loss(a, b, temperature=t)  # noqa: E731
 _views_alone: Call = lambda loss, a, b, t: loss(a, b)  # noqa: E731
@@ -78,6 +83,7 @@ _views_alone: Call = lambda loss, a, b, t: loss(a, b)  # noqa: E731
 CALLS: dict[str, Call] = {
     "info_nce": _two_views,
     "nt_xent": _two_views,
+    "nt_xent_views": lambda loss, a, b, t: loss(*_many_views(a, b), temperature=t),
     "symmetric_info_nce": _two_views,
     "decoupled": _two_views,
     "debiased": lambda loss, a, b, t: loss(a, b, temperature=t, positive_prior=0.01),
@@ -91,4 +97,5 @@ CALLS: dict[str, Call] = {
     "cosine_regression": _views_alone,
     "barlow_twins": _views_alone,
     "vicreg": _views_alone,
+    "vicreg_views": lambda loss, a, b, t: loss(*_many_views(a, b)),
 }

@@ -43,8 +43,8 @@ def shard_method(method: nn.Module, mesh: "DeviceMesh") -> None:
     fully_shard(method, mesh=mesh, reshard_after_forward=False, ignored_params=scalars)  # contrast follows encode
     for name in ("encode", "contrast"):
         register_fsdp_forward_method(method, name)
-    # Outputs of encode may be views: nothing writes to them.
-    warnings.filterwarnings("ignore", rf".*\(FSDP{type(method).__name__}\) returned a view tensor")
+    # Outputs of encode may be views: nothing writes to them. The class is now called FSDP...
+    warnings.filterwarnings("ignore", rf".*\({type(method).__name__}\) returned a view tensor")
 
 
 def find_blocks(module: nn.Module) -> list[nn.Module]:

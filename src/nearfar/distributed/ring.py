@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from nearfar.losses.engine.backends import Ids
+from nearfar.losses.engine.backends import Ids, are_of_one_batch
 from nearfar.losses.engine.similarity import block_log_sum_gradients, block_log_sums
 from nearfar.losses.engine.tiles import Grid
 from nearfar.losses.sigmoid import block_softplus_gradients, block_softplus_sums
@@ -38,24 +38,25 @@ class RingBackend:
     def logsumexp(
         self, query: Tensor, keys: Tensor, scale: Tensor, query_ids: Ids, key_ids: Ids, two_way: bool
     ) -> tuple[Tensor, Tensor | None]:
-        ids = self._check_ids(keys, query_ids, key_ids)
-        rows, columns = _LogSumExp.apply(query, keys, scale, ids, two_way, self.shard)  # type: ignore[no-untyped-call]
+        ids = self._check_ids(query_ids, key_ids)
+        rows, columns = _LogSumExp.apply(query, keys, scale, *ids, two_way, self.shard)  # type: ignore[no-untyped-call]
         return rows, columns if two_way else None
 
     def softplus_sum(
         self, query: Tensor, keys: Tensor, scale: Tensor, bias: Tensor, query_ids: Ids, key_ids: Ids
     ) -> Tensor:
-        ids = self._check_ids(keys, query_ids, key_ids)
+        ids, _ = self._check_ids(query_ids, key_ids if key_ids is query_ids else None)
         total: Tensor = _SoftplusSum.apply(query, keys, scale, bias, ids, self.shard)  # type: ignore[no-untyped-call]
         return total
 
-    def _check_ids(self, keys: Tensor, query_ids: Ids, key_ids: Ids) -> Tensor:
-        if query_ids is None or key_ids is not query_ids or len(keys) % self.shard.count:
+    def _check_ids(self, query_ids: Ids, key_ids: Ids) -> tuple[Tensor, Tensor]:
+        known = query_ids is not None and key_ids is not None and are_of_one_batch(query_ids, key_ids)
+        if query_ids is None or key_ids is None or not known or len(key_ids) % self.shard.count:
             raise ValueError(
                 "a ring needs keys that are the rows of the batch, with the same ids as the queries; these are not (a "
                 "queue, a bank, given negatives); set gather"
             )
-        return query_ids
+        return query_ids, key_ids
 
 
 def global_mean(loss: Tensor, shard: Shard) -> Tensor:
@@ -83,26 +84,33 @@ class _GlobalMean(torch.autograd.Function):
 class _LogSumExp(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, query: Tensor, keys: Tensor, scale: Tensor, ids: Tensor, two_way: bool, shard: Shard
+        ctx: Any,
+        query: Tensor,
+        keys: Tensor,
+        scale: Tensor,
+        ids: Tensor,
+        key_ids: Tensor,
+        two_way: bool,
+        shard: Shard,
     ) -> tuple[Tensor, Tensor]:
         rows = query.new_full((len(query),), -torch.inf)
         of_keys = _RingSum(shard, keys, torch.logaddexp)
-        for owner, (block, block_ids) in _ring_blocks(shard, keys, ids):
+        for owner, (block, block_ids) in _ring_blocks(shard, keys, key_ids):
             block_rows, block_columns = block_log_sums(query, block, scale, ids, block_ids, two_way)
             rows = rows.logaddexp(block_rows)
             if block_columns is not None:
                 of_keys.add(owner, block_columns)
         columns = of_keys.result() if two_way else keys.new_empty(0)
-        ctx.save_for_backward(query, keys, scale, ids, rows, columns)
+        ctx.save_for_backward(query, keys, scale, ids, key_ids, rows, columns)
         ctx.two_way, ctx.shard = two_way, shard
         ctx.set_materialize_grads(False)
         return rows, columns
 
     @staticmethod
     def backward(ctx: Any, grad_rows: Tensor | None, grad_columns: Tensor | None) -> tuple[Tensor | None, ...]:
-        query, keys, scale, ids, rows, columns = ctx.saved_tensors
+        query, keys, scale, ids, key_ids, rows, columns = ctx.saved_tensors
         row_side = torch.zeros_like(rows) if grad_rows is None else grad_rows, rows
-        sent = [keys, ids]
+        sent = [keys, key_ids]
         if ctx.two_way:
             sent += [torch.zeros_like(columns) if grad_columns is None else grad_columns, columns]
         grad_query, grad_keys = torch.zeros_like(query), _RingSum(ctx.shard, keys, torch.add)
@@ -111,7 +119,7 @@ class _LogSumExp(torch.autograd.Function):
             of_query, of_block = block_log_sum_gradients(query, block, scale, ids, block_ids, row_side, column_side)
             grad_query += of_query
             grad_keys.add(owner, of_block)
-        return grad_query * scale, grad_keys.result() * scale, (query * grad_query).sum(), None, None, None
+        return grad_query * scale, grad_keys.result() * scale, (query * grad_query).sum(), None, None, None, None
 
 
 class _SoftplusSum(torch.autograd.Function):

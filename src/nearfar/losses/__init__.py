@@ -6,11 +6,11 @@ The softmax losses, SigLIP and SupCon never hold the similarity matrix: their me
 from nearfar.losses.engine.similarity import similarity_logsumexp, similarity_logsumexp_two_way
 from nearfar.losses.engine.tiles import tile_size
 from nearfar.losses.engine.top_k import top_k_similarity
-from nearfar.losses.info_nce import decoupled, info_nce, nt_xent, symmetric_info_nce
+from nearfar.losses.info_nce import decoupled, info_nce, nt_xent, nt_xent_views, symmetric_info_nce
 from nearfar.losses.margin import batch_triplet, triplet
 from nearfar.losses.negatives import debiased, hard_negative, top_k_info_nce
 from nearfar.losses.noise_contrastive import estimate_log_normalizer, nce
-from nearfar.losses.redundancy import barlow_twins, vicreg
+from nearfar.losses.redundancy import barlow_twins, vicreg, vicreg_views
 from nearfar.losses.regression import cosine_regression
 from nearfar.losses.sigmoid import sigmoid_pairs, similarity_softplus_sum
 from nearfar.losses.supervised import sup_con
@@ -26,6 +26,7 @@ __all__ = [
     "info_nce",
     "nce",
     "nt_xent",
+    "nt_xent_views",
     "sigmoid_pairs",
     "similarity_logsumexp",
     "similarity_logsumexp_two_way",
@@ -37,4 +38,5 @@ __all__ = [
     "top_k_similarity",
     "triplet",
     "vicreg",
+    "vicreg_views",
 ]

@@ -1,5 +1,7 @@
 """InfoNCE and its variants: functions of one positive similarity and one log-sum-exp over the negatives."""
 
+from collections.abc import Sequence
+from itertools import combinations
 from typing import Literal
 
 import torch
@@ -25,6 +27,7 @@ from nearfar.losses.engine.similarity import (
     positive_and_logsumexp_two_way,
     sample_ids,
     similarity_logsumexp,
+    stack_many_views,
     two_views,
 )
 
@@ -110,6 +113,57 @@ def nt_xent(
     z, ids, scale, positive = two_views(z1, z2, temperature, ids)
     negatives = similarity_logsumexp(z, z, scale=scale, query_ids=ids, key_ids=ids)  # (2B,)
     return reduce_loss(softplus(negatives - positive), reduction)
+
+
+def nt_xent_views(
+    views: Sequence[Tensor],
+    local: Sequence[Tensor] = (),
+    *,
+    temperature: float | Tensor,
+    ids: Tensor | None = None,
+    reduction: Reduction = "mean",
+) -> Tensor:
+    """NT-Xent of any number of views: each must find each other view of its sample among those of other samples.
+
+    The loss of a row is the mean over its positives of `-log e^{s⁺/τ} / (e^{s⁺/τ} + Σ e^{s⁻/τ})`: the K - 1 other
+    positives take no part in it. The negatives are the K views of all other samples. A local view finds its K
+    positives among the same views; it is no other row's positive or negative. Two views give `nt_xent`, bit for bit.
+
+    Args:
+        views: K tensors (B, D), views of the same B samples; normalized here.
+        local: L tensors (B, D), views of small parts of them, which are compared with `views` only.
+        temperature: divides the cosine similarities; may be a tensor that is learned.
+        ids: (B,), rows with equal ids are never negatives of each other.
+        reduction: "mean", "sum" or "none" over the (K + L) · B rows.
+
+    Returns:
+        In nats: a scalar, or ((K + L) · B,) for "none", view after view. Collapsed embeddings give log(K (B - 1) + 1).
+
+    Reference: Chen et al. 2020, eq. 1, https://arxiv.org/abs/2002.05709; local views: Caron et al. 2020, section 3.2,
+    https://arxiv.org/abs/2006.09882
+
+    >>> import math
+    >>> same = torch.ones(8, 16)
+    >>> math.isclose(nt_xent_views([same] * 3, temperature=0.1), math.log(22), rel_tol=1e-6)
+    True
+    """
+    z, view_ids, small, small_ids = stack_many_views(views, local, ids)
+    scale = inverse_temperature(temperature, z)
+    count = len(views)
+    z_by_view = z.unflatten(0, (count, -1))  # (K, B, D)
+    first, second = (list(of_pair) for of_pair in zip(*combinations(range(count), 2), strict=True))
+    similarity = paired_similarity(z_by_view[first], z_by_view[second])  # (P, B), of each pair of views
+    negatives = similarity_logsumexp(z, z, scale=scale, query_ids=view_ids, key_ids=view_ids).unflatten(0, (count, -1))
+    of_pairs = softplus(negatives[first + second] - scale * similarity.repeat(2, 1))  # (2P, B), of both views of a pair
+    owner = torch.tensor(first + second, device=z.device)
+    loss = torch.zeros_like(negatives).index_add(0, owner, of_pairs) / (count - 1)  # (K, B)
+    if small is not None:
+        small_by_view = small.unflatten(0, (len(local), -1))  # (L, B, D)
+        positive = scale * paired_similarity(small_by_view[:, None], z_by_view)  # (L, K, B)
+        negatives = similarity_logsumexp(small, z, scale=scale, query_ids=small_ids, key_ids=view_ids)  # (L · B,)
+        of_pairs = softplus(negatives.unflatten(0, (len(local), 1, -1)) - positive)  # (L, K, B)
+        loss = torch.cat([loss, of_pairs.mean(1)])  # (K + L, B)
+    return reduce_loss(loss.flatten(), reduction)
 
 
 def decoupled(

@@ -1,5 +1,8 @@
 """Losses on the statistics of features: variance, agreement between views, and no redundancy."""
 
+from collections.abc import Sequence
+from itertools import combinations, product
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -50,13 +53,63 @@ def vicreg(
     Reference: Bardes et al. 2022, eqs. 1 to 6, https://arxiv.org/abs/2105.04906
     """
     z1, z2 = _check_views(z1, z2)
-    check_at_least("invariance_weight", invariance_weight, 0.0)
-    check_at_least("variance_weight", variance_weight, 0.0)
-    check_at_least("covariance_weight", covariance_weight, 0.0)
-    invariance = F.mse_loss(z1, z2)
-    variance = (_variance_hinge(z1) + _variance_hinge(z2)) / 2
-    covariance = _covariance_penalty(z1) + _covariance_penalty(z2)
-    return invariance_weight * invariance + variance_weight * variance + covariance_weight * covariance
+    weights = _check_weights(invariance_weight, variance_weight, covariance_weight)
+    return _vicreg([z1, z2], [(z1, z2)], weights)
+
+
+def vicreg_views(
+    views: Sequence[Tensor],
+    local: Sequence[Tensor] = (),
+    *,
+    invariance_weight: float = 25.0,
+    variance_weight: float = 25.0,
+    covariance_weight: float = 1.0,
+) -> Tensor:
+    """VICReg of any number of views; two give `vicreg`, bit for bit.
+
+    The squared distance is the mean over all pairs of views, and of a local view with each other. The variance term is
+    the mean over all views, the covariance term twice that mean.
+
+    Args:
+        views: K tensors (B, D), views of the same B samples, B at least 2; not normalized.
+        local: L tensors (B, D), views of small parts of them, which are not compared with each other.
+        invariance_weight, variance_weight, covariance_weight: the paper's λ, μ, ν.
+
+    Returns:
+        A scalar.
+
+    Reference: Bardes et al. 2022, eqs. 1 to 6, https://arxiv.org/abs/2105.04906
+    """
+    weights = _check_weights(invariance_weight, variance_weight, covariance_weight)
+    if len(views) < 2:
+        raise ValueError(f"views has {len(views)} views, expected at least 2")
+    whole, parts = ([_check_views(views[0], z)[1] for z in some] for some in (views, local))
+    pairs = [*combinations(whole, 2), *product(parts, whole)]
+    return _vicreg([*whole, *parts], pairs, weights)
+
+
+def _vicreg(
+    views: Sequence[Tensor], pairs: Sequence[tuple[Tensor, Tensor]], weights: tuple[float, float, float]
+) -> Tensor:
+    invariance = _sum([F.mse_loss(a, b) for a, b in pairs]) / len(pairs)
+    variance = _sum([_variance_hinge(z) for z in views]) / len(views)
+    covariance = _sum([_covariance_penalty(z) for z in views]) * (2 / len(views))
+    return weights[0] * invariance + weights[1] * variance + weights[2] * covariance
+
+
+def _sum(terms: Sequence[Tensor]) -> Tensor:
+    """One after the other: the same rounding for any number of terms."""
+    total = terms[0]
+    for term in terms[1:]:
+        total = total + term
+    return total
+
+
+def _check_weights(invariance: float, variance: float, covariance: float) -> tuple[float, float, float]:
+    check_at_least("invariance_weight", invariance, 0.0)
+    check_at_least("variance_weight", variance, 0.0)
+    check_at_least("covariance_weight", covariance, 0.0)
+    return invariance, variance, covariance
 
 
 def _check_views(z1: Tensor, z2: Tensor) -> tuple[Tensor, Tensor]:

@@ -4,7 +4,7 @@
 the same arguments, and return the loss of each row (a scalar where the definition has no rows). They are slow.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -113,6 +113,20 @@ def two_views(z1: Tensor, z2: Tensor, ids: Ids) -> Iterator[tuple[Tensor, Tensor
 def nt_xent(z1: Tensor, z2: Tensor, temperature: Number, ids: Ids = None) -> Tensor:
     """Chen et al. 2020, eq. 1."""
     return torch.stack([cross_entropy(s / temperature, n / temperature) for s, n in two_views(z1, z2, ids)])
+
+
+def nt_xent_views(
+    views: Sequence[Tensor], local: Sequence[Tensor] = (), temperature: Number = 1.0, ids: Ids = None
+) -> Tensor:
+    """Chen et al. 2020, eq. 1, its mean over the other views of the sample; local views are queries only."""
+    ids = torch.arange(len(views[0])) if ids is None else ids
+    rows = []
+    for own, z in [*enumerate(views), *((None, z) for z in local)]:
+        for i in range(len(z)):
+            negatives = torch.cat([cosine(z[i], other[ids != ids[i]]) for other in views]) / temperature
+            positives = [cosine(z[i], other[i]) / temperature for n, other in enumerate(views) if n != own]
+            rows.append(torch.stack([cross_entropy(s, negatives) for s in positives]).mean())
+    return torch.stack(rows)
 
 
 def decoupled(z1: Tensor, z2: Tensor, temperature: Number, ids: Ids = None) -> Tensor:
@@ -293,3 +307,18 @@ def vicreg(
                 else:
                     total = total + covariance_weight * covariance**2 / features
     return total
+
+
+def vicreg_views(
+    views: Sequence[Tensor],
+    local: Sequence[Tensor] = (),
+    invariance_weight: float = 25.0,
+    variance_weight: float = 25.0,
+    covariance_weight: float = 1.0,
+) -> Tensor:
+    """Bardes et al. 2022: distances averaged over pairs with one of `views` at least, statistics over all views."""
+    every = [*views, *local]
+    pairs = [(a, b) for a in range(len(every)) for b in range(min(a, len(views)))]
+    distances = [(every[a] - every[b]).square().mean() for a, b in pairs]
+    statistics = [vicreg(z, z, 0.0, variance_weight, covariance_weight) for z in every]  # of twice the same view
+    return invariance_weight * torch.stack(distances).mean() + torch.stack(statistics).mean()

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from difflib import get_close_matches
+from typing import TypeVar
 
 from nearfar.methods.barlow_twins import BarlowTwins
 from nearfar.methods.byol import BYOL, BYOLA
@@ -44,11 +45,12 @@ __all__ = [
     "Step",
     "SupCon",
     "VICReg",
-    "check_views",
+    "choose_views",
     "find_method",
     "known_method",
 ]
 
+View = TypeVar("View")
 _exported = (globals().get(name) for name in __all__)
 _classes = [each for each in _exported if isinstance(each, type) and issubclass(each, Method) and each is not Method]
 METHODS: dict[str, type[Method]] = {each.name: each for each in sorted(_classes, key=lambda each: each.name)}
@@ -74,18 +76,45 @@ def known_method(name: str) -> type[Method]:
     return METHODS.get(name) or _imported.get(name, Method)
 
 
-def check_views(name: str, preset: str, views: Sequence[object], *, captions: bool = False) -> None:
-    """Refuse a preset that makes more views than the method uses, or fewer.
+def choose_views(
+    name: str,
+    preset: str,
+    views: Sequence[View],
+    local: Sequence[View] = (),
+    *,
+    count: int | None = None,
+    captions: bool = False,
+) -> list[View]:
+    """The recipes of the views that a run makes of a sample, the local ones last.
 
     Args:
         name: of the method.
-        views: what the preset makes of a sample. Equal ones are several draws of one view: any number will do.
+        preset: the name of the recipes.
+        views: those of the preset. Equal ones are several draws of one view: any number will do.
+        local: of small parts, beside them.
+        count: of views without the local ones; recipes take turns. None: the method's usual, or the preset's number.
         captions: whether the caption is one more view, beside one of the image.
+
+    Raises:
+        ValueError: if that is more than the method uses, or fewer.
     """
     kind = known_method(name)
-    if kind is Method:  # not imported here: the run that it was trained in has checked it
-        return
-    least, most = (1, 1) if captions else (kind.min_views, kind.max_views)
-    if len(views) < least or (len(views) > most and any(view != views[0] for view in views)):
-        expected = str(most) if least == most else f"{least} to {most}"
-        raise ValueError(f"--views {preset} makes {len(views)} views of a sample, and {name} uses {expected}")
+    unknown = kind is Method  # not imported here: the run that it was trained in has checked it
+    least, most = (1, None) if unknown else (1, 1) if captions else (kind.min_views, kind.max_views)
+    most_local = None if unknown else kind.max_local
+    uses = f"{least} or more" if most is None else str(most) if least == most else f"{least} to {most}"
+    if count is not None:
+        if count < least or (most is not None and count > most):
+            raise ValueError(f"--views.count is {count}, and {name} uses {uses}")
+        chosen = [views[i % len(views)] for i in range(count)]
+    else:
+        chosen = list(views)
+        equal, usual = all(view == views[0] for view in views), kind.usual_views or most
+        if usual is not None and equal:
+            chosen = chosen[:usual]
+        if len(chosen) < least or (most is not None and len(chosen) > most):
+            raise ValueError(f"--views.preset {preset} makes {len(views)} views of a sample, and {name} uses {uses}")
+    if most_local is not None and len(local) > most_local:
+        can = f"uses {most_local}" if most_local else "uses none; set --views.local 0"
+        raise ValueError(f"there are {len(local)} local views of a sample (--views.local), and {name} {can}")
+    return [*chosen, *local]

@@ -1,11 +1,13 @@
 """Barlow Twins: the two views' features correlate each with itself and with no other."""
 
+from itertools import combinations, product
 from typing import Any
 
 from torch import nn
 
 from nearfar.losses import barlow_twins
 from nearfar.methods.method import Batch, Encoded, Method, Step
+from nearfar.methods.views import add, by_name, encode_views, from_names, views_of
 from nearfar.nn.heads import projector
 
 
@@ -19,11 +21,14 @@ class BarlowTwins(Method):
         last_bias: of the projector's last layer, which the loss cannot see; the authors' code has none.
         bias_lr: learning rate of biases and norms as a multiple of the weights'; the authors' 0.0048 and 0.2 are 0.024.
 
+    With more views the loss is the mean over their pairs; a local view is paired with each full one.
+
     Reference: Zbontar et al. 2021, https://arxiv.org/abs/2103.03230
     """
 
     name = "barlow_twins"
     default_views = {"image": "byol", "sound": "byol_a"}
+    max_views = max_local = None
     toy_options = {"dim": 12, "hidden": 16}
     paper_views = {"image": "byol_bicubic"}
     paper = {
@@ -61,9 +66,10 @@ class BarlowTwins(Method):
         return [weights, biases if self.bias_lr == 1 else {**biases, "lr_scale": self.bias_lr}]
 
     def encode(self, batch: Batch) -> Encoded:
-        z1, z2 = (self.projector(self.encoder(x)) for x in batch.views[:2])  # (B, D)
-        return {"z1": z1, "z2": z2}
+        return by_name("z", encode_views(nn.Sequential(self.encoder, self.projector), views_of(batch)))  # each (B, D)
 
     def contrast(self, encoded: Encoded) -> Step:
-        z1, z2 = encoded["z1"], encoded["z2"]
-        return Step(barlow_twins(z1, z2, redundancy_weight=self.redundancy_weight), z1.detach(), z2.detach())
+        z = from_names(encoded, "z")
+        pairs = [*combinations(z.full, 2), *product(z.full, z.local)]
+        loss = add([barlow_twins(a, b, redundancy_weight=self.redundancy_weight) for a, b in pairs]) / len(pairs)
+        return Step(loss, z.full[0].detach(), z.full[1].detach())

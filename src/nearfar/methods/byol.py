@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from nearfar.losses import cosine_regression
 from nearfar.methods.advice import RunFacts, Verdict, momentum_advice
 from nearfar.methods.method import Batch, Encoded, Method, Step
+from nearfar.methods.views import add, by_name, encode_views, from_names, pairs_of, views_of
 from nearfar.nn.ema import cosine_momentum, ema_distance, ema_update, frozen_copy
 from nearfar.nn.heads import predictor, projector
 
@@ -22,11 +23,15 @@ class BYOL(Method):
         dim, hidden: of the projector and the predictor.
         last_bias: of the last layers of both; the authors' code has none, which matters under LARS.
 
+    The loss is twice the mean over pairs of a view's prediction and another full view's target: for two views the
+    paper's sum. Local views predict, and are no targets.
+
     Reference: Grill et al. 2020, https://arxiv.org/abs/2006.07733
     """
 
     name = "byol"
     default_views = {"image": "byol", "sound": "byol_a"}
+    max_views = max_local = None
     toy_options = {"dim": 8, "hidden": 16}
     paper_views = {"image": "byol_bicubic"}
     paper = {
@@ -65,17 +70,18 @@ class BYOL(Method):
         self.register_buffer("progress", torch.tensor(0.0))
 
     def encode(self, batch: Batch) -> Encoded:
-        x1, x2 = batch.views[:2]
-        p1, p2 = (self.predictor(self.projector(self.encoder(x))) for x in (x1, x2))  # (B, D)
+        views = views_of(batch)
+        p = encode_views(nn.Sequential(self.encoder, self.projector, self.predictor), views)  # each (B, D)
         with torch.no_grad():
-            t1, t2 = self.target(x1), self.target(x2)  # (B, D)
-        return {"p1": p1, "p2": p2, "t1": t1, "t2": t2}
+            t = encode_views(self.target, views._replace(local=[]))  # each (B, D)
+        return {**by_name("p", p), **by_name("t", t)}
 
     def contrast(self, encoded: Encoded) -> Step:
-        p1, p2, t1, t2 = (encoded[name] for name in ("p1", "p2", "t1", "t2"))
-        loss = cosine_regression(p1, t2) + cosine_regression(p2, t1)
+        p, t = from_names(encoded, "p"), from_names(encoded, "t").full
+        pairs = pairs_of(len(p.full), len(p.local))
+        loss = add([cosine_regression(p.every[a], t[b]) for a, b in pairs]) * (2 / len(pairs))
         log = {"momentum": self.target_momentum.clone(), "ema_distance": ema_distance(self.target, self._online())}
-        return Step(loss, p1.detach(), t2, log=log)
+        return Step(loss, p.full[0].detach(), t[1], log=log)
 
     def after_step(self, progress: float) -> None:
         # The first update has the start's momentum: by the part of the run that was done before this step.

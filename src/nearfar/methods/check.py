@@ -9,13 +9,20 @@ from torch import nn
 from nearfar.distributed.trial import Subject
 from nearfar.methods import METHODS
 from nearfar.methods.method import Method
-from nearfar.methods.toy import SAMPLES, ToyImageEncoder, toy_method
+from nearfar.methods.toy import SAMPLES, ToyImageEncoder, toy_method, with_more_views
 from nearfar.plugins import PluginError, call_plugin, describe, import_object
 
 
 def toy_subjects() -> list[Subject]:
-    """Every method in its tiny form."""
-    return [Subject(name, *kind.toy()) for name, kind in METHODS.items()]
+    """Every method in its tiny form; also on three views and two local ones, if it can use more."""
+    subjects = []
+    for name, kind in METHODS.items():
+        subjects.append(Subject(name, *kind.toy()))
+        if kind.max_views is None:
+            local = 2 if kind.max_local is None else kind.max_local
+            views = f"3+{local} views" if local else "3 views"
+            subjects.append(Subject(f"{name}, {views}", *with_more_views(kind.toy(), local=local)))
+    return subjects
 
 
 def subject_from(place: str) -> Subject:

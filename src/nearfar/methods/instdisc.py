@@ -4,16 +4,20 @@ import torch
 from torch import Tensor, nn
 
 from nearfar.losses import estimate_log_normalizer, nce
-from nearfar.losses.arguments import upcast_half
+from nearfar.losses.arguments import l2_normalize, upcast_half
 from nearfar.methods.advice import RunFacts, Verdict
 from nearfar.methods.method import Batch, Encoded, Method, Step
 from nearfar.methods.step_buffer import Pending
+from nearfar.methods.views import add, encode_views, views_of
 from nearfar.nn.bank import Bank
 from nearfar.nn.heads import projector
 
 
 class InstDisc(Method):
     """One view against the memory bank by noise-contrastive estimation; the bank is written after each step.
+
+    With more views, local ones too, each is held against the bank, the loss is their mean, and the memory of a sample
+    moves to the mean of its views.
 
     Log Z is estimated by Monte Carlo on the noise of the first step and then held. The noise is drawn for the batch,
     not for each query as in the paper, which keeps the memory linear; memories of the query's own id do not count.
@@ -36,7 +40,8 @@ class InstDisc(Method):
 
     name = "instdisc"
     default_views = {"image": "instdisc"}
-    min_views = max_views = 1
+    min_views = usual_views = 1
+    max_views = max_local = None
     toy_options = {"dim": 8, "noise": 24}
     paper = {
         "options": {"batch_norm": False, "proximal": 0.0},
@@ -81,30 +86,39 @@ class InstDisc(Method):
         self._pending = Pending()
 
     def encode(self, batch: Batch) -> Encoded:
-        return {"v": self.projector(self.encoder(batch.views[0])), "index": batch.index, "ids": batch.ids}
+        v, *more = encode_views(nn.Sequential(self.encoder, self.projector), views_of(batch)).every  # each (B, D)
+        return {"v": v, **{f"v{i}": x for i, x in enumerate(more, 2)}, "index": batch.index, "ids": batch.ids}
 
     def contrast(self, encoded: Encoded) -> Step:
-        v, index, ids = upcast_half(encoded["v"]), encoded["index"], encoded["ids"]
+        views = [upcast_half(x) for name, x in encoded.items() if name.startswith("v")]
+        index, ids = encoded["index"], encoded["ids"]
         memory = self.bank.read(index)  # (B, D)
         drawn = self.bank.noise(self.noise)  # (m,)
         noise = self.bank.rows[drawn]  # (m, D)
         log_z = self.log_normalizer
         if self.bank.step < self.held_after or log_z.isnan():
-            log_z = estimate_log_normalizer(v, noise, temperature=self.temperature, bank_size=len(self.bank))
-        loss = nce(
-            v,
-            memory,
-            noise,
-            temperature=self.temperature,
-            bank_size=len(self.bank),
-            log_normalizer=log_z.nan_to_num(0.0),  # of features that are not finite: the loss will say so
-            proximal=self.proximal,
-            ids=ids,
-            noise_ids=self._known_ids(index, ids)[drawn],
-        )
+            log_z = estimate_log_normalizer(
+                torch.cat(views), noise, temperature=self.temperature, bank_size=len(self.bank)
+            )
+        noise_ids = self._known_ids(index, ids)[drawn]
+        losses = [
+            nce(
+                v,
+                memory,
+                noise,
+                temperature=self.temperature,
+                bank_size=len(self.bank),
+                log_normalizer=log_z.nan_to_num(0.0),  # of features that are not finite: the loss will say so
+                proximal=self.proximal,
+                ids=ids,
+                noise_ids=noise_ids,
+            )
+            for v in views
+        ]
         if self.training:
-            self._pending.add(v, index, ids, log_z)
-        return Step(loss, v.detach(), memory, log={"log_normalizer": log_z.clone()})
+            mean = views[0] if len(views) == 1 else add([l2_normalize(v) for v in views])
+            self._pending.add(mean, index, ids, log_z)
+        return Step(add(losses) / len(losses), views[0].detach(), memory, log={"log_normalizer": log_z.clone()})
 
     def after_step(self, progress: float) -> None:
         for v, index, ids, log_z in self._pending.take():

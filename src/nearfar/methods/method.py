@@ -19,10 +19,21 @@ _FROM_RUN = ("self", "encoder", "features", "samples")  # what the trainer passe
 class Batch:
     """One training batch, as the views left it."""
 
-    views: Sequence[Tensor]  # each (B, ...), already on the device
+    views: Sequence[Tensor]  # each (B, ...), already on the device; the local ones, if any, are the last
     index: Tensor  # (B,) the samples' numbers in the data set
     ids: Tensor  # (B,) samples with equal ids are never negatives of each other; the index, where nothing else is known
     labels: Tensor | None = None  # (B,) only for methods with `needs_labels`
+    local: int = 0  # views of small parts, as DINO's local crops: so many of the last
+    negatives: int | None = None  # texts that contradict, of the last views; None: the third of three texts
+
+    @property
+    def full_views(self) -> Sequence[Tensor]:
+        """All but the local ones."""
+        return self.views[: len(self.views) - self.local]
+
+    @property
+    def local_views(self) -> Sequence[Tensor]:
+        return self.views[len(self.views) - self.local :]
 
 
 @dataclass(frozen=True)
@@ -93,7 +104,9 @@ class Method(nn.Module):
         "sound": "simclr",
     }
     min_views: ClassVar[int] = 2
-    max_views: ClassVar[int] = 2
+    max_views: ClassVar[int | None] = 2  # None: any number
+    max_local: ClassVar[int | None] = 0  # how many local views it can use beside these; None: any number
+    usual_views: ClassVar[int | None] = None  # without --views.count; None: as many as the preset makes
     needs_labels: ClassVar[bool] = False
     uses_captions: ClassVar[bool] = False
     settings: ClassVar[Mapping[str, Mapping[str, Any]]] = {}  # by modality: settings of a run, such as the backbone

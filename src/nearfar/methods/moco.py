@@ -11,6 +11,7 @@ from nearfar.methods.advice import RunFacts, Verdict, momentum_advice, queue_adv
 from nearfar.methods.method import Batch, Encoded, Method, Step, Toy, all_differ
 from nearfar.methods.step_buffer import Pending
 from nearfar.methods.toy import ToyImageEncoder, toy_method
+from nearfar.methods.views import add
 from nearfar.nn.ema import ema_distance, ema_update, frozen_copy
 from nearfar.nn.heads import projector
 from nearfar.nn.norm import forward_in_groups
@@ -24,6 +25,9 @@ class MoCo(Method):
 
     Batch-norm would tell a query which key was normalised beside it. As on the authors' 8 devices, queries and keys
     therefore pass in groups of about `group` samples, the keys shuffled into groups of their own.
+
+    The key is that of the second view. With more views all others, local ones too, are queries of it, each encoded by
+    itself, and the loss is their mean.
 
     Args:
         encoder: x (B, ...) to h (B, features).
@@ -42,6 +46,7 @@ class MoCo(Method):
 
     name = "moco"
     default_views = {"image": "moco_v2"}
+    max_views = max_local = None
     toy_options = {"dim": 8, "queue_size": 30, "group": 4}
     paper = {
         "optimizer": {
@@ -87,17 +92,22 @@ class MoCo(Method):
         return toy_method(cls, rows, encoder=lambda: ToyImageEncoder(0.0), **cls.toy_options)
 
     def encode(self, batch: Batch) -> Encoded:
-        x1, x2 = batch.views[:2]
+        x1, x2, *others = batch.views
         groups = self._groups(global_rows(len(x1)))
-        q = forward_in_groups(self._query_network(), x1, groups)  # (B, D)
+        network = self._query_network()
+        queries = [forward_in_groups(network, x, groups) for x in (x1, *others)]  # each (B, D)
         with torch.no_grad():
             k = self._keys(x2, groups)  # (B, D)
-        return {"q": q, "k": k, "ids": batch.ids}
+        more = {f"q{i}": q for i, q in enumerate(queries[1:], 3)}  # by the number of the view
+        return {"q": queries[0], **more, "k": k, "ids": batch.ids}
 
     def contrast(self, encoded: Encoded) -> Step:
-        q, k, ids = upcast_half(encoded["q"]), upcast_half(encoded["k"]), encoded["ids"]
+        queries = [upcast_half(x) for name, x in encoded.items() if name.startswith("q")]
+        q, k, ids = queries[0], upcast_half(encoded["k"]), encoded["ids"]
         queued, queued_ids = (self.queue.keys(), self.queue.ids()) if len(self.queue) else (None, None)
-        loss = info_nce(q, k, queued, temperature=self.temperature, ids=ids, negative_ids=queued_ids)
+        losses = [
+            info_nce(q, k, queued, temperature=self.temperature, ids=ids, negative_ids=queued_ids) for q in queries
+        ]
         if self.training:
             self._pending.add(k, ids)
         log = {
@@ -107,7 +117,7 @@ class MoCo(Method):
         }
         candidates = len(q) if queued is None else 1 + len(queued)
         fair = all_differ(ids) if queued_ids is None else ~torch.isin(ids, queued_ids).any()
-        return Step(loss, q.detach(), k, candidates=candidates, fair=fair, log=log)
+        return Step(add(losses) / len(losses), q.detach(), k, candidates=candidates, fair=fair, log=log)
 
     def after_step(self, progress: float) -> None:
         ema_update(self.key_network, self._query_network(), self.momentum)

@@ -8,6 +8,7 @@ from torch import nn
 from nearfar.losses import info_nce
 from nearfar.methods.advice import RunFacts, Verdict, momentum_advice
 from nearfar.methods.method import Batch, Encoded, Method, Step, all_differ
+from nearfar.methods.views import add, by_name, encode_views, from_names, pairs_of, views_of
 from nearfar.nn.ema import cosine_momentum, ema_distance, ema_update, frozen_copy
 from nearfar.nn.heads import predictor, projector
 from nearfar.nn.shard import global_rows
@@ -28,12 +29,16 @@ class MoCoV3(Method):
 
     The defaults are the paper's for ViTs. Recipe "paper" tells ResNets from ViTs; without a ViT it is the ResNet's.
 
+    With more views the loss is twice the mean over pairs of a view's prediction and another full view's key. Local
+    views predict, and are no keys.
+
     Reference: Chen et al. 2021, algorithm 1, https://arxiv.org/abs/2104.02057
     """
 
     name = "moco_v3"
     default_views = {"image": "byol", "sound": "byol_a"}
     toy_options = {"dim": 8, "hidden": 16}
+    max_views = max_local = None
     ring = True
     paper = {
         "options": {"temperature": 1.0, "layers": 2, "predictor_batch_norm": False},
@@ -93,20 +98,21 @@ class MoCoV3(Method):
         }
 
     def encode(self, batch: Batch) -> Encoded:
-        x1, x2 = batch.views[:2]
-        q1, q2 = (self.predictor(self.projector(self.encoder(x))) for x in (x1, x2))  # (B, D)
+        views = views_of(batch)
+        q = encode_views(nn.Sequential(self.encoder, self.projector, self.predictor), views)  # each (B, D)
         with torch.no_grad():
-            k1, k2 = self.key_network(x1), self.key_network(x2)  # (B, D)
-        return {"q1": q1, "q2": q2, "k1": k1, "k2": k2, "ids": batch.ids}
+            k = encode_views(self.key_network, views._replace(local=[]))  # each (B, D)
+        return {**by_name("q", q), **by_name("k", k), "ids": batch.ids}
 
     def contrast(self, encoded: Encoded) -> Step:
-        q1, q2, k1, k2, ids = (encoded[name] for name in ("q1", "q2", "k1", "k2", "ids"))
-        both = info_nce(q1, k2, temperature=self.temperature, ids=ids) + info_nce(
-            q2, k1, temperature=self.temperature, ids=ids
-        )
+        q, k, ids = from_names(encoded, "q"), from_names(encoded, "k").full, encoded["ids"]
+        pairs = pairs_of(len(q.full), len(q.local))
+        each = [info_nce(q.every[a], k[b], temperature=self.temperature, ids=ids) for a, b in pairs]
+        both = add(each) * (2 / len(pairs))
         log = {"info_nce": both.detach() / 2, "ema_distance": ema_distance(self.key_network, self._query_network())}
+        q1 = q.full[0].detach()
         candidates, fair = global_rows(len(q1)), all_differ(ids)
-        return Step(2 * self.temperature * both, q1.detach(), k2, candidates=candidates, fair=fair, log=log)
+        return Step(2 * self.temperature * both, q1, k[1], candidates=candidates, fair=fair, log=log)
 
     def after_step(self, progress: float) -> None:
         ema_update(self.key_network, self._query_network(), cosine_momentum(self.momentum, progress))

@@ -8,6 +8,7 @@ from nearfar.losses.arguments import l2_normalize, upcast_half
 from nearfar.methods.advice import RunFacts, Verdict, queue_advice
 from nearfar.methods.method import Batch, Encoded, Method, Step, all_differ
 from nearfar.methods.step_buffer import Pending
+from nearfar.methods.views import add, by_name, encode_views, from_names, pairs_of, views_of
 from nearfar.nn.heads import predictor, projector
 from nearfar.nn.queue import Queue
 
@@ -22,12 +23,13 @@ class NNCLR(Method):
         predictor_hidden: of the predictor (2 layers).
 
     While the queue is empty, at the very first step, a view is its own neighbour. The first view's projections are
-    queued. The loss is the mean of both ways.
+    queued. The loss is the mean over pairs of a full view's neighbour and another view's prediction, a local one's too.
 
     Reference: Dwibedi et al. 2021, eqs. 3 and 4, https://arxiv.org/abs/2104.14548
     """
 
     name = "nnclr"
+    max_views = max_local = None
     toy_options = {"dim": 8, "hidden": 16, "predictor_hidden": 16, "queue_size": 30}
     paper = {
         "optimizer": {"name": "lars", "lr": 0.3, "weight_decay": 1e-6, "warmup_epochs": 10.0, "warmup_from_zero": True}
@@ -54,20 +56,22 @@ class NNCLR(Method):
         self._pending = Pending()
 
     def encode(self, batch: Batch) -> Encoded:
-        z1, z2 = (self.projector(self.encoder(x)) for x in batch.views[:2])  # (B, D)
-        encoded = {"z1": z1.detach(), "z2": z2.detach(), "p1": self.predictor(z1), "p2": self.predictor(z2)}
-        return {**encoded, "ids": batch.ids}
+        z = encode_views(nn.Sequential(self.encoder, self.projector), views_of(batch))  # each (B, D)
+        p = encode_views(self.predictor, z)
+        return {**by_name("z", z.detached()._replace(local=[])), **by_name("p", p), "ids": batch.ids}
 
     def contrast(self, encoded: Encoded) -> Step:
-        z1, z2, p1, p2 = (upcast_half(encoded[name]) for name in ("z1", "z2", "p1", "p2"))
-        ids = encoded["ids"]
-        near1, near2 = self._neighbours(z1), self._neighbours(z2)  # (B, D)
-        loss1 = info_nce(near1, p2, temperature=self.temperature, ids=ids)
-        loss2 = info_nce(near2, p1, temperature=self.temperature, ids=ids)
+        z, p, ids = from_names(encoded, "z").full, from_names(encoded, "p"), encoded["ids"]
+        z, predictions = [upcast_half(x) for x in z], [upcast_half(x) for x in p.every]
+        near = [self._neighbours(x) for x in z]  # each (B, D)
+        pairs = sorted(pairs_of(len(p.full), len(p.local)), key=lambda pair: pair[1])  # by whose neighbour it is
+        losses = [info_nce(near[b], predictions[a], temperature=self.temperature, ids=ids) for a, b in pairs]
         if self.training:
-            self._pending.add(z1, ids)
+            self._pending.add(z[0], ids)
         log = {"queue_fill": self.queue.fill(), "queue_age": self.queue.age()}
-        return Step((loss1 + loss2) / 2, near1, p2.detach(), candidates=len(z1), fair=all_differ(ids), log=log)
+        candidates, fair = len(z[0]), all_differ(ids)
+        loss = add(losses) / len(losses)
+        return Step(loss, near[0], predictions[1].detach(), candidates=candidates, fair=fair, log=log)
 
     def after_step(self, progress: float) -> None:
         for z, ids in self._pending.take():

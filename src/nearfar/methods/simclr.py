@@ -4,14 +4,15 @@ from typing import Any, Literal
 
 from torch import nn
 
-from nearfar.losses import nt_xent
+from nearfar.losses import nt_xent_views
 from nearfar.methods.method import Batch, Encoded, Method, Step, all_differ
+from nearfar.methods.views import by_name, encode_views, from_names, views_of
 from nearfar.nn.heads import projector
 from nearfar.nn.shard import global_rows
 
 
 class SimCLR(Method):
-    """Two strong views, a projection head that is thrown away, NT-Xent over the batch.
+    """Two or more strong views, a projection head that is thrown away, NT-Xent over the batch (`nt_xent_views`).
 
     Args:
         encoder: x (B, ...) to h (B, features).
@@ -30,6 +31,7 @@ class SimCLR(Method):
 
     name = "simclr"
     toy_options = {"dim": 8}
+    max_views = max_local = None
     ring = True
     paper_views = {"image": "simclr_bicubic"}
     paper = {
@@ -59,13 +61,15 @@ class SimCLR(Method):
         self.temperature, self.loss_weight = temperature, loss_weight
 
     def encode(self, batch: Batch) -> Encoded:
-        z1, z2 = (self.projector(self.encoder(x)) for x in batch.views[:2])  # (B, D)
-        return {"z1": z1, "z2": z2, "ids": batch.ids}
+        z = encode_views(nn.Sequential(self.encoder, self.projector), views_of(batch))  # each (B, D)
+        return {**by_name("z", z), "ids": batch.ids}
 
     def contrast(self, encoded: Encoded) -> Step:
-        z1, z2, ids = encoded["z1"], encoded["z2"], encoded["ids"]
-        loss = nt_xent(z1, z2, temperature=self.temperature, ids=ids)
-        return Step(loss, z1.detach(), z2.detach(), candidates=2 * global_rows(len(z1)) - 1, fair=all_differ(ids))
+        z, ids = from_names(encoded, "z"), encoded["ids"]
+        loss = nt_xent_views(z.full, z.local, temperature=self.temperature, ids=ids)
+        z1, z2 = (x.detach() for x in z.full[:2])
+        candidates = len(z.full) * (global_rows(len(z1)) - 1) + 1
+        return Step(loss, z1, z2, candidates=candidates, fair=all_differ(ids))
 
 
 class SimCLRV2(SimCLR):

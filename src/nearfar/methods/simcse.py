@@ -1,6 +1,7 @@
 """SimCSE: a sentence must find itself, read again under another dropout, among the sentences of the batch."""
 
 from collections.abc import Sequence
+from itertools import combinations
 
 import torch
 import torch.nn.functional as F
@@ -10,6 +11,7 @@ from nearfar.losses import info_nce
 from nearfar.losses.arguments import check_at_least
 from nearfar.methods.method import Batch, Encoded, Method, Step, Toy, all_differ
 from nearfar.methods.toy import text_views, toy_method, toy_text_encoder
+from nearfar.methods.views import add
 from nearfar.nn.masking import BERT_RATE, mask_tokens
 from nearfar.nn.seeding import seeded_generator
 from nearfar.nn.text import tanh_head, trim_padding
@@ -23,6 +25,9 @@ class SimCSE(Method):
     The batch's views are tokens (B, L): of the sentence alone, which is then read twice; of the sentence and its
     positive; or of the sentence, its positive and its contradiction, which is a negative of every sentence but those
     that, or whose positives, it repeats word for word. Sentences with equal ids are no negatives of each other.
+
+    `Batch.negatives` says whether the last view is a contradiction; without it the third of three is. Of more than two
+    readings or positives the loss is the mean over their pairs, each earlier one as the query.
 
     Args:
         encoder: tokens (B, L) to h (B, features), with dropout. For masked words, as `text_encoder` makes it.
@@ -41,7 +46,7 @@ class SimCSE(Method):
 
     name = "simcse"
     modalities = ("text",)
-    min_views, max_views = 1, 3  # a sentence alone is read twice
+    min_views, max_views = 1, None  # a sentence alone is read twice
     toy_options = {"mlm": 0.1, "mask_rate": 0.4}
     paper = {
         "text": {"pooling": "cls", "max_length": 32},
@@ -96,34 +101,40 @@ class SimCSE(Method):
         return toy_method(cls, rows, encoder=toy_text_encoder, views=text_views, **cls.toy_options)
 
     def encode(self, batch: Batch) -> Encoded:
-        views = list(batch.views[:3]) if len(batch.views) > 1 else [batch.views[0]] * 2
+        views, contradictions = self._roles(batch)
         self._check_views(views[0], views[1])
-        z = [self.projector(self.encoder(x)) for x in views]  # each (B, F)
-        encoded = {"z1": z[0], "z2": z[1], "ids": batch.ids}
-        if len(z) > 2:
-            encoded["z3"] = z[2]
-            encoded["texts"] = torch.stack([row_numbers(x) for x in views], 1)  # (B, 3)
+        z = [self.projector(self.encoder(x)) for x in (*views, *contradictions)]  # each (B, F)
+        encoded = {"z1": z[0], "z2": z[1], **{f"more{i}": x for i, x in enumerate(z[2 : len(views)], 1)}}
+        encoded["ids"] = batch.ids
+        if contradictions:
+            encoded["z3"] = z[-1]
+            texts = (views[0], views[1], contradictions[0])
+            encoded["texts"] = torch.stack([row_numbers(x) for x in texts], 1)  # (B, 3)
         if self.masked_words is not None and (self.mlm or self._warming()):
             encoded["surprise"], encoded["masked"] = self._guess(self.masked_words, batch)  # (B,), (B,)
         return encoded
 
     def contrast(self, encoded: Encoded) -> Step:
         z1, z2, ids = encoded["z1"], encoded["z2"], encoded["ids"]
-        negatives: Tensor | None = None
-        negative_ids: Tensor | None = None
+        views = [z1, z2, *(x for name, x in encoded.items() if name.startswith("more"))]
+        third: Tensor | None = None
         if "z3" in encoded:
             ids = ids.unique(return_inverse=True)[1]
             texts = encoded.get("texts")  # where it is not known what they say, a contradiction counts for everyone
             third = torch.full_like(ids, len(ids)) if texts is None else _ids_of_third(texts, ids)
-            negatives, negative_ids = torch.cat([z2, encoded["z3"]]), torch.cat([ids, third])  # (2B, F), (2B,)
-        loss = info_nce(z1, z2, negatives, temperature=self.temperature, ids=ids, negative_ids=negative_ids)
+        losses = []
+        for a, b in combinations(views, 2):
+            negatives = None if third is None else torch.cat([b, encoded["z3"]])  # (2B, F)
+            negative_ids = None if third is None else torch.cat([ids, third])  # (2B,)
+            losses.append(info_nce(a, b, negatives, temperature=self.temperature, ids=ids, negative_ids=negative_ids))
+        loss = add(losses) / len(losses)
         log: dict[str, Tensor] = {}
         if "surprise" in encoded:
             surprise = encoded["surprise"].sum() / encoded["masked"].sum().clamp(min=1)
             log = {"word_perplexity": surprise.detach().exp(), "info_nce": loss.detach()}
             loss = 0.0 * loss + surprise if self._warming() else loss + self.mlm * surprise
-        candidates = 0 if self._warming() else len(z1) if negatives is None else len(negatives)
-        fair = all_differ(ids) & (negatives is None)  # contradictions are no draws from all sentences
+        candidates = 0 if self._warming() else len(z1) * (1 if third is None else 2)
+        fair = all_differ(ids) & (third is None)  # contradictions are no draws from all sentences
         return Step(loss, z1.detach(), z2.detach(), candidates=candidates, fair=fair, log=log)
 
     def after_step(self, progress: float) -> None:
@@ -150,6 +161,15 @@ class SimCSE(Method):
         masked, tokens, chosen = masked[:, :length], tokens[:, :length], chosen[:, :length]
         surprise = masked_words(self.encoder, masked, tokens, chosen)
         return surprise, chosen.sum(1)
+
+    def _roles(self, batch: Batch) -> tuple[list[Tensor], list[Tensor]]:
+        """The readings of a sentence or its positives, at least two, and its contradiction, if there is one."""
+        views = list(batch.views)
+        negatives = int(len(views) == 3) if batch.negatives is None else batch.negatives
+        views, contradictions = views[: len(views) - negatives], views[len(views) - negatives :]
+        if len(contradictions) > 1:
+            raise ValueError(f"a batch has {negatives} texts that contradict each sentence, expected at most 1")
+        return views if len(views) > 1 else views * 2, contradictions
 
     def _check_views(self, x1: Tensor, x2: Tensor) -> None:
         if self.training and not _has_dropout(self.encoder) and torch.equal(x1, x2):

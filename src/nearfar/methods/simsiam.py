@@ -6,11 +6,12 @@ from torch import nn
 
 from nearfar.losses import cosine_regression
 from nearfar.methods.method import Batch, Encoded, Method, Step, decay_groups
+from nearfar.methods.views import add, by_name, encode_views, from_names, views_of
 from nearfar.nn.heads import predictor, projector
 
 
 class SimSiam(Method):
-    """Each view's prediction against the other view's projection, which is held fixed.
+    """Each view's prediction against the other views' projection, which is held fixed.
 
     Args:
         encoder: x (B, ...) to h (B, features).
@@ -19,13 +20,16 @@ class SimSiam(Method):
             authors' code, where both are 2048 for a ResNet-50.
         constant_predictor_lr: the predictor's learning rate does not follow the schedule, as the authors train it.
 
-    The loss is the mean of both ways' `-cos`, from -1 to 1.
+    The loss is the mean over the views of `-cos`, from -1 to 1. With more than two views the target of a view is the
+    mean of the other full views' projections, which varies less: FastSiam. Local views predict, and are no targets.
 
-    Reference: Chen & He 2021, https://arxiv.org/abs/2011.10566
+    Reference: Chen & He 2021, https://arxiv.org/abs/2011.10566; FastSiam: Pototzky et al. 2022,
+    https://doi.org/10.1007/978-3-031-16788-1_4
     """
 
     name = "simsiam"
     default_views = {"image": "moco_v2", "sound": "byol_a"}
+    max_views = max_local = None
     toy_options = {"dim": 8}
     paper = {
         "options": {"projector_hidden": 0, "constant_predictor_lr": True},
@@ -67,10 +71,14 @@ class SimSiam(Method):
         ]
 
     def encode(self, batch: Batch) -> Encoded:
-        z1, z2 = (self.projector(self.encoder(x)) for x in batch.views[:2])  # (B, D)
-        return {"z1": z1.detach(), "z2": z2.detach(), "p1": self.predictor(z1), "p2": self.predictor(z2)}
+        z = encode_views(nn.Sequential(self.encoder, self.projector), views_of(batch))  # each (B, D)
+        targets = z.detached()._replace(local=[])
+        return {**by_name("z", targets), **by_name("p", encode_views(self.predictor, z))}
 
     def contrast(self, encoded: Encoded) -> Step:
-        p1, p2, z1, z2 = (encoded[name] for name in ("p1", "p2", "z1", "z2"))
-        loss = (cosine_regression(p1, z2) + cosine_regression(p2, z1)) / 4 - 1
-        return Step(loss, p1.detach(), z2)
+        p, z = from_names(encoded, "p"), from_names(encoded, "z").full
+        losses = []
+        for i, prediction in enumerate(p.every):
+            others = [target for j, target in enumerate(z) if j != i]
+            losses.append(cosine_regression(prediction, add(others) / len(others)))
+        return Step(add(losses) / (2 * len(losses)) - 1, p.full[0].detach(), z[1])

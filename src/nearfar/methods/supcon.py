@@ -6,11 +6,12 @@ from torch import Tensor, nn
 from nearfar.losses import sup_con
 from nearfar.losses.arguments import check_at_least
 from nearfar.methods.method import Batch, Encoded, Method, Step
+from nearfar.methods.views import by_name, encode_views, from_names, views_of
 from nearfar.nn.heads import projector
 
 
 class SupCon(Method):
-    """Two views of each sample, and each must find all views of its class.
+    """Two or more views of each sample, and each must find all views of its class; local views count as any other.
 
     Args:
         encoder: x (B, ...) to h (B, features).
@@ -26,6 +27,7 @@ class SupCon(Method):
 
     name = "supcon"
     needs_labels = True
+    max_views = max_local = None
     toy_options = {"dim": 8}
     paper = {
         "options": {"base_temperature": 0.07},
@@ -64,15 +66,15 @@ class SupCon(Method):
     def encode(self, batch: Batch) -> Encoded:
         if batch.labels is None:
             raise ValueError("SupCon learns from labels and the batch has none; give labelled data, or train SimCLR")
-        z1, z2 = (self.projector(self.encoder(x)) for x in batch.views[:2])  # (B, D)
-        return {"z1": z1, "z2": z2, "labels": _class_numbers(batch.labels), "ids": batch.ids}
+        z = encode_views(nn.Sequential(self.encoder, self.projector), views_of(batch))  # each (B, D)
+        return {**by_name("z", z), "labels": _class_numbers(batch.labels), "ids": batch.ids}
 
     def contrast(self, encoded: Encoded) -> Step:
-        z1, z2 = encoded["z1"], encoded["z2"]
+        z = from_names(encoded, "z").every
         classes = _one_label_per_id(encoded["labels"], encoded["ids"])  # (B,)
-        loss = sup_con(torch.cat([z1, z2]), classes.repeat(2), temperature=self.temperature)
+        loss = sup_con(torch.cat(z), classes.repeat(len(z)), temperature=self.temperature)
         fair = torch.tensor(False)  # a query has all of its class among its candidates
-        return Step(loss, z1.detach(), z2.detach(), candidates=2 * len(z1) - 1, fair=fair)
+        return Step(loss, z[0].detach(), z[1].detach(), candidates=len(z) * len(z[0]) - 1, fair=fair)
 
 
 def _class_numbers(labels: Tensor) -> Tensor:

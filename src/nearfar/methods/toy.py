@@ -1,6 +1,7 @@
 """Tiny methods with batches for them, for the certificate and the tests: the encoders and batches that they share."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ Views = Callable[[int, torch.Generator], list[Tensor]]  # for so many rows
 
 
 class ToyImageEncoder(nn.Sequential):
-    """(B, 3, 6, 6) to (B, 16), with BatchNorm and dropout."""
+    """(B, 3, 6, 6), or other sizes, to (B, 16), with BatchNorm and dropout."""
 
     num_features = 16
 
@@ -25,6 +26,7 @@ class ToyImageEncoder(nn.Sequential):
             nn.Conv2d(3, 8, 3, bias=False),
             nn.BatchNorm2d(8),
             nn.Tanh(),
+            nn.AdaptiveAvgPool2d(4),  # views of 6 pixels stay as they are; smaller ones fit, too
             nn.Flatten(),
             nn.Dropout(dropout),
             nn.Linear(128, 16),
@@ -84,4 +86,23 @@ def toy_method(
         made = encoder()
         own = {name: value for name, value in options.items() if name in method.options()}
         small = method(made, features=made.num_features, samples=SAMPLES, **own)
-    return small, [toy_batch(views, rows=rows, seed=seed) for seed in range(2)]
+    batches = [toy_batch(views, rows=rows, seed=seed) for seed in range(2)]
+    return small, [replace(each, views=each.views[: getattr(method, "usual_views", None)]) for each in batches]
+
+
+def with_more_views(toy: Toy, full: int = 3, local: int = 2) -> Toy:
+    """A toy whose batches have so many views: copies with noise, local ones of the inner pixels; texts are repeated."""
+    method, batches = toy
+    return method, [_with_more_views(each, full, local, seed) for seed, each in enumerate(batches)]
+
+
+def _with_more_views(batch: Batch, full: int, local: int, seed: int) -> Batch:
+    generator, x = torch.Generator().manual_seed(100 + seed), batch.views[0]
+    if not x.is_floating_point():
+        return replace(batch, views=[x] * full, negatives=0)
+
+    def noisy(view: Tensor) -> Tensor:
+        return view + 0.5 * torch.randn(view.shape, generator=generator, dtype=view.dtype)
+
+    views = [*batch.views, *(noisy(x) for _ in range(full))][:full]
+    return replace(batch, views=[*views, *(noisy(x[..., 1:-1, 1:-1]) for _ in range(local))], local=local)

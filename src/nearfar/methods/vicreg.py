@@ -2,8 +2,9 @@
 
 from torch import nn
 
-from nearfar.losses import vicreg
+from nearfar.losses import vicreg_views
 from nearfar.methods.method import Batch, Encoded, Method, Step
+from nearfar.methods.views import by_name, encode_views, from_names, views_of
 from nearfar.nn.heads import projector
 
 
@@ -21,6 +22,7 @@ class VICReg(Method):
 
     name = "vicreg"
     default_views = {"image": "byol", "sound": "byol_a"}
+    max_views = max_local = None
     toy_options = {"dim": 12, "hidden": 16}
     paper_views = {"image": "byol_bicubic"}
     paper = {
@@ -57,16 +59,15 @@ class VICReg(Method):
         self.covariance_weight = covariance_weight
 
     def encode(self, batch: Batch) -> Encoded:
-        z1, z2 = (self.projector(self.encoder(x)) for x in batch.views[:2])  # (B, D)
-        return {"z1": z1, "z2": z2}
+        return by_name("z", encode_views(nn.Sequential(self.encoder, self.projector), views_of(batch)))  # each (B, D)
 
     def contrast(self, encoded: Encoded) -> Step:
-        z1, z2 = encoded["z1"], encoded["z2"]
-        loss = vicreg(
-            z1,
-            z2,
+        z = from_names(encoded, "z")
+        loss = vicreg_views(
+            z.full,
+            z.local,
             invariance_weight=self.invariance_weight,
             variance_weight=self.variance_weight,
             covariance_weight=self.covariance_weight,
         )
-        return Step(loss, z1.detach(), z2.detach())
+        return Step(loss, z.full[0].detach(), z.full[1].detach())

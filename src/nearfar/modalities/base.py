@@ -15,7 +15,7 @@ from nearfar.config import TrainConfig
 from nearfar.data.config import DataConfig
 from nearfar.data.dataset import Dataset
 from nearfar.messages import nearest
-from nearfar.methods import known_method
+from nearfar.methods import Batch, known_method
 from nearfar.modalities.baseline import Baseline
 from nearfar.modalities.named_samples import NamedSamples, SamplesByRow
 from nearfar.nn.shard import Shard
@@ -200,6 +200,14 @@ class Modality(ABC):
     def forget_buffers(self) -> None:
         """Free memory that is kept from one batch to the next."""
         return
+
+    local_views: int = 0  # of the last of the views: those of small parts
+
+    def as_batch(
+        self, views: Sequence[Tensor], source: Dataset, index: Tensor, ids: Tensor, labels: Tensor | None = None
+    ) -> Batch:
+        """What `views` made of samples of the source, as a method takes it."""
+        return Batch(views, index, ids, labels, local=self.local_views)
 
     views_in_rows: ClassVar[bool] = False  # whether `views_of_rows` saves memory
     reads_texts: ClassVar[bool] = False  # whether the encoder has a text input

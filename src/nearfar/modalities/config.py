@@ -13,8 +13,8 @@ class ViewsConfig:
     main_key: ClassVar[str] = "preset"
 
     preset: str | None = setting(None, "name of the augmentations; None: those of the method")
-    count: int | None = setting(None, "global views of each sample; None: what the method takes", least=1)
-    local: int = setting(0, "small local crops of each sample", least=0)
+    count: int | None = setting(None, "views of each sample, without local ones; None: those of the preset", least=1)
+    local: int | None = setting(None, "views of small parts beside them; None: those of the preset", least=0)
 
     def __post_init__(self) -> None:
         check_settings(self, "views")

@@ -6,7 +6,6 @@ from rich.console import Console
 
 from nearfar.config import TrainConfig
 from nearfar.distributed.trial import Subject
-from nearfar.methods import Batch
 from nearfar.training import checkpoint
 from nearfar.training.setup import TrainingSetup
 
@@ -21,5 +20,6 @@ def subject_of_run(folder: Path, rows: int = 12) -> Subject:
     for step, index in enumerate(setup.loader.order(0)[: 2 * rows].split(rows)):
         views = setup.modality.views(setup.train.fetch(index), setup.train, index, seed=setup.config.seed, step=step)
         views = [x.clone() for x in views]  # the next are written over these
-        batches.append(Batch(views, index, ids[index], None if labels is None else labels[index]))
+        of_batch = None if labels is None else labels[index]
+        batches.append(setup.modality.as_batch(views, setup.train, index, ids[index], of_batch))
     return Subject(setup.config.method, setup.method.cpu(), batches)

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nearfar import methods
 from nearfar.config import TrainConfig
 from nearfar.data.dataset import Dataset
 from nearfar.data.loader import Loader
@@ -132,7 +131,7 @@ class Pretraining(lightning.LightningModule):
             with torch.autocast(kind, enabled=False):
                 made = views(rows)
             some = None if labels is None else labels[rows]
-            batch = methods.Batch(views=made, index=index[rows], ids=ids[rows], labels=some)
+            batch = self.modality.as_batch(made, self.source, index[rows], ids[rows], some)
             own = shard if shard is None or undivided else shard_of(rows.stop - rows.start, device)
             return encode_shard(self.method, batch, own)
 

@@ -131,7 +131,8 @@ class _Probe:
         samples = self.setup.train.fetch(index)
         views = self.setup.modality.views(samples, self.setup.train, index, seed=self.config.seed, step=0)
         labels = self.setup.method_labels
-        return Batch([x.clone() for x in views], index, index, None if labels is None else labels[index])
+        views, of_batch = [x.clone() for x in views], None if labels is None else labels[index]
+        return self.setup.modality.as_batch(views, self.setup.train, index, index, of_batch)
 
     def method(self) -> Method:
         return copy.deepcopy(self.setup.method)

@@ -14,6 +14,8 @@ from nearfar.modalities.series.views import (
     SeriesPreparation,
     SeriesView,
     SeriesViewParameters,
+    lengths,
+    local_view,
     make_series_views,
     normalized,
     permuted,
@@ -198,3 +200,21 @@ def test_views_are_shown_as_lines(tmp_path: Path) -> None:
     assert path.read_bytes().startswith(b"\x89PNG")
     with pytest.raises(ValueError, match=facts("at least one")):
         plot_views(batch(), (), tmp_path / "none.png")
+
+
+def test_a_local_view_is_a_short_piece_at_the_same_speed() -> None:
+    view = local_view(SeriesView(window=(0.5, 1.0)))
+    assert (view.window, view.steps) == ((0.2, 0.4), 0.4)
+    x = torch.arange(50.0).repeat(64, 1, 1)
+    x[1, :, 21:] = torch.nan  # of 21 steps
+    (made,) = make_series_views(x, [view], seed=0, step=0)
+    assert made.shape == (64, 1, 20)
+    assert lengths(made).tolist() == [20, 9, *[20] * 62]  # nine of 21: rounded up
+    whole = made[2:, 0]
+    assert whole.diff().min() > 0 and whole.min() >= 0 and whole.max() <= 49
+    speed = whole.diff().mean(1)  # of 20 steps, 0.2 to 0.4 of the series
+    assert 0.5 <= speed.min() < 0.6 and 0.95 < speed.max() <= 1.04
+    with pytest.raises(ValueError, match=facts("--views.local")):
+        local_view(SeriesView())
+    with pytest.raises(ValueError, match=facts("steps 0.0")):
+        SeriesView(steps=0.0)

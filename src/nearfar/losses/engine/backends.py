@@ -48,6 +48,16 @@ def use_backend(backend: Backend) -> Iterator[None]:
         _BACKEND.reset(token)
 
 
+def mark_as_of_one_batch(query_ids: Tensor, key_ids: Tensor) -> None:
+    """Note that queries and keys are views of the same samples, though not equally many."""
+    query_ids.nearfar_key_ids = key_ids  # type: ignore[attr-defined]
+
+
+def are_of_one_batch(query_ids: Tensor, key_ids: Tensor) -> bool:
+    """Whether the keys are rows of the batch that the queries are of: no queue, bank or given negatives."""
+    return key_ids is query_ids or getattr(query_ids, "nearfar_key_ids", None) is key_ids
+
+
 def require_all_rows(what: str) -> None:
     """Raise where some rows are on other processes."""
     backend = _BACKEND.get()

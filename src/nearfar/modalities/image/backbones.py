@@ -4,6 +4,7 @@ import difflib
 import logging
 import zipfile
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ def backbone(
     pretrained: bool = False,
     weights: str | Path | None = None,
     published_stem: bool = False,
+    any_size: bool = False,
 ) -> nn.Module:
     """An encoder of images x (B, 3, H, W) to pooled features h (B, F), with F in its `num_features`.
 
@@ -42,6 +44,7 @@ def backbone(
         pretrained: with the weights that timm or torchvision publish; needs a network, keeps the published stem.
         weights: a local file of weights for exactly this network, safetensors or torch; a classifier's are left out.
         published_stem: keep the published stem at any size, as `pretrained` does.
+        any_size: take images of other sizes, too: position embeddings are interpolated, where timm can.
     """
     if pretrained and weights is not None:
         raise ValueError(f"pretrained is True and weights is {str(weights)!r}, expected one of them")
@@ -52,12 +55,28 @@ def backbone(
     elif name.startswith("torchvision:"):
         network = _from_torchvision(name.removeprefix("torchvision:"), pretrained)
     else:
-        network = _from_timm(name, size, pretrained)
+        network = _from_timm(name, size, pretrained, any_size)
     if name not in OWN:
         _finish(network, size, small_stem=size <= SMALL and not (pretrained or published_stem))
     if weights is not None:
         _load(network, Path(weights), name)
     return network
+
+
+def check_size_of_input(network: nn.Module, size: int, name: str) -> None:
+    """Refuse a backbone that cannot take images of that side."""
+    training = network.training
+    try:
+        with torch.no_grad():
+            network.eval()(torch.zeros(1, 3, size, size))
+    except (AssertionError, RuntimeError, ValueError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise ValueError(
+            f"the backbone {name!r} cannot take local views of {size} pixels ({reason}); set --views.local 0, or "
+            "choose another backbone"
+        ) from None
+    finally:
+        network.train(training)
 
 
 class TinyResNet(nn.Module):
@@ -129,7 +148,7 @@ class _Block(nn.Module):
         return F.relu(self.norm2(self.conv2(y)) + self.shortcut(x), inplace=True)
 
 
-def _from_timm(name: str, size: int, pretrained: bool) -> nn.Module:
+def _from_timm(name: str, size: int, pretrained: bool, any_size: bool = False) -> nn.Module:
     from nearfar import _torchvision  # noqa: F401, before timm
 
     import timm  # isort: skip
@@ -139,11 +158,16 @@ def _from_timm(name: str, size: int, pretrained: bool) -> nn.Module:
     options: dict[str, Any] = {"pretrained": pretrained, "num_classes": 0}
 
     def make() -> nn.Module:
-        try:
-            network: nn.Module = timm.create_model(name, **options, img_size=size)
-        except TypeError:  # only networks with position embeddings ask for the size
-            network = timm.create_model(name, **options)
-        return network
+        # Only networks with position embeddings ask for the size.
+        sized: list[dict[str, Any]] = [{"img_size": size}, {}]
+        if any_size:
+            sized.insert(0, {"img_size": size, "dynamic_img_size": True})
+        for more in sized[:-1]:
+            with suppress(TypeError):
+                network: nn.Module = timm.create_model(name, **options, **more)
+                return network
+        network = timm.create_model(name, **options)
+        return network  # noqa: RET504, for its type
 
     return _fetched(make, name, pretrained)
 

@@ -16,15 +16,15 @@ from torch import Tensor, nn
 from nearfar.config import TrainConfig
 from nearfar.data.dataset import Dataset
 from nearfar.data.sources import folder_splits
-from nearfar.methods import check_views
+from nearfar.methods import choose_views
 from nearfar.modalities.base import Modality
-from nearfar.modalities.image.backbones import backbone
+from nearfar.modalities.image.backbones import backbone, check_size_of_input
 from nearfar.modalities.image.data.decode import SUFFIXES, decode, squared, why
 from nearfar.modalities.image.data.opening import decoding_size, find_images, has_own_splits, is_files, open_images
 from nearfar.modalities.image.data.source import as_picture
 from nearfar.modalities.image.views.grid import view_grid
 from nearfar.modalities.image.views.prepare import Preparation, check_preparation
-from nearfar.modalities.image.views.presets import PRESETS, draw_views, make_views, simclr
+from nearfar.modalities.image.views.presets import PRESETS, draw_views, local_view, make_views, simclr, split_local
 from nearfar.modalities.image.views.view import ImageView, apply_views
 from nearfar.modalities.named_samples import SamplesByRow, checked
 from nearfar.modalities.picture_grid import ROWS
@@ -61,8 +61,13 @@ class ImageModality(Modality):
     def __init__(self, config: TrainConfig) -> None:
         super().__init__(config)
         self.preset = self.preset_of(PRESETS)
-        self.recipes: tuple[ImageView, ...] = PRESETS[self.preset](config.image_size)
-        check_views(config.method, self.preset, self.recipes, captions=self.captions is None)
+        full, local = split_local(PRESETS[self.preset](config.image_size))
+        asked, captions = config.views, self.captions is None
+        if asked.local is not None:
+            local = [local_view(full[0])] * asked.local if asked.local else []
+        chosen = choose_views(config.method, self.preset, full, local, count=asked.count, captions=captions)
+        self.recipes: tuple[ImageView, ...] = tuple(chosen)
+        self.local_views = len(local)
         self.preparation = Preparation.of(self.recipes[0])
         self._buffers: list[Tensor] = []
 
@@ -93,13 +98,17 @@ class ImageModality(Modality):
         return ("train", "test") if has_own_splits(spec) else table_splits(spec)
 
     def encoder(self, *, untrained: bool = False) -> nn.Module:
-        return backbone(
+        network = backbone(
             self.config.backbone,
             size=self.config.image_size,
             pretrained=self.config.pretrained and not untrained,
             weights=None if untrained else self.config.weights,
             published_stem=self.config.pretrained,
+            any_size=self.local_views > 0,
         )
+        if self.local_views:
+            check_size_of_input(network, self.recipes[-1].size, self.config.backbone)
+        return network
 
     def prepare(self, samples: Tensor) -> Tensor:
         return self.preparation(samples)
@@ -123,7 +132,8 @@ class ImageModality(Modality):
         return some
 
     def pair_of_views(self, samples: Tensor, source: Dataset, index: Tensor, *, seed: int, step: int) -> list[Tensor]:
-        recipes = self.recipes[:2] if len(self.recipes) > 1 else self.recipes * 2
+        full = self.recipes[: len(self.recipes) - self.local_views]
+        recipes = full[:2] if len(full) > 1 else full * 2
         return make_views(samples, recipes, seed=seed, step=step)
 
     def vary(self, samples: Tensor, generator: torch.Generator, *, strong: bool = False) -> Tensor:

@@ -12,13 +12,13 @@ from torch import Tensor, nn
 
 from nearfar.config import TrainConfig
 from nearfar.data.dataset import Dataset
-from nearfar.methods import check_views
+from nearfar.methods import choose_views
 from nearfar.modalities.base import Modality
 from nearfar.modalities.baseline import Baseline
 from nearfar.modalities.series.config import SeriesConfig
 from nearfar.modalities.series.data import SeriesDataset, has_series_splits, looks_like_series, open_series
 from nearfar.modalities.series.plot import ROWS, plot_views, series_pictures
-from nearfar.modalities.series.views import SERIES_PRESETS, SeriesPreparation, jittered, make_series_views
+from nearfar.modalities.series.views import SERIES_PRESETS, SeriesPreparation, jittered, local_view, make_series_views
 from nearfar.nn.sequence import sequence_encoder
 from nearfar.nn.shard import Shard
 
@@ -36,8 +36,10 @@ class SeriesModality(Modality):
     def __init__(self, config: TrainConfig) -> None:
         super().__init__(config)
         self.preset = self.preset_of(SERIES_PRESETS)
-        self.recipes = SERIES_PRESETS[self.preset]()
-        check_views(config.method, self.preset, self.recipes)
+        recipes = SERIES_PRESETS[self.preset]()
+        self.local_views = config.views.local or 0
+        local = [local_view(recipes[0])] * self.local_views if self.local_views else []
+        self.recipes = choose_views(config.method, self.preset, recipes, local, count=config.views.count)
 
     @classmethod
     def owns_name(cls, data: str) -> bool:
@@ -96,7 +98,8 @@ class SeriesModality(Modality):
         return make_series_views(self.prepare(samples), self.recipes, seed=seed, step=step, shard=shard)
 
     def pair_of_views(self, samples: Tensor, source: Dataset, index: Tensor, *, seed: int, step: int) -> list[Tensor]:
-        recipes = self.recipes[:2] if len(self.recipes) > 1 else SERIES_PRESETS["series"]()
+        full = self.recipes[: len(self.recipes) - self.local_views]
+        recipes = full[:2] if len(full) > 1 else SERIES_PRESETS["series"]()
         return make_series_views(self.prepare(samples), recipes, seed=seed, step=step)
 
     def vary(self, samples: Tensor, generator: torch.Generator, *, strong: bool = False) -> Tensor:

@@ -5,8 +5,9 @@ is a map of time: the part u of a series, from 0 to 1, is taken from the part `m
 and values are read once, along the line between two steps.
 """
 
+import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import torch
 from torch import Tensor
@@ -46,6 +47,7 @@ class SeriesView:
         scaling: deviation of the logarithm of each channel's factor.
         jitter: deviation of the noise on every value, in the series' own unit.
         mask: at most this part, in one piece, is set to 0, the mean of what is normalised.
+        steps: of the view, as a part of those of the series.
 
     References: Um et al. 2017 (all but the window), https://arxiv.org/abs/1706.00527; Le Guennec et al. 2016 (window
     slicing), https://shs.hal.science/halshs-01357973
@@ -58,6 +60,7 @@ class SeriesView:
     scaling: float = 0.0
     jitter: float = 0.0
     mask: float = 0.0
+    steps: float = 1.0
 
     def __post_init__(self) -> None:
         low, high = self.window
@@ -70,6 +73,8 @@ class SeriesView:
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}, expected at least 1")
         check_probability("mask", self.mask)
+        if not 0 < self.steps <= 1:
+            raise ValueError(f"steps is {self.steps}, expected a part of the series above 0 and up to 1")
 
     def draw(self, rows: int, channels: int, steps: int, generator: torch.Generator) -> SeriesViewParameters:
         """All that is random of a batch, on the CPU, so that all devices get the same."""
@@ -94,13 +99,15 @@ class SeriesView:
             cuts=cuts.masked_fill(unused, 1.0).sort(1).values,
             order=uniform(rows, self.segments).argsort(1),
             factor=(self.scaling * normal(rows, channels)).exp(),
-            noise=self.jitter * normal(rows, channels, steps) if self.jitter else torch.zeros(1, 1, 1),
+            noise=self.jitter * normal(rows, channels, self._shorter(steps)) if self.jitter else torch.zeros(1, 1, 1),
             hidden=torch.stack([begin, begin + hidden], 1),
         )
 
     def apply(self, x: Tensor, drawn: SeriesViewParameters) -> Tensor:
-        """(B, C, T) to (B, C, T)."""
-        u = parts_of_time(x)  # (B, T)
+        """(B, C, T) to (B, C, T), or to fewer steps."""
+        long = lengths(x)
+        kept = long if self.steps == 1 else (long * self.steps).ceil().long()
+        u = parts_of_time(self._shorter(x.shape[-1]), kept)  # (B, T)
         hidden = drawn.hidden.to(x.device)
         masked = (u >= hidden[:, :1]) & (u < hidden[:, 1:]) if self.mask else None
         if self.segments > 1:
@@ -109,10 +116,13 @@ class SeriesView:
             u = warped(u, drawn.speeds.to(x.device))
         if self.window != (1.0, 1.0):
             u = drawn.start.to(x.device)[:, None] + u * drawn.width.to(x.device)[:, None]
-        if self.segments > 1 or self.warp or self.window != (1.0, 1.0):
-            x = read(x, u)
+        if self.segments > 1 or self.warp or self.window != (1.0, 1.0) or self.steps < 1:
+            x = read(x, u, kept)
         x = x * drawn.factor.to(x)[:, :, None] + drawn.noise.to(x)
         return x if masked is None else x.masked_fill(masked[:, None] & ~x.isnan(), 0.0)
+
+    def _shorter(self, steps: int) -> int:
+        return steps if self.steps == 1 else math.ceil(steps * self.steps)
 
 
 @dataclass(frozen=True)
@@ -159,21 +169,25 @@ def lengths(x: Tensor) -> Tensor:
     return (steps * ~x.isnan().all(1)).amax(1)
 
 
-def parts_of_time(x: Tensor) -> Tensor:
-    """(B, T): 0 at the first step of a series, 1 at its last, more behind it."""
+def parts_of_time(steps: int, long: Tensor) -> Tensor:
+    """(B, T): 0 at the first of T steps, 1 at the last of a series' own (B,), more behind it."""
     # In float64: float32 would be too coarse for long series.
-    steps = torch.arange(x.shape[-1], device=x.device, dtype=torch.float64)
-    return steps / (lengths(x)[:, None] - 1).clamp(min=1)
+    number = torch.arange(steps, device=long.device, dtype=torch.float64)
+    return number / (long[:, None] - 1).clamp(min=1)
 
 
-def read(x: Tensor, u: Tensor) -> Tensor:
-    """The series at the parts u (B, T) of their time, along the line between two steps; NaN behind their ends."""
+def read(x: Tensor, u: Tensor, kept: Tensor | None = None) -> Tensor:
+    """The series at the parts u (B, T) of their time, along the line between two steps; NaN behind their ends.
+
+    Args:
+        kept: (B,) steps of what is read; None: as many as each series has.
+    """
     last = (lengths(x) - 1)[:, None]  # (B, 1)
-    behind = torch.arange(x.shape[-1], device=x.device) > last  # (B, T)
+    behind = torch.arange(u.shape[1], device=x.device) > (last if kept is None else kept[:, None] - 1)  # (B, T)
     place = (u * last).clamp(min=0).minimum(last)  # (B, T)
     before = place.floor()
     share = (place - before)[:, None].to(x.dtype)
-    index = before.long()[:, None].expand_as(x)
+    index = before.long()[:, None].expand(-1, x.shape[1], -1)
     after = (index + 1).minimum(last[:, :, None])
     value = torch.lerp(x.gather(2, index), x.gather(2, after), share)
     return value.masked_fill(behind[:, None], torch.nan)
@@ -217,6 +231,14 @@ def strong_views() -> tuple[SeriesView, ...]:
 def whole() -> tuple[SeriesView, ...]:
     """One view, the series itself: of methods that find their task in the order of time, as CPC does."""
     return (SeriesView(),)
+
+
+def local_view(view: SeriesView, part: float = 0.4) -> SeriesView:
+    """A view of a small piece in as few steps, at the speed of the given one."""
+    if view == SeriesView():
+        raise ValueError("--views.local needs views that crop, and this preset does not; choose another --views.preset")
+    low, high = view.window
+    return replace(view, window=(part * low, part * high), steps=part)
 
 
 SERIES_PRESETS: dict[str, Callable[[], tuple[SeriesView, ...]]] = {

@@ -15,7 +15,7 @@ from nearfar.config import TrainConfig
 from nearfar.data.dataset import Dataset
 from nearfar.data.sources import built_in, folder_splits
 from nearfar.messages import shown
-from nearfar.methods import check_views
+from nearfar.methods import choose_views
 from nearfar.modalities.base import Modality
 from nearfar.modalities.baseline import Baseline
 from nearfar.modalities.image.views.prepare import is_finite
@@ -30,6 +30,7 @@ from nearfar.modalities.sound.views import (
     SoundPreparation,
     SoundView,
     jittered,
+    local_view,
     make_sound_views,
     of_waves,
 )
@@ -73,7 +74,8 @@ class SoundModality(Modality):
             f_max=sound.sample_rate * 7800 / 16_000 if sound.f_max is None else sound.f_max,
             centred=sound.normalize == "sound",
         )
-        check_views(config.method, self.preset, self.recipes)
+        self.local_views = config.views.local or 0
+        _ = self.recipes  # refused before anything is read, if the method cannot use them
 
     @classmethod
     def owns_name(cls, data: str) -> bool:
@@ -122,8 +124,10 @@ class SoundModality(Modality):
     @property
     def recipes(self) -> tuple[SoundView, ...]:
         """One for each view."""
-        recipes = SOUND_PRESETS[self.preset](self.values, self.mel, **self._scale())
-        return tuple(of_waves(recipe, level=self.level) for recipe in recipes) if self.wave else recipes
+        recipes: Sequence[SoundView] = SOUND_PRESETS[self.preset](self.values, self.mel, **self._scale())
+        local = [local_view(recipes[0])] * self.local_views
+        recipes = choose_views(self.config.method, self.preset, recipes, local, count=self.config.views.count)
+        return tuple(of_waves(recipe, level=self.level) for recipe in recipes) if self.wave else tuple(recipes)
 
     @property
     def preparation(self) -> SoundPreparation:
@@ -162,8 +166,8 @@ class SoundModality(Modality):
         return make_sound_views(samples, self.recipes, seed=seed, step=step, shard=shard)
 
     def pair_of_views(self, samples: Tensor, source: Dataset, index: Tensor, *, seed: int, step: int) -> list[Tensor]:
-        recipes = self.recipes
-        return make_sound_views(samples, recipes[:2] if len(recipes) > 1 else recipes * 2, seed=seed, step=step)
+        full = self.recipes[: len(self.recipes) - self.local_views]
+        return make_sound_views(samples, full[:2] if len(full) > 1 else full * 2, seed=seed, step=step)
 
     def vary(self, samples: Tensor, generator: torch.Generator, *, strong: bool = False) -> Tensor:
         return jittered(samples, generator)

@@ -244,6 +244,11 @@ def cpc(values: int, mel: LogMel | None = None, *, mean: float = 0.0, std: float
     return (SoundView(values, ends=True),)
 
 
+def local_view(view: SoundView, part: float = 0.4) -> SoundView:
+    """The same of a shorter crop."""
+    return replace(view, values=max(1, round(part * view.values)), frames=round(part * view.frames))
+
+
 def of_waves(view: SoundView, *, level: bool = False) -> SoundView:
     """What of a view is left where the encoder hears the wave itself."""
     off = {"mixup": 0.0, "resize": None, "heights": None, "bands": 0, "frames": 0, "renormalize": False}

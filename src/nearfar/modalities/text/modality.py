@@ -12,6 +12,7 @@ from nearfar.config import TRANSFORMERS, TrainConfig
 from nearfar.data.dataset import Dataset
 from nearfar.data.groups import caption_ids, merged_ids
 from nearfar.data.sources import TEST_FOLDERS
+from nearfar.methods import Batch, choose_views
 from nearfar.modalities.base import Modality
 from nearfar.modalities.baseline import Baseline
 from nearfar.modalities.splits import table_splits
@@ -71,6 +72,13 @@ class TextModality(TokenizingModality):
     baseline_name = "tf-idf of all words, idf of all sentences compared"
     reads_texts = True
 
+    def __init__(self, config: TrainConfig) -> None:
+        super().__init__(config)
+        if config.views.local:
+            raise ValueError(f"--views.local is {config.views.local}, and sentences have no local views")
+        # How often a sentence without a partner is read, each time under another dropout.
+        self.readings = len(choose_views(config.method, "", ["dropout"] * 2, count=config.views.count))
+
     @classmethod
     def defaults(cls, data: str) -> dict[str, Any]:
         return {"backbone": "text-tiny", "batch_size": 64, "optimizer": {"name": "adamw"}}
@@ -107,6 +115,9 @@ class TextModality(TokenizingModality):
     def for_training(self, data: Dataset) -> Dataset:
         """Pairs with a score or a label may not be positives: then each text is a sentence of its own."""
         assert isinstance(data, TextDataset)
+        count = self.config.views.count
+        if data.paired and count not in (None, 2):
+            raise ValueError(f"--views.count is {count}, but these texts come in pairs, which are the views; omit it")
         return data if data.paired else data.sentences()
 
     def fit(self, data: Dataset) -> TrainConfig:
@@ -147,13 +158,21 @@ class TextModality(TokenizingModality):
     def views(
         self, samples: Tensor, source: Dataset, index: Tensor, *, seed: int, step: int, shard: Shard | None = None
     ) -> list[Tensor]:
-        """The sentence, its partner and its negative; without partners the sentence twice."""
+        """The sentence, its partner and its negative; without partners the sentence, as often as it is read."""
         assert isinstance(source, TextDataset)
         others = [x[index.cpu()].long().to(samples.device) for x in source.tokens[1:]]
-        return [samples, *(others or [samples])]
+        return [samples, *others] if others else [samples] * self.readings
 
     def pair_of_views(self, samples: Tensor, source: Dataset, index: Tensor, *, seed: int, step: int) -> list[Tensor]:
-        return self.views(samples, source, index, seed=seed, step=step)[:2]
+        views = self.views(samples, source, index, seed=seed, step=step)[:2]
+        return views if len(views) > 1 else views * 2
+
+    def as_batch(
+        self, views: Sequence[Tensor], source: Dataset, index: Tensor, ids: Tensor, labels: Tensor | None = None
+    ) -> Batch:
+        """The third text of a triple contradicts the first; all other views say the same."""
+        assert isinstance(source, TextDataset)
+        return replace(super().as_batch(views, source, index, ids, labels), negatives=int(len(source.tokens) == 3))
 
     def baseline(self, train: Dataset, test: Dataset) -> Baseline:
         assert self.tokenizer is not None

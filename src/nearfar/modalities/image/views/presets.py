@@ -15,6 +15,7 @@ from nearfar.nn.shard import Shard
 
 CLIP_MEAN = (0.48145466, 0.4578275, 0.40821073)
 CLIP_STD = (0.26862954, 0.26130258, 0.27577711)
+LOCAL_SCALE = (0.05, 0.4)  # of the area of the image: DINO's for convolutional networks
 
 
 def simclr(size: int, *, strength: float | None = None, blur: float | None = None) -> tuple[ImageView, ...]:
@@ -138,18 +139,44 @@ def dino(size: int, *, local_crops: int = 8, local_size: int | None = None) -> t
 
     Args:
         local_crops: number of small views.
-        local_size: their side; the paper's 96 for 224, and in that proportion.
+        local_size: their side; the paper's 96 for 224, and about that proportion (`local_side`).
 
     Reference: Caron et al. 2021, section 3.1, https://arxiv.org/abs/2104.14294
     """
     first, second = byol(size)
-    local_size = max(1, round(size * 96 / 224)) if local_size is None else local_size
-    local = replace(first, size=local_size, crop_scale=(0.05, 0.4), blur=0.5)
-    return (
-        replace(first, crop_scale=(0.4, 1.0)),
-        replace(second, crop_scale=(0.4, 1.0)),
-        *[local] * local_crops,
-    )
+    large = replace(first, crop_scale=(0.4, 1.0)), replace(second, crop_scale=(0.4, 1.0))
+    return *large, *[local_view(first, local_size)] * local_crops
+
+
+def local_view(view: ImageView, size: int | None = None) -> ImageView:
+    """A view as DINO's local crops are: a small part of the image in few pixels, otherwise as the given one.
+
+    Blurred half of the time at most: the first of BYOL's two views always is.
+
+    Args:
+        size: its side; None: `local_side`.
+
+    Reference: Caron et al. 2021, section 3.1, https://arxiv.org/abs/2104.14294
+    """
+    if view.crop_scale == (1.0, 1.0):
+        raise ValueError("--views.local needs views that crop, and this preset does not; choose another --views.preset")
+    side = local_side(view.size) if size is None else size
+    return replace(view, size=side, crop_scale=LOCAL_SCALE, blur=min(view.blur, 0.5))
+
+
+def local_side(size: int) -> int:
+    """Pixels of a side of local crops: 96 for 224 as in the paper, and about so for others, in multiples of 8.
+
+    >>> [local_side(size) for size in (224, 96, 64, 32, 12)]
+    [96, 40, 24, 16, 6]
+    """
+    return 8 * max(1, round(size * 96 / 224 / 8)) if size >= 16 else max(1, size // 2)
+
+
+def split_local(views: Sequence[ImageView]) -> tuple[list[ImageView], list[ImageView]]:
+    """Those of full size, and the local ones, which are smaller."""
+    size = views[0].size
+    return [view for view in views if view.size == size], [view for view in views if view.size < size]
 
 
 def shapes(size: int) -> tuple[ImageView, ...]:
