@@ -35,7 +35,7 @@ def config(method: str, **settings: Any) -> TrainConfig:
         "options": options,
         "checkpoint_every": 1,
         "health_every": 3,
-        "optimizer": OptimizerConfig(name="lars" if method == "byol" else "sgd"),
+        "optimizer": OptimizerConfig(name={"byol": "lars", "simclr": "muon"}.get(method, "sgd")),
     }
     return TrainConfig(**(given | settings))
 

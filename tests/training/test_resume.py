@@ -142,7 +142,7 @@ def test_an_edited_configuration_is_told_by_its_keys(tmp_path: Path, monkeypatch
     with pytest.raises(TrainingStopped):
         Run(config("simclr"), tmp_path / "run", resume=False, console=QUIET).execute()
     file = tmp_path / "run" / "config.yaml"
-    file.write_text(file.read_text().replace("  momentum: 0.9\n", "  momentum: 0.8\n"))
+    file.write_text(file.read_text().replace("  warmup_ratio: 0.05\n", "  warmup_ratio: 0.1\n"))
     console = Console(record=True, width=400, file=io.StringIO())
     Run(TrainConfig.from_yaml(file), tmp_path / "run", resume=True, console=console)
-    assert "optimizer.momentum: 0.9 to 0.8" in console.export_text()
+    assert "optimizer.warmup_ratio: 0.05 to 0.1" in console.export_text()
