@@ -13,7 +13,7 @@ from nearfar.methods import METHODS, Method, SimCLR, choose_views
 from nearfar.modalities import MODALITIES
 from nearfar.modalities.image.views.presets import PRESETS
 from nearfar.modalities.series.views import SERIES_PRESETS
-from nearfar.modalities.sound.views import SOUND_PRESETS
+from nearfar.modalities.sound.presets import SOUND_PRESETS
 from nearfar.settings import build
 
 KNOWN = {"image": PRESETS, "image-text": PRESETS, "series": SERIES_PRESETS, "sound": SOUND_PRESETS}

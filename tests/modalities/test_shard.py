@@ -10,7 +10,8 @@ from torch import Tensor
 from nearfar.modalities.image.views.presets import PRESETS, make_views
 from nearfar.modalities.series.views import SERIES_PRESETS, make_series_views
 from nearfar.modalities.sound.logmel import LogMel
-from nearfar.modalities.sound.views import SOUND_PRESETS, make_sound_views
+from nearfar.modalities.sound.presets import SOUND_PRESETS
+from nearfar.modalities.sound.views import make_sound_views
 from nearfar.nn.masking import mask_tokens
 from nearfar.nn.seeding import seeded_generator
 from nearfar.nn.shard import Shard

@@ -27,9 +27,8 @@ from nearfar.losses.engine.similarity import (
     positive_and_logsumexp_two_way,
     sample_ids,
     similarity_logsumexp,
-    stack_many_views,
-    two_views,
 )
+from nearfar.losses.engine.stacked_views import stack_many_views, two_views
 
 Similarity = Literal["cosine", "dot", "euclidean"]
 

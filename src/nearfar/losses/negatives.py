@@ -4,7 +4,8 @@ import torch
 from torch import Tensor
 
 from nearfar.losses.arguments import Reduction, check_at_least, reduce_loss, softplus
-from nearfar.losses.engine.similarity import count_negatives, similarity_logsumexp, two_views
+from nearfar.losses.engine.similarity import count_negatives, similarity_logsumexp
+from nearfar.losses.engine.stacked_views import two_views
 from nearfar.losses.engine.top_k import top_k_similarity
 
 

@@ -11,16 +11,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from nearfar.modalities.sound.logmel import LogMel, mel_filters
+from nearfar.modalities.sound.presets import SOUND_PRESETS, byol_a, simclr
 from nearfar.modalities.sound.spectrogram import draw_boxes, log_mixup_exp, mask, resize_crop
-from nearfar.modalities.sound.views import (
-    SOUND_PRESETS,
-    SoundPreparation,
-    SoundView,
-    byol_a,
-    jittered,
-    make_sound_views,
-    simclr,
-)
+from nearfar.modalities.sound.views import SoundPreparation, SoundView, jittered, make_sound_views
 from nearfar.modalities.sound.wave import OVER, add_noise, change_gain, cut, floats_of
 from tests.support.facts import facts
 

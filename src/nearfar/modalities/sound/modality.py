@@ -25,15 +25,8 @@ from nearfar.modalities.sound.data import BUILT_IN, OVER, SoundDataset, are_soun
 from nearfar.modalities.sound.files import SUFFIXES, decode_sound, why
 from nearfar.modalities.sound.grid import sound_grid, spectrum_pictures
 from nearfar.modalities.sound.logmel import LogMel, LogMelStatistics
-from nearfar.modalities.sound.views import (
-    SOUND_PRESETS,
-    SoundPreparation,
-    SoundView,
-    jittered,
-    local_view,
-    make_sound_views,
-    of_waves,
-)
+from nearfar.modalities.sound.presets import SOUND_PRESETS, local_view, of_waves
+from nearfar.modalities.sound.views import SoundPreparation, SoundView, jittered, make_sound_views
 from nearfar.modalities.splits import table_splits
 from nearfar.nn.sequence import PRESETS as SEQUENCE
 from nearfar.nn.sequence import sequence_encoder
