@@ -1,5 +1,6 @@
 """What a run is a function of: frozen dataclasses, as YAML in the run folder and as flags of the command."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -48,6 +49,18 @@ def kind_of(data: str, method: str, modality: str | None) -> str:
     return named or next(fitting, served[0])
 
 
+def seconds_in(time: str) -> float:
+    """The seconds that a length of time stands for.
+
+    >>> seconds_in("90s"), seconds_in("1.5h"), seconds_in("20 min"), seconds_in("45")
+    (90.0, 5400.0, 1200.0, 45.0)
+    """
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(s|sec|m|min|h|hours?|d|days?)?\s*", time.lower())
+    if found is None or float(found[1]) <= 0:
+        raise ValueError(f"time is {time!r}, expected a length of time, such as 90s, 20m or 2h")
+    return float(found[1]) * {"s": 1, "m": 60, "h": 3600, "d": 86400}[(found[2] or "s")[0]]
+
+
 @dataclass(frozen=True)
 class TrainConfig:
     """One pretraining run. A section with a main key may be given as that key's value: TrainConfig(data="photos/")."""
@@ -62,6 +75,8 @@ class TrainConfig:
     weights: str | None = setting(None, "start from the weights in a local file, safetensors or torch")
     image_size: int = setting(32, "side of the views in pixels", least=1, most=LARGEST_SIDE)
     epochs: int = setting(20, "passes over the training data", least=1)
+    steps: int | None = setting(None, "optimizer steps, in place of epochs", least=1)
+    time: str | None = setting(None, "training time, such as 90s, 20m or 2h, in place of epochs: the steps that fit")
     batch_size: int = setting(256, "samples of one batch, over all processes; one alone has no negatives", least=2)
     micro_batch_size: int | None = setting(
         None, "samples encoded at a time, with the gradient of the whole batch; None: all at once", least=2
@@ -110,6 +125,8 @@ class TrainConfig:
             )
         if self.pretrained and self.weights is not None:
             raise ValueError(f"pretrained is True and weights is {self.weights!r}, expected one of them")
+        if self.time is not None:
+            seconds_in(self.time)
         micro = self.micro_batch_size
         if micro is not None and self.batch_size // -(-self.batch_size // micro) < 2:
             raise ValueError(

@@ -51,7 +51,7 @@ def main(arguments: list[str]) -> int:
         if other := sorted({*options.as_dict(), *(["config"] if names else [])} - {"resume", *MAY_CHANGE}):
             print(
                 f"nearfar train: --resume goes on with the run's own settings, so --{other[0]} has no place; "
-                "--epochs, --processes, --nodes and --strategy may be others",
+                "--epochs, --steps, --processes, --nodes and --strategy may be others",
                 file=sys.stderr,
             )
             return 2

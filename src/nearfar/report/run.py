@@ -78,7 +78,9 @@ class RunRecord:
 
     @property
     def finished(self) -> bool | None:
-        """Whether the run reached its last epoch; None where that is not known."""
+        """Whether the run reached its last step; None where that is not known."""
+        if isinstance(steps := self.config.get("steps"), int) and self.metrics:
+            return self.done >= steps
         epoch, planned = self.epoch, self.config.get("epochs")
         if epoch is None or not isinstance(planned, int | float) or isinstance(planned, bool):
             return None

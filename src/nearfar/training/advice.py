@@ -107,8 +107,11 @@ def _group_column(config: TrainConfig) -> str | None:
 def _few_steps(config: TrainConfig, samples: int, total: int) -> Verdict | None:
     if total >= _STEPS:
         return None
-    epochs = math.ceil(config.epochs * _ENOUGH / total)
     batch = f" or, with {samples:,} samples, --batch-size 64" if config.batch_size > 64 else ""
+    if config.steps is not None:
+        more = f"give more --time, or --steps {_ENOUGH}"
+        return Verdict("warning", "few_steps", f"{counted(total, 'step')}: too few to learn from; {more}{batch}")
+    epochs = math.ceil(config.epochs * _ENOUGH / total)
     return Verdict(
         "warning",
         "few_steps",

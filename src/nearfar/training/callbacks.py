@@ -162,7 +162,7 @@ class TrainingMonitor(lightning.Callback):
             return
         found = measure(module.last)
         found |= {"loss": float(module.last.loss), "lr": module.rate, "gradient_norm": module.gradient_norm}
-        found |= {"samples_per_second": self._speed(module), "epoch": module.config.epochs * module.done / module.total}
+        found |= {"samples_per_second": self._speed(module), "epoch": module.epochs * module.done / module.total}
         if isinstance(fixed := vars(module.method).get("temperature"), int | float):  # who learns it logs it
             found["temperature"] = float(fixed)
         if weights is not None and self.evaluation is not None:

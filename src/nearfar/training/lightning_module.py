@@ -172,7 +172,7 @@ class Pretraining(lightning.LightningModule):
         optimizer: Any,
         optimizer_closure: Callable[[], Any] | None = None,
     ) -> None:
-        set_rates(optimizer, rate_factor(self.done, self.total, self.config.optimizer, self.config.epochs))
+        set_rates(optimizer, rate_factor(self.done, self.total, self.config.optimizer, self.epochs))
         super().optimizer_step(epoch, batch_idx, optimizer, optimizer_closure)
         self.done += 1
         self.method.after_step(self.done / self.total)
@@ -208,6 +208,12 @@ class Pretraining(lightning.LightningModule):
     def whole_method(self, weights: dict[str, Tensor]) -> Method:
         """The method with these weights, on rank 0; the method itself if its weights are not sharded."""
         return fsdp.materialize(self._meta_copy[0], weights).to(self.device) if self._meta_copy else self.method
+
+    @property
+    def epochs(self) -> float:
+        """Passes over the training data of the whole run."""
+        rows = self.total * self.config.accumulate_batches * self.config.batch_size
+        return self.config.epochs if self.config.steps is None else rows / len(self.source)
 
     @property
     def rate(self) -> float:

@@ -101,13 +101,15 @@ def _process(setup: TrainingSetup) -> int:
         return sum(x.numel() * x.element_size() for x in setup.method.state_dict().values())
     from nearfar.training.fit import fit
 
-    whole = setup.loader, setup.total_steps, setup.validation
-    setup.loader, setup.total_steps, setup.validation = Loader(len(setup.train), _FEW, setup.config.seed), 1, None
+    whole = setup.loader, setup.config, setup.validation
+    setup.loader, setup.validation = Loader(len(setup.train), _FEW, setup.config.seed), None
+    setup.set_steps(1)
     try:
         with tempfile.TemporaryDirectory() as folder:
             fit(setup, Path(folder), _QUIET)
     finally:
-        setup.loader, setup.total_steps, setup.validation = whole
+        setup.loader, setup.config, setup.validation = whole
+        setup.modality.config = setup.config
     setup.method.zero_grad()
     return resident()
 
@@ -304,7 +306,7 @@ def _steps(folder: Path, count: int = 2) -> None:
     from nearfar.training.fit import fit
 
     setup = TrainingSetup(TrainConfig.from_yaml(folder / "plan.yaml"), _QUIET)
-    setup.total_steps = min(setup.total_steps, count)
+    setup.set_steps(min(setup.total_steps, count))
     fit(setup, folder, _QUIET)
     print(json.dumps({"peak": most_resident()}))
 

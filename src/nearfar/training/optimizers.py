@@ -49,7 +49,7 @@ def set_rates(optimizer: torch.optim.Optimizer, factor: float) -> None:
         group["lr"] = group["initial_lr"] * (1.0 if group.get("constant_lr", False) else factor)
 
 
-def rate_factor(step: int, total: int, config: OptimizerConfig, epochs: int = 1) -> float:
+def rate_factor(step: int, total: int, config: OptimizerConfig, epochs: float = 1) -> float:
     """Linear warm-up to 1, then what the schedule says.
 
     Args:

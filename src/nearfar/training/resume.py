@@ -12,7 +12,7 @@ from nearfar.progress import print_line
 from nearfar.training import checkpoint
 from nearfar.training.setup import TrainingSetup
 
-MAY_CHANGE = ("epochs", "processes", "nodes", "strategy")  # settings that a resumed run may have otherwise
+MAY_CHANGE = ("epochs", "steps", "processes", "nodes", "strategy")  # settings that a resumed run may have otherwise
 
 
 def restore_newest(setup: TrainingSetup, folder: Path, console: Console) -> dict[str, Any] | None:
@@ -39,7 +39,7 @@ def restore_newest(setup: TrainingSetup, folder: Path, console: Console) -> dict
     if state["step"] > setup.total_steps:
         raise ValueError(
             f"{folder} has made {state['step']} steps, more than the {setup.total_steps} of these settings; "
-            "leave --epochs out, or raise it"
+            "leave --epochs and --steps out, or raise them"
         )
     setup.method.load_state_dict(state["method"])
     console.print(f"resuming at step {state['step']} of {setup.total_steps}, from {path.name}")

@@ -17,6 +17,7 @@ from nearfar.training.resume import restore_newest
 from nearfar.training.run_folder import list_skipped, remove_failed_start, write_run_files
 from nearfar.training.setup import TrainingSetup
 from nearfar.training.signals import TrainingStopped
+from nearfar.training.time_budget import fix_steps
 
 
 class Run:
@@ -33,6 +34,7 @@ class Run:
         self.is_rank_zero, self.is_new = is_rank_zero(), not folder.exists()
         self.folder, self.console = folder, console if self.is_rank_zero else Console(quiet=True)
         self.setup = TrainingSetup(config, self.console)
+        fix_steps(self.setup, folder, self.console)
         self.state = restore_newest(self.setup, folder, self.console) if resume else None
         self._listed = 0  # samples in skipped.txt
 

@@ -48,16 +48,25 @@ class TrainingSetup:
             len(self.train), config.batch_size, config.seed, parts=self.train.shards, window=config.data.shuffle_window
         )
         self.steps_per_epoch = max(1, len(self.loader) // config.accumulate_batches)
-        self.total_steps = config.epochs * len(self.loader) // config.accumulate_batches
-        if self.total_steps < 1:
+        if config.steps is None and config.epochs * len(self.loader) < config.accumulate_batches:
             raise ValueError(
-                f"{config.epochs} epochs of {len(self.loader)} batches make no optimiser step of "
+                f"{config.epochs} epochs of {len(self.loader)} batches make no optimizer step of "
                 f"{config.accumulate_batches} batches; lower --accumulate-batches"
             )
         self.method = build_method(config, len(self.train))
         if config.gather == "ring":
             check_ring(self.method)
         self.fingerprint = fingerprint(self.train)
+
+    @property
+    def total_steps(self) -> int:
+        """Optimizer steps of the whole run."""
+        by_epochs = self.config.epochs * len(self.loader) // self.config.accumulate_batches
+        return by_epochs if self.config.steps is None else self.config.steps
+
+    def set_steps(self, steps: int) -> None:
+        """Fix the number of optimizer steps."""
+        self.config = self.modality.config = replace(self.config, steps=steps)
 
     def _check_samples(self) -> None:
         if len(self.train) < 2:

@@ -108,12 +108,15 @@ def resume_run(folder: Path, *, console: Console | None = None, **settings: int 
     """Continue the run in a folder.
 
     Args:
-        settings: those that may change: epochs, processes, nodes, strategy; None: as before.
+        settings: those that may change: epochs, steps, processes, nodes, strategy; None: as before. Epochs replace a
+            number of steps.
     """
     if not (folder / "config.yaml").is_file():
         raise FileNotFoundError(f"{folder} is no run folder: it has no config.yaml")
     config = TrainConfig.from_yaml(folder / "config.yaml")
     changed: dict[str, Any] = {name: value for name, value in settings.items() if value is not None}
+    if "epochs" in changed:
+        changed = {"steps": None, "time": None, **changed}
     return run(replace(config, **changed), folder, resume=True, console=console)
 
 
