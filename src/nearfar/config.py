@@ -104,6 +104,7 @@ class TrainConfig:
         None, "image, image-text, series, sound, text or MODULE:NAME; None: what data and method say"
     )
     optimizer: OptimizerConfig = setting(OptimizerConfig, "optimizer and learning rate schedule")
+    notes: list[str] = setting([], "what was chosen automatically, and why; written by the run")
     text: TextConfig = setting(TextConfig, "how texts become tokens and features")
     series: SeriesConfig = setting(SeriesConfig, "how series are normalized")
     sound: SoundConfig = setting(SoundConfig, "how sounds are cut and become spectrograms")
@@ -159,6 +160,7 @@ def completed(given: Mapping[str, Any]) -> dict[str, Any]:
     """
     from nearfar.methods import find_method, known_method
     from nearfar.modalities import MODALITIES, modality_class
+    from nearfar.modalities.automatic import Request
 
     given = checked_values(TrainConfig, {name: value for name, value in given.items() if value is not None}, "train")
     data, method = given.get("data", {}).get("path", DataConfig.path), given.get("method", TrainConfig.method)
@@ -187,8 +189,14 @@ def completed(given: Mapping[str, Any]) -> dict[str, Any]:
         pretrained = bool(given.get("pretrained") or given.get("weights"))
         paper = declared.paper_settings(kind, backbone, pretrained=pretrained)
         own = overlaid(own, with_sections(TrainConfig, paper))
+    chosen = None
+    if given.get("recipe", TrainConfig.recipe) == "default" and not outside:
+        chosen = modality.automatic(Request(given, declared))
+        own = overlaid(with_sections(TrainConfig, chosen.settings), own)
     if "name" in (rates := given.get("optimizer") or {}) and rates["name"] != own.get("optimizer", {}).get("name"):
         own.pop("optimizer", None)
     merged = {**own, **given}
     modality.complete(given, merged)
-    return overlaid(own, merged)
+    final = overlaid(own, merged)
+    notes = [] if chosen is None else chosen.notes(final)
+    return {**final, "notes": notes} if notes else final

@@ -29,6 +29,7 @@ class BarlowTwins(Method):
     name = "barlow_twins"
     default_views = {"image": "byol", "sound": "byol_a"}
     max_views = max_local = None
+    short_run = {"options": {"dim": 256, "hidden": 256}}
     toy_options = {"dim": 12, "hidden": 16}
     paper_views = {"image": "byol_bicubic"}
     paper = {

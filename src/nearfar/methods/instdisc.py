@@ -42,6 +42,7 @@ class InstDisc(Method):
     default_views = {"image": "instdisc"}
     min_views = usual_views = 1
     max_views = max_local = None
+    short_run = {"options": {"temperature": 0.1, "proximal": 0.0, "noise": 2048, "held_after": 1_000_000}}
     toy_options = {"dim": 8, "noise": 24}
     paper = {
         "options": {"batch_norm": False, "proximal": 0.0},

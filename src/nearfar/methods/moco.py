@@ -47,6 +47,7 @@ class MoCo(Method):
     name = "moco"
     default_views = {"image": "moco_v2"}
     max_views = max_local = None
+    short_run = {"options": {"temperature": 0.1, "momentum": 0.99, "queue_size": 4096, "batch_norm": True}}
     toy_options = {"dim": 8, "queue_size": 30, "group": 4}
     paper = {
         "optimizer": {

@@ -37,6 +37,7 @@ class MoCoV3(Method):
 
     name = "moco_v3"
     default_views = {"image": "byol", "sound": "byol_a"}
+    short_run = {"options": {"temperature": 0.1, "momentum": 0.97, "dim": 128, "hidden": 512}}
     toy_options = {"dim": 8, "hidden": 16}
     max_views = max_local = None
     ring = True

@@ -30,6 +30,9 @@ class NNCLR(Method):
 
     name = "nnclr"
     max_views = max_local = None
+    short_run = {
+        "options": {"temperature": 0.1, "queue_size": 2048, "dim": 128, "hidden": 256, "predictor_hidden": 512},
+    }
     toy_options = {"dim": 8, "hidden": 16, "predictor_hidden": 16, "queue_size": 30}
     paper = {
         "optimizer": {"name": "lars", "lr": 0.3, "weight_decay": 1e-6, "warmup_epochs": 10.0, "warmup_from_zero": True}

@@ -30,6 +30,7 @@ class SimCLR(Method):
     """
 
     name = "simclr"
+    short_run = {"options": {"temperature": 0.1}}
     toy_options = {"dim": 8}
     max_views = max_local = None
     ring = True

@@ -28,6 +28,7 @@ class SupCon(Method):
     name = "supcon"
     needs_labels = True
     max_views = max_local = None
+    short_run = {"options": {"temperature": 0.1}}
     toy_options = {"dim": 8}
     paper = {
         "options": {"base_temperature": 0.07},

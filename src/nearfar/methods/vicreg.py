@@ -23,6 +23,7 @@ class VICReg(Method):
     name = "vicreg"
     default_views = {"image": "byol", "sound": "byol_a"}
     max_views = max_local = None
+    short_run = {"options": {"dim": 256, "hidden": 256}}
     toy_options = {"dim": 12, "hidden": 16}
     paper_views = {"image": "byol_bicubic"}
     paper = {

@@ -16,6 +16,7 @@ from nearfar.data.config import DataConfig
 from nearfar.data.dataset import Dataset
 from nearfar.messages import nearest
 from nearfar.methods import Batch, known_method
+from nearfar.modalities.automatic import Automatic, Request
 from nearfar.modalities.baseline import Baseline
 from nearfar.modalities.named_samples import NamedSamples, SamplesByRow
 from nearfar.nn.shard import Shard
@@ -52,6 +53,7 @@ class Modality(ABC):
         protocols: what is measured at the end of a run.
         baseline_name: what the baseline "raw" is, for the record.
         has_pictures: whether `thumbnails` draws the samples.
+        has_colors: whether `views.color` means something.
         walks_folders: samples may be files below a folder, where a run folder must not lie.
         suffixes: of such files.
     """
@@ -62,6 +64,7 @@ class Modality(ABC):
     protocols: Sequence[str] = ("knn", "linear")
     baseline_name: ClassVar[str] = "raw samples"
     has_pictures: ClassVar[bool] = False
+    has_colors: ClassVar[bool] = False
     walks_folders: ClassVar[bool] = False
     suffixes: ClassVar[frozenset[str]] = frozenset()
 
@@ -86,6 +89,11 @@ class Modality(ABC):
     def defaults(cls, data: str) -> dict[str, Any]:
         """Settings that runs on this kind of data start from, and on built-in data of that name."""
         return {}
+
+    @classmethod
+    def automatic(cls, request: Request) -> Automatic:
+        """Settings chosen from the data, the device and the time, below what the user and `defaults` say."""
+        return Automatic()
 
     @classmethod
     def complete(cls, given: Mapping[str, Any], merged: dict[str, Any]) -> None:

@@ -1,7 +1,7 @@
 """Settings of the views of each sample. Needs no torch."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from nearfar.settings import check_settings, setting
 
@@ -15,6 +15,10 @@ class ViewsConfig:
     preset: str | None = setting(None, "name of the augmentations; None: those of the method")
     count: int | None = setting(None, "views of each sample, without local ones; None: those of the preset", least=1)
     local: int | None = setting(None, "views of small parts beside them; None: those of the preset", least=0)
+
+    color: Literal["keep", "mild", "vary"] | None = setting(
+        None, "of images: keep colors where they are the content, vary them mildly, or as SimCLR; None: the preset's"
+    )
 
     def __post_init__(self) -> None:
         check_settings(self, "views")

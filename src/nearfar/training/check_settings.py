@@ -5,11 +5,14 @@ import importlib.util
 import torch
 
 from nearfar.config import TrainConfig
+from nearfar.modalities import modality_class
 from nearfar.training.processes import shards_weights
 
 
 def check_supported(config: TrainConfig, device: torch.device) -> None:
     """Raise for a precision, strategy or logger that would fail later, or silently be replaced by another."""
+    if config.views.color is not None and not modality_class(config.kind).has_colors:
+        raise ValueError(f"--views.color is {config.views.color}, but {config.kind} data have no colors; leave it out")
     if config.precision == "fp16" and device.type == "cpu":
         raise ValueError(
             "precision fp16 needs a GPU: there is no float16 training on a CPU; set --precision bf16 or 32"

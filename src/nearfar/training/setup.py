@@ -31,6 +31,8 @@ class TrainingSetup:
 
     def __init__(self, config: TrainConfig, console: Console) -> None:
         check_data(config)
+        for note in config.notes:
+            print_line(console, f"chosen: {note}")
         self.config = config = with_launched_processes(config)
         self.device = find_device(config.device)
         check_supported(config, self.device)

@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from nearfar.modalities.image.quick_net import QuickNet
 from nearfar.nn.sequence import PRESETS as SEQUENCE
 
 SMALL = 64  # up to this many pixels a ResNet keeps its resolution in the stem
@@ -21,7 +22,7 @@ TINY = {  # the stem's width, then width and stride of each block; multiply-adds
     "tiny-wide": (64, ((64, 1), (128, 2), (256, 2), (512, 2))),  # 63 M
 }
 STROKES = ((32, 2), (64, 2), (64, 1), (256, 2))  # width and stride of each layer; 7 M
-OWN = (*TINY, "strokes")
+OWN = (*TINY, "quick", "strokes")
 _CLASSIFIERS = ("fc.", "classifier.", "head.", "heads.")
 
 
@@ -37,7 +38,7 @@ def backbone(
     """An encoder of images x (B, 3, H, W) to pooled features h (B, F), with F in its `num_features`.
 
     Args:
-        name: "micro", "tiny", "tiny-wide" or "strokes", which train on a CPU; a name of timm ("resnet18",
+        name: "quick", "micro", "tiny", "tiny-wide" or "strokes", which train on a CPU; a name of timm ("resnet18",
             "vit_tiny_patch16_224"); or one of torchvision ("torchvision:resnet18").
         size: pixels of the images' side. Up to 64, a ResNet that is trained from scratch gets SimCLR's stem for
             CIFAR: a 3 × 3 convolution of stride 1, no pooling (https://arxiv.org/abs/2002.05709, B.9).
@@ -51,7 +52,7 @@ def backbone(
     if name in OWN:
         if pretrained:
             raise ValueError(f"there are no pretrained weights of {name!r}; give a file of your own as weights")
-        network: nn.Module = Strokes(STROKES) if name == "strokes" else TinyResNet(*TINY[name])
+        network = _own(name, size)
     elif name.startswith("torchvision:"):
         network = _from_torchvision(name.removeprefix("torchvision:"), pretrained)
     else:
@@ -77,6 +78,12 @@ def check_size_of_input(network: nn.Module, size: int, name: str) -> None:
         ) from None
     finally:
         network.train(training)
+
+
+def _own(name: str, size: int) -> nn.Module:
+    if name == "quick":
+        return QuickNet(size)
+    return Strokes(STROKES) if name == "strokes" else TinyResNet(*TINY[name])
 
 
 class TinyResNet(nn.Module):

@@ -17,14 +17,24 @@ from nearfar.config import TrainConfig
 from nearfar.data.dataset import Dataset
 from nearfar.data.sources import folder_splits
 from nearfar.methods import choose_views
+from nearfar.modalities.automatic import Automatic, Request
 from nearfar.modalities.base import Modality
+from nearfar.modalities.image.automatic import choose, look_at
 from nearfar.modalities.image.backbones import backbone, check_size_of_input
 from nearfar.modalities.image.data.decode import SUFFIXES, decode, squared, why
 from nearfar.modalities.image.data.opening import decoding_size, find_images, has_own_splits, is_files, open_images
 from nearfar.modalities.image.data.source import as_picture
 from nearfar.modalities.image.views.grid import view_grid
 from nearfar.modalities.image.views.prepare import Preparation, check_preparation
-from nearfar.modalities.image.views.presets import PRESETS, draw_views, local_view, make_views, simclr, split_local
+from nearfar.modalities.image.views.presets import (
+    PRESETS,
+    draw_views,
+    local_view,
+    make_views,
+    simclr,
+    split_local,
+    with_color,
+)
 from nearfar.modalities.image.views.view import ImageView, apply_views
 from nearfar.modalities.named_samples import SamplesByRow, checked
 from nearfar.modalities.picture_grid import ROWS
@@ -53,6 +63,7 @@ class ImageModality(Modality):
     queries: ClassVar[tuple[str, ...]] = ("image",)
     baseline_name = "raw pixels"
     has_pictures = True
+    has_colors = True
     walks_folders = True
     suffixes = SUFFIXES
     views_in_rows = True
@@ -66,7 +77,8 @@ class ImageModality(Modality):
         if asked.local is not None:
             local = [local_view(full[0])] * asked.local if asked.local else []
         chosen = choose_views(config.method, self.preset, full, local, count=asked.count, captions=captions)
-        self.recipes: tuple[ImageView, ...] = tuple(chosen)
+        color = config.views.color
+        self.recipes: tuple[ImageView, ...] = tuple(chosen if color is None else (with_color(v, color) for v in chosen))
         self.local_views = len(local)
         self.preparation = Preparation.of(self.recipes[0])
         self._buffers: list[Tensor] = []
@@ -83,6 +95,12 @@ class ImageModality(Modality):
             "optimizer": {"name": "adamw", "lr": 8e-3},
             "options": {"temperature": 0.2, "layers": 1, "dim": 256},
         }
+
+    @classmethod
+    def automatic(cls, request: Request) -> Automatic:
+        if cls.defaults(request.data) or (facts := look_at(request.data)) is None:
+            return Automatic()
+        return choose(request, facts)
 
     def open(self, spec: str, split: str | None = None) -> Dataset:
         read = replace(self.config.data, groups_file=None)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from nearfar.config import TRANSFORMERS, TrainConfig
 from nearfar.data.dataset import Dataset
 from nearfar.data.groups import caption_ids, merged_ids
+from nearfar.modalities.automatic import Automatic, Request
 from nearfar.modalities.image.data.decode import SUFFIXES
 from nearfar.modalities.image.modality import ImageModality
 from nearfar.modalities.image.views.presets import make_views
@@ -34,6 +35,10 @@ class ImageTextModality(TokenizingModality, ImageModality):
     protocols = ("knn", "linear", "zero_shot", "captions")
     captions = None  # read if there are some
     reads_texts = True
+
+    @classmethod
+    def automatic(cls, request: Request) -> Automatic:
+        return Automatic()  # nothing was measured for pairs yet
 
     def __init__(self, config: TrainConfig) -> None:
         super().__init__(config)

@@ -1,0 +1,91 @@
+"""Image size, backbone, batch, optimizer and time of a run on pictures, from measured rules (docs/automatic.md).
+
+On a CPU, steps count more than anything: a small network, small batches, Muon. On a GPU the papers' settings hold, at
+sizes that fit the time.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+from PIL import Image
+
+from nearfar.modalities.automatic import Automatic, Request, choose_precision
+from nearfar.modalities.image.data.opening import find_images
+from nearfar.modalities.image.data.source import ImageSource
+
+LOOKED_AT = 64  # pictures whose size is read
+CPU_TIME, GPU_TIME = "10m", "4h"
+
+
+@dataclass(frozen=True)
+class PictureFacts:
+    """What is known of pictures before any of them is decoded."""
+
+    count: int
+    side: int  # median of the shorter sides, in pixels
+
+
+def look_at(data: str) -> PictureFacts | None:
+    """Count pictures and read the sizes of a few; None if they cannot be found, which opening them will explain."""
+    try:
+        source = find_images(data, split="train" if _has_train_part(data) else None)
+        rows = np.linspace(0, len(source.names) - 1, min(LOOKED_AT, len(source.names))).astype(int)
+        sides = [source.size] if source.size else [side for row in rows if (side := _side(source, int(row)))]
+        return PictureFacts(len(source.names), round(median(sides))) if sides else None
+    except Exception:  # the run will open the data again, and say what is wrong with them
+        return None
+
+
+def choose(request: Request, facts: PictureFacts) -> Automatic:
+    """The settings of a run on these pictures."""
+    chosen, device = Automatic(), request.device
+    seen = f"{facts.count:,} images of about {facts.side} pixels"
+    choose_precision(chosen, device)
+    if device.type == "cpu":
+        size = 32 if facts.side < 48 else 64
+        why = "as stored" if facts.side <= size else f"{seen}; a CPU learns more from many small views than few large"
+        chosen.choose("image_size", size, why)
+        if request.starts_from_weights:
+            return chosen
+        chosen.choose("backbone", "quick", "learns most per second on a CPU")
+        batch = fitting_batch(128 if size == 32 else 64, facts.count)
+        chosen.choose("batch_size", batch, "small batches make more steps in the same time")
+        chosen.lay({"optimizer": {"name": "muon"}, "views": {"preset": "photos"}, **request.method.short_run})
+        chosen.reasons["optimizer.name"] = "learns more per step than SGD or AdamW in short runs"
+    else:
+        size = 32 if facts.side < 48 else 64 if facts.side < 96 else 160 if facts.side < 256 else 224
+        chosen.choose("image_size", size, seen)
+        backbone = "resnet18" if size <= 64 or facts.count < 20_000 else "resnet50"
+        chosen.choose("backbone", backbone, f"fits {seen} on a GPU")
+        chosen.choose("batch_size", fitting_batch(256, facts.count))
+        if not request.starts_from_weights:
+            chosen.lay(request.method.paper_settings("image", backbone))
+    if not request.has_length:
+        time = CPU_TIME if device.type == "cpu" else GPU_TIME
+        chosen.choose("time", time, "a usual length; --time, --steps or --epochs change it")
+    return chosen
+
+
+def fitting_batch(usual: int, samples: int) -> int:
+    """The usual batch size, or a power of two that makes at least two batches of fewer samples.
+
+    >>> fitting_batch(128, 5000), fitting_batch(128, 130), fitting_batch(128, 20)
+    (128, 64, 8)
+    """
+    return min(usual, max(8, 1 << (samples // 2).bit_length() >> 1))
+
+
+def _has_train_part(data: str) -> bool:
+    return (Path(data).expanduser() / "train").is_dir()
+
+
+def _side(source: ImageSource, row: int) -> int | None:
+    if source.paths is None:
+        return None
+    try:
+        with Image.open(source.paths[row]) as picture:
+            return min(picture.size)
+    except Exception:  # a broken file is told when it is decoded
+        return None

@@ -1,0 +1,108 @@
+"""Automatic settings of runs on pictures: what is chosen in typical situations, and what the user said stays."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from nearfar.config import TrainConfig, completed
+from nearfar.methods import known_method
+from nearfar.modalities.automatic import Automatic, Request
+from nearfar.modalities.image.automatic import PictureFacts, choose, look_at
+from nearfar.settings import build
+
+
+class OnDevice(Request):
+    kind = "cpu"
+
+    @property
+    def device(self) -> torch.device:
+        return torch.device(self.kind)
+
+
+class OnGPU(OnDevice):
+    kind = "cuda"
+
+
+def chosen(device: str, count: int, side: int, method: str = "simclr", **given: Any) -> Automatic:
+    request = (OnGPU if device == "cuda" else OnDevice)(given, known_method(method))
+    return choose(request, PictureFacts(count, side))
+
+
+@pytest.mark.parametrize(  # the table of docs/automatic.md
+    ("device", "count", "side", "backbone", "size", "batch", "time"),
+    [
+        ("cpu", 500, 1000, "quick", 64, 64, "10m"),
+        ("cpu", 5_000, 400, "quick", 64, 64, "10m"),
+        ("cpu", 15_000, 32, "quick", 32, 128, "10m"),
+        ("cpu", 60, 28, "quick", 32, 16, "10m"),
+        ("cuda", 50_000, 32, "resnet18", 32, 256, "4h"),
+        ("cuda", 5_000, 500, "resnet18", 224, 256, "4h"),
+        ("cuda", 100_000, 200, "resnet50", 160, 256, "4h"),
+        ("cuda", 1_000_000, 400, "resnet50", 224, 256, "4h"),
+    ],
+)
+def test_typical_situations(
+    device: str, count: int, side: int, backbone: str, size: int, batch: int, time: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda **_: True)
+    found = chosen(device, count, side).settings
+    assert (found["backbone"], found["image_size"], found["batch_size"]) == (backbone, size, batch)
+    assert found["time"] == time
+    assert found["optimizer"]["name"] == ("muon" if device == "cpu" else "lars")
+
+
+def test_photographs_are_never_trained_at_32_pixels() -> None:
+    assert all(chosen("cpu", 1000, side).settings["image_size"] > 32 for side in (48, 64, 128, 512, 4000))
+
+
+def test_how_long_is_left_to_a_user_who_says_so() -> None:
+    assert all("time" not in chosen("cpu", 900, 64, **{name: 3}).settings for name in ("epochs", "steps", "time"))
+
+
+def test_given_weights_keep_their_backbone_and_optimizer() -> None:
+    found = chosen("cpu", 900, 64, pretrained=True).settings
+    assert not found.keys() & {"backbone", "optimizer", "batch_size", "options"}
+
+
+def photos(folder: Path, side: int, count: int = 20) -> Path:
+    folder.mkdir(parents=True)
+    for number in range(count):
+        pixels = np.random.default_rng(number).integers(0, 256, (side, side + 9, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(folder / f"{number}.png")
+    return folder
+
+
+def test_pictures_are_counted_and_measured_without_decoding(tmp_path: Path) -> None:
+    assert look_at(str(photos(tmp_path / "a", 70))) == PictureFacts(20, 70)
+    photos(tmp_path / "b" / "train", 70, 12), photos(tmp_path / "b" / "test", 30, 5)
+    assert look_at(str(tmp_path / "b")) == PictureFacts(12, 70)
+    (tmp_path / "a" / "broken.png").write_bytes(b"no picture")
+    assert look_at(str(tmp_path / "a")) == PictureFacts(21, 70)
+    assert look_at(str(tmp_path / "nowhere")) is None
+
+
+def test_what_was_chosen_is_stored_and_what_was_asked_for_stays(tmp_path: Path) -> None:
+    data = str(photos(tmp_path / "photos", 70))
+    config = build(TrainConfig, completed({"data": data, "device": "cpu"}), "train")
+    assert (config.backbone, config.image_size, config.optimizer.name) == ("quick", 64, "muon")
+    assert config.options == {"temperature": 0.1} and config.views.preset == "photos" and config.time == "10m"
+    assert any(note.startswith("backbone quick: ") for note in config.notes)
+    asked = {"data": data, "device": "cpu", "backbone": "tiny", "image_size": 48, "options": {"temperature": 0.5}}
+    config = build(TrainConfig, completed({**asked, "epochs": 2, "optimizer": {"name": "sgd"}}), "train")
+    assert (config.backbone, config.image_size, config.options["temperature"]) == ("tiny", 48, 0.5)
+    assert config.optimizer.name == "sgd" and config.time is None
+    assert not any(note.startswith(("backbone", "image-size", "optimizer", "time")) for note in config.notes)
+
+
+def test_the_recipe_paper_has_nothing_automatic(tmp_path: Path) -> None:
+    data = str(photos(tmp_path / "photos", 70))
+    config = build(TrainConfig, completed({"data": data, "recipe": "paper"}), "train")
+    assert config.notes == [] and config.time is None and config.optimizer.name == "lars"
+
+
+def test_built_in_pictures_keep_their_own_settings() -> None:
+    assert completed({"data": "glyphs:100"}).get("notes", []) == []
