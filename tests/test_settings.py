@@ -52,7 +52,7 @@ def test_config_yaml_has_full_sections_and_is_read_back(tmp_path: Path) -> None:
     config = TrainConfig(data=DataConfig("photos/", test="other/"), views=ViewsConfig("simclr", count=2))
     written = yaml.safe_load(config.to_yaml())
     assert written["data"]["path"] == "photos/" and written["data"]["test"] == "other/"
-    assert written["views"] == {"preset": "simclr", "count": 2, "local": None}
+    assert written["views"] == {"preset": "simclr", "count": 2, "local": None, "color": None}
     (tmp_path / "config.yaml").write_text(config.to_yaml())
     assert TrainConfig.from_yaml(tmp_path / "config.yaml") == config
 

@@ -47,6 +47,8 @@ def choose(request: Request, facts: PictureFacts) -> Automatic:
         size = 32 if facts.side < 48 else 64
         why = "as stored" if facts.side <= size else f"{seen}; a CPU learns more from many small views than few large"
         chosen.choose("image_size", size, why)
+        if facts.side <= size:
+            chosen.choose("data.stored_size", facts.side)
         if request.starts_from_weights:
             return chosen
         chosen.choose("backbone", "quick", "learns most per second on a CPU")
