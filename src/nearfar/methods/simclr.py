@@ -30,7 +30,7 @@ class SimCLR(Method):
     """
 
     name = "simclr"
-    short_run = {"options": {"temperature": 0.1}}
+    short_run = {"options": {"temperature": 0.1}, "views": {"count": 4}}
     toy_options = {"dim": 8}
     max_views = max_local = None
     ring = True

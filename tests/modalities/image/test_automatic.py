@@ -35,9 +35,9 @@ def chosen(device: str, count: int, side: int, method: str = "simclr", **given: 
 @pytest.mark.parametrize(  # the table of docs/automatic.md
     ("device", "count", "side", "backbone", "size", "batch", "time"),
     [
-        ("cpu", 500, 1000, "quick", 64, 64, "10m"),
-        ("cpu", 5_000, 400, "quick", 64, 64, "10m"),
-        ("cpu", 15_000, 32, "quick", 32, 128, "10m"),
+        ("cpu", 500, 1000, "quick", 64, 32, "10m"),
+        ("cpu", 5_000, 400, "quick", 64, 32, "10m"),
+        ("cpu", 15_000, 32, "quick", 32, 64, "10m"),
         ("cpu", 60, 28, "quick", 32, 16, "10m"),
         ("cuda", 50_000, 32, "resnet18", 32, 256, "4h"),
         ("cuda", 5_000, 500, "resnet18", 224, 256, "4h"),
@@ -53,6 +53,11 @@ def test_typical_situations(
     assert (found["backbone"], found["image_size"], found["batch_size"]) == (backbone, size, batch)
     assert found["time"] == time
     assert found["optimizer"]["name"] == ("muon" if device == "cpu" else "lars")
+
+
+def test_methods_of_two_views_have_twice_the_samples() -> None:
+    assert chosen("cpu", 15_000, 32, "moco").settings["batch_size"] == 128
+    assert chosen("cpu", 15_000, 32, "simclr").settings["views"] == {"preset": "photos", "count": 4}
 
 
 def test_photographs_are_never_trained_at_32_pixels() -> None:

@@ -52,9 +52,13 @@ def choose(request: Request, facts: PictureFacts) -> Automatic:
         if request.starts_from_weights:
             return chosen
         chosen.choose("backbone", "quick", "learns most per second on a CPU")
-        batch = fitting_batch(128 if size == 32 else 64, facts.count)
+        chosen.lay({"optimizer": {"name": "muon"}, "views": {"preset": "photos"}})
+        chosen.lay(request.method.short_run)
+        views = chosen.settings["views"].get("count", 2)
+        batch = fitting_batch((256 if size == 32 else 128) // views, facts.count)
         chosen.choose("batch_size", batch, "small batches make more steps in the same time")
-        chosen.lay({"optimizer": {"name": "muon"}, "views": {"preset": "photos"}, **request.method.short_run})
+        if views > 2:
+            chosen.reasons["views.count"] = "more views of fewer samples learn more in the same time"
         chosen.reasons["optimizer.name"] = "learns more per step than SGD or AdamW in short runs"
     else:
         size = 32 if facts.side < 48 else 64 if facts.side < 96 else 160 if facts.side < 256 else 224
