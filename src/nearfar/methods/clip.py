@@ -93,8 +93,8 @@ class CLIP(Method):
         return self
 
     @classmethod
-    def toy(cls, rows: int = 12) -> Toy:
-        return toy_method(cls, rows, encoder=toy_towers, views=pair_views, **cls.toy_options)
+    def toy(cls, rows: int = 12, **options: Any) -> Toy:
+        return toy_method(cls, rows, encoder=toy_towers, views=pair_views, **{**cls.toy_options, **options})
 
     def encode(self, batch: Batch) -> Encoded:
         x1, x2 = batch.views[:2]

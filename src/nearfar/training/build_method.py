@@ -48,4 +48,4 @@ def check_options(kind: type[Method], config: TrainConfig) -> None:
 def untrained_encoder(config: TrainConfig) -> nn.Module:
     """The encoder of `build_method(..., untrained=True)`, without importing the method."""
     torch.manual_seed(config.seed)
-    return make_modality(config).encoder(untrained=True)
+    return make_modality(config).trained_encoder(untrained=True)
