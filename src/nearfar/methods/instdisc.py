@@ -90,6 +90,8 @@ class InstDisc(Method):
         super().__init__()
         if samples < 1:
             raise ValueError(f"samples is {samples}, expected the number of training samples: each has a memory")
+        if not isinstance(noise, int) or isinstance(noise, bool) or noise < 1:
+            raise ValueError(f"noise is {noise!r}, expected a whole number of at least 1")
         self.encoder = encoder
         self.projector = projector(features, features, dim, layers=1, last_batch_norm=batch_norm, last_affine=False)
         self.bank = Bank(samples, dim, seed=seed)

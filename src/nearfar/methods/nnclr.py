@@ -31,6 +31,7 @@ class NNCLR(Method):
     name = "nnclr"
     max_views = max_local = None
     toy_options = {"dim": 8, "hidden": 16, "predictor_hidden": 16, "queue_size": 30}
+    paper_views = {"image": "byol"}
     paper = {
         "optimizer": {"name": "lars", "lr": 0.3, "weight_decay": 1e-6, "warmup_epochs": 10.0, "warmup_from_zero": True}
     }
