@@ -84,3 +84,9 @@ def test_options_are_named_by_texts(tmp_path: Path) -> None:
         TrainConfig.from_yaml(tmp_path / "run.yaml")
     with pytest.raises(ValueError, match="simclr has no option 0"):
         build_method(TrainConfig(options={0: 1}), samples=5)  # type: ignore[dict-item]
+
+
+def test_a_switch_of_a_method_is_true_or_false() -> None:
+    config = TrainConfig(method="instdisc", options={"noise_per_sample": "sometimes"})
+    with pytest.raises(ValueError, match=facts("--options.noise_per_sample sometimes")):
+        build_method(config, samples=5)

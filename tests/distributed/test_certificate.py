@@ -19,7 +19,7 @@ from nearfar.losses.engine.tiles import _TILE
 from nearfar.methods import METHODS, Batch, Step
 from nearfar.methods.check import subject_from, toy_subjects
 from nearfar.methods.simclr import SimCLR
-from nearfar.methods.toy import ToyImageEncoder, toy_batch
+from nearfar.methods.toy import ToyImageEncoder, toy_batch, with_more_views
 from tests.distributed import work
 from tests.support.facts import all_tell, tells
 
@@ -81,10 +81,11 @@ def test_rows_that_are_wrong_but_not_off_are_not_called_off(
     assert tells(said, "wrong") and "off by more" not in said
 
 
-def test_every_method_on_three_views_and_two_local_ones() -> None:
+def test_every_method_on_many_views_and_with_the_options_of_its_paper() -> None:
     """Tiled, cached, on two processes, by ring and sharded, in float64: all as plain; one start of the processes."""
-    subjects = [subject for subject in toy_subjects() if "views" in subject.name]
-    assert len(subjects) == 14
+    subjects = [subject for subject in toy_subjects() if "views" in subject.name or "paper" in subject.name]
+    subjects.append(Subject("noise", *with_more_views(METHODS["instdisc"].toy(noise_per_sample=True))))
+    assert len(subjects) == 14 + 11 + 1
     for rows in certify_methods(subjects, processes=2):
         wrong = {(row.what, row.variant): row.note or row.gradient_error for row in rows if not row.passed}
         assert not wrong

@@ -382,6 +382,19 @@ def test_memories_of_instdisc_move_to_the_mean_of_the_views() -> None:
     torch.testing.assert_close(method.bank.rows[batch.index], moved)
 
 
+def test_views_of_instdisc_share_the_noise_of_their_sample() -> None:
+    method, (batch, _) = with_more_views(METHODS["instdisc"].toy(noise_per_sample=True), 2, 1)
+    method = method.double().train()
+    encoded = method.encode(batch)
+    views = [x for name, x in encoded.items() if name.startswith("v")]
+    memory, noise = method.bank.read(encoded["index"]), method.bank.rows[method.bank.noise(12, 24)]
+    drawn = torch.cat([memory[:, None], noise], 1)  # (12, 25, D)
+    z = mean([(64 * (F.normalize(v) @ u.T / 0.07).exp()).diagonal() for u in drawn.unbind(1) for v in views]).mean()
+    settings = {"temperature": 0.07, "bank_size": 64, "log_normalizer": z.detach().log(), "proximal": 1.0}
+    step = method.contrast(encoded)
+    torch.testing.assert_close(step.loss, mean([nce(v, memory, noise, **settings) for v in views]), rtol=1e-6, atol=0)
+
+
 def test_the_normalizer_of_instdisc_is_estimated_on_all_views() -> None:
     method, (batch, _) = with_more_views(METHODS["instdisc"].toy(), 2, 1)
     encoded = method.double().encode(in_dtype(batch, torch.float64))
@@ -412,9 +425,10 @@ def test_a_sentence_is_read_several_times() -> None:
         method.encode(Batch([tokens] * 4, ids, ids, negatives=2))
 
 
-def test_check_certifies_many_views_of_each_method() -> None:
+def test_check_certifies_many_views_of_each_method_and_the_options_of_its_paper() -> None:
     names = [subject.name for subject in toy_subjects()]
-    assert set(names) == {*METHODS, *(f"{name}, 3+2 views" for name in MANY), "simcse, 3 views"}
+    papers = {f"{name}, paper" for name, kind in METHODS.items() if "options" in kind.paper}
+    assert set(names) == {*METHODS, *papers, *(f"{name}, 3+2 views" for name in MANY), "simcse, 3 views"}
 
 
 def test_a_method_from_outside_has_two_views_unless_it_says_more() -> None:

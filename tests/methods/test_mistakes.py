@@ -228,6 +228,11 @@ class TestInstDisc:
         with pytest.raises(ValueError, match=facts("samples 0")):
             InstDisc(encoder(), features=8)
 
+    @pytest.mark.parametrize("noise", [0, -1, 2.5, "many"])
+    def test_a_wrong_number_of_noise_samples(self, noise: object) -> None:
+        with pytest.raises(ValueError, match=facts(f"noise {noise}")):
+            InstDisc(encoder(), features=8, samples=60, noise=noise)  # type: ignore[arg-type]
+
     def test_a_sample_outside_the_bank(self) -> None:
         with pytest.raises(ValueError, match=facts("bank 60")):
             self.make()(batch(9))

@@ -103,6 +103,21 @@ def test_moco_v3_tells_resnets_from_vits() -> None:
     assert pretrained.options == {}
 
 
+def test_clip_tells_resnets_from_vits() -> None:
+    resnet, vit = (
+        paper_config("clip", backbone=name).optimizer for name in ("resnet50", "vit_base_patch32_clip_quickgelu_224")
+    )
+    assert (vit.beta2, vit.eps, resnet.beta2, resnet.eps) == (0.98, 1e-6, 0.999, 1e-8)
+    assert (vit.lr, vit.weight_decay) == (resnet.lr, resnet.weight_decay) == (5e-4, 0.2)
+
+
+@pytest.mark.parametrize("name", ["siglip", "lit"])
+def test_big_visions_decay_is_not_multiplied_by_the_rate(name: str) -> None:
+    config = paper_config(name).optimizer
+    assert config.lr and config.weight_decay and math.isclose(config.lr * config.weight_decay, 1e-4)
+    assert config.clip_norm == 1.0 and config.warmup_ratio == 0.03
+
+
 def layers_of(head: nn.Module) -> list[tuple[Any, ...]]:
     """Each linear layer as ("linear", has a bias), each batch-norm as ("norm", learns a scale, learns a shift)."""
     found: list[tuple[Any, ...]] = []

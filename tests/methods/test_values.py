@@ -151,3 +151,27 @@ def test_instdisc() -> None:
     # the bank's first rows are of unit length in float32
     assert math.isclose(step.loss.item(), total / B, rel_tol=1e-6)
     assert math.isclose(step.log["log_normalizer"].item(), log_z, rel_tol=1e-6)
+
+
+@pytest.mark.parametrize("chunk", [1 << 22, 2 * 20 * D])
+def test_instdisc_with_noise_for_each_sample(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the authors' code: own memories count as noise, and the positives in Z."""
+    monkeypatch.setattr("nearfar.methods.instdisc._CHUNK", chunk)  # all rows at once, and two at a time
+    n, m, tau = 9, 20, 0.07  # so few samples that each meets its own memory among the noise
+    method = InstDisc(encoder(), features=4, samples=n, dim=D, noise=m, proximal=0.0, noise_per_sample=True).double()
+    method.bank.rows.copy_(F.normalize(method.bank.rows))  # of unit length in float64
+    v, index = rows().requires_grad_(), torch.tensor([3, 1, 4, 5, 8, 2])
+    bank, drawn = method.bank.rows, method.bank.noise(B, m)
+    assert drawn.shape == (B, m) and (drawn == index[:, None]).any() and not torch.equal(drawn[0], drawn[1])
+    u = F.normalize(v)
+    scores = [[(u[i] @ bank[j] / tau).exp() for j in [int(index[i]), *drawn[i].tolist()]] for i in range(B)]
+    z = (n * sum(sum(each) for each in scores) / (B * (1 + m))).detach()
+    expected = torch.zeros((), dtype=torch.float64)
+    for own, *noise in scores:
+        expected = expected - (own / z / (own / z + m / n)).log()
+        expected = expected - sum((m / n / (p / z + m / n)).log() for p in noise)
+    (gradient,) = torch.autograd.grad(expected / B, v)
+    step = method.contrast({"v": v, "index": index, "ids": torch.zeros_like(index)})
+    torch.testing.assert_close(step.loss, expected / B, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(step.log["log_normalizer"], z.log(), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(torch.autograd.grad(step.loss, v)[0], gradient, rtol=1e-10, atol=1e-12)

@@ -2,6 +2,7 @@
 
 import io
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,21 +22,35 @@ from tests.training.runs import QUIET, config, stop_after, weights
 
 
 @pytest.mark.parametrize(
-    ("method", "stops"), [("simclr", [1, 4, 7]), ("moco", [3, 7]), ("byol", [7]), ("instdisc", [7])]
+    ("method", "stops", "options"),
+    [
+        ("simclr", [1, 4, 7], {}),
+        ("moco", [3, 7], {}),
+        ("byol", [7], {}),
+        ("instdisc", [7], {}),
+        ("instdisc", [7], {"noise": 32, "noise_per_sample": True}),
+        ("simclr_v2", [7], {"kept_layers": 1}),
+    ],
 )
 def test_a_stopped_run_resumes_to_the_same_weights(
-    method: str, stops: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, train_only: None
+    method: str,
+    stops: list[int],
+    options: dict[str, Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    train_only: None,
 ) -> None:
-    whole = Run(config(method), tmp_path / "whole", resume=False, console=QUIET)
+    settings = config(method, **({"options": options} if options else {}))
+    whole = Run(settings, tmp_path / "whole", resume=False, console=QUIET)
     whole.execute()
     for steps in stops:  # within the first epoch, and within the second
         folder = tmp_path / f"stopped-{steps}"
         with monkeypatch.context() as patch:
             stop_after(steps, patch)
-            stopped = Run(config(method), folder, resume=False, console=QUIET)
+            stopped = Run(settings, folder, resume=False, console=QUIET)
             with pytest.raises(TrainingStopped):
                 stopped.execute()
-        resumed = Run(config(method), folder, resume=True, console=QUIET)
+        resumed = Run(settings, folder, resume=True, console=QUIET)
         resumed.execute()
         for name, x in weights(whole).items():
             assert torch.equal(x, weights(resumed)[name]), (steps, name)

@@ -211,7 +211,7 @@ def _untrained(encoder: Encoder | str | Path, loaded: Encoder, image_size: int |
         if config is None:
             return None
         torch.manual_seed(config.seed)
-        fresh = Encoder(loaded.modality.encoder(untrained=True), loaded.modality, loaded.card)
+        fresh = Encoder(loaded.modality.trained_encoder(untrained=True), loaded.modality, loaded.card)
         return fresh.to(loaded.device).eval()
     if str(encoder).endswith(".onnx"):
         return None

@@ -14,6 +14,17 @@ from nearfar.methods.toy import pair_views, toy_method, toy_towers
 from nearfar.nn.shard import global_rows
 from nearfar.nn.temperature import LogitScale
 from nearfar.nn.towers import TwoTowers
+from nearfar.nn.vit import is_vit
+
+# big_vision decays weights by 1e-4 a step at the peak rate of 1e-3; torch multiplies a decay by the rate.
+_BIG_VISION = {
+    "name": "adamw",
+    "lr": 1e-3,
+    "scale_lr": "none",
+    "weight_decay": 0.1,
+    "warmup_ratio": 0.03,
+    "clip_norm": 1.0,
+}
 
 
 class CLIP(Method):
@@ -33,7 +44,8 @@ class CLIP(Method):
         locked: the first encoder keeps its weights and stays in evaluation mode, and the second learns to read it
             (`LiT`). Its projection is trained: the two encoders need not be equally wide.
 
-    Recipe "paper": the settings of ViT-B/32, with the original's causal text tower and image statistics.
+    Recipe "paper": the settings of ViT-B/32, or for other backbones those of ResNet-50, with the original's causal text
+    tower and image statistics.
 
     References: Radford et al. 2021, https://arxiv.org/abs/2103.00020; SigLIP: Zhai et al. 2023,
     https://arxiv.org/abs/2303.15343; LiT: Zhai et al. 2022, https://arxiv.org/abs/2111.07991
@@ -93,8 +105,15 @@ class CLIP(Method):
         return self
 
     @classmethod
-    def toy(cls, rows: int = 12) -> Toy:
-        return toy_method(cls, rows, encoder=toy_towers, views=pair_views, **cls.toy_options)
+    def paper_settings(cls, modality: str, backbone: str, *, pretrained: bool = False) -> dict[str, Any]:
+        found = super().paper_settings(modality, backbone, pretrained=pretrained)
+        if "eps" not in cls.paper["optimizer"] or is_vit(backbone):
+            return found
+        return {**found, "optimizer": {**found["optimizer"], "beta2": 0.999, "eps": 1e-8}}  # as open_clip has them
+
+    @classmethod
+    def toy(cls, rows: int = 12, **options: Any) -> Toy:
+        return toy_method(cls, rows, encoder=toy_towers, views=pair_views, **{**cls.toy_options, **options})
 
     def encode(self, batch: Batch) -> Encoded:
         x1, x2 = batch.views[:2]
@@ -135,9 +154,7 @@ class SigLIP(CLIP):
     """
 
     name = "siglip"
-    paper = {
-        "optimizer": {"name": "adamw", "lr": 1e-3, "scale_lr": "none", "weight_decay": 1e-4, "beta2": 0.95},
-    }
+    paper = {"optimizer": {**_BIG_VISION, "beta2": 0.95}}
     paper_views = {}
 
     def __init__(self, encoder: TwoTowers, *, loss: Literal["softmax", "sigmoid"] = "sigmoid", **options: Any) -> None:
@@ -151,7 +168,7 @@ class LiT(CLIP):
     """
 
     name = "lit"
-    paper = {"optimizer": {"name": "adamw", "lr": 1e-3, "scale_lr": "none", "weight_decay": 1e-4, "clip_norm": 1.0}}
+    paper = {"optimizer": _BIG_VISION}
     paper_views = {}
 
     def __init__(

@@ -106,8 +106,8 @@ class CPC(Method):
         return {**settings, "backbone": "cpc-audio"} if modality == "sound" else settings
 
     @classmethod
-    def toy(cls, rows: int = 12) -> Toy:
-        return toy_method(cls, rows, encoder=_toy_encoder, views=_toy_views, **cls.toy_options)
+    def toy(cls, rows: int = 12, **options: Any) -> Toy:
+        return toy_method(cls, rows, encoder=_toy_encoder, views=_toy_views, **{**cls.toy_options, **options})
 
     def encode(self, batch: Batch) -> Encoded:
         z, present = self.encoder.latents(batch.views[0])  # type: ignore[operator]

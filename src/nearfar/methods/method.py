@@ -156,11 +156,27 @@ class Method(nn.Module):
         return {**cls.paper, "views": cls.paper_views.get(modality) or cls.views_of(modality) or None}
 
     @classmethod
-    def toy(cls, rows: int = 12) -> Toy:
-        """A tiny instance and two batches for it in float64, for the certificate; here of images in two views."""
+    def trained_encoder(cls, encoder: nn.Module, features: int, **options: Any) -> nn.Module:
+        """The network that a run keeps, from its backbone: with layers of the head, if the method leaves these on it.
+
+        A method that overrides this calls it in its constructor; `nearfar.load` builds the network of a run by it.
+
+        Args:
+            encoder: x (B, ...) to h (B, features).
+            options: of the method; those that are left out have their defaults.
+        """
+        return encoder
+
+    @classmethod
+    def toy(cls, rows: int = 12, **options: Any) -> Toy:
+        """A tiny instance and two batches for it in float64, for the certificate; here of images in two views.
+
+        Args:
+            options: beside `toy_options`.
+        """
         from nearfar.methods.toy import toy_method
 
-        return toy_method(cls, rows, **cls.toy_options)
+        return toy_method(cls, rows, **{**cls.toy_options, **options})
 
     def encode(self, batch: Batch) -> Encoded:
         """Per-sample work, which may be run in chunks: everything of a sample that `contrast` needs, by name."""

@@ -88,9 +88,9 @@ class MoCo(Method):
         self._pending = Pending()
 
     @classmethod
-    def toy(cls, rows: int = 12) -> Toy:
+    def toy(cls, rows: int = 12, **options: Any) -> Toy:
         # No dropout: it is drawn group by group, so that several processes draw another, equally good one.
-        return toy_method(cls, rows, encoder=lambda: ToyImageEncoder(0.0), **cls.toy_options)
+        return toy_method(cls, rows, encoder=lambda: ToyImageEncoder(0.0), **{**cls.toy_options, **options})
 
     def encode(self, batch: Batch) -> Encoded:
         x1, x2, *others = batch.views

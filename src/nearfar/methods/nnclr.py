@@ -34,6 +34,7 @@ class NNCLR(Method):
         "options": {"temperature": 0.1, "queue_size": 2048, "dim": 128, "hidden": 256, "predictor_hidden": 512},
     }
     toy_options = {"dim": 8, "hidden": 16, "predictor_hidden": 16, "queue_size": 30}
+    paper_views = {"image": "byol"}
     paper = {
         "optimizer": {"name": "lars", "lr": 0.3, "weight_decay": 1e-6, "warmup_epochs": 10.0, "warmup_from_zero": True}
     }

@@ -7,7 +7,7 @@ from torch import nn
 from nearfar.losses import nt_xent_views
 from nearfar.methods.method import Batch, Encoded, Method, Step, all_differ
 from nearfar.methods.views import by_name, encode_views, from_names, views_of
-from nearfar.nn.heads import projector
+from nearfar.nn.heads import EncoderWithHead, hidden_layers, projector
 from nearfar.nn.shard import global_rows
 
 
@@ -23,6 +23,8 @@ class SimCLR(Method):
         last_scale: learned scale in the batch-norm that ends the head, as the authors' code has it.
         loss_weight: multiplies the loss in training. The authors' code sums both directions' means, which is 2; the
             reported loss stays the mean over all views.
+        kept_layers: hidden layers of the head that become the end of the encoder and stay after training: everything
+            that reads the encoder gets their output. v2 fine-tunes from the first.
 
     Recipe "paper": the paper's settings for ImageNet.
 
@@ -52,14 +54,36 @@ class SimCLR(Method):
         layers: int = 2,
         last_scale: bool = False,
         loss_weight: float = 1.0,
+        kept_layers: int = 0,
     ) -> None:
         super().__init__()
-        self.encoder = encoder
+        hidden = hidden or features
+        self.encoder = self.trained_encoder(encoder, features, hidden=hidden, layers=layers, kept_layers=kept_layers)
         affine: Literal["scale", False] = "scale" if last_scale else False
         self.projector = projector(
-            features, hidden or features, dim, layers=layers, last_batch_norm=True, last_affine=affine
+            hidden if kept_layers else features,
+            hidden,
+            dim,
+            layers=layers - kept_layers,
+            last_batch_norm=True,
+            last_affine=affine,
         )
         self.temperature, self.loss_weight = temperature, loss_weight
+
+    @classmethod
+    def trained_encoder(cls, encoder: nn.Module, features: int, **options: Any) -> nn.Module:
+        """With the first `kept_layers` hidden layers of the head."""
+        found = {**cls.options(), **options}
+        hidden, layers, kept = found["hidden"] or features, found["layers"], found["kept_layers"]
+        for name, value in (("hidden", hidden), ("layers", layers), ("kept_layers", kept)):
+            if not isinstance(value, int) or isinstance(value, bool):
+                raise ValueError(f"{name} is {value!r}, expected a whole number")
+        if not 0 <= kept < max(layers, 1):
+            raise ValueError(
+                f"kept_layers is {kept} of a head of {layers} layers, expected 0 to {max(layers, 1) - 1}: the last "
+                "layer is never kept"
+            )
+        return EncoderWithHead(encoder, hidden_layers(features, hidden, kept), hidden) if kept else encoder
 
     def encode(self, batch: Batch) -> Encoded:
         z = encode_views(nn.Sequential(self.encoder, self.projector), views_of(batch))  # each (B, D)
@@ -81,7 +105,7 @@ class SimCLRV2(SimCLR):
 
     name = "simclr_v2"
     paper = {
-        **SimCLR.paper,
+        "options": {**SimCLR.paper["options"], "kept_layers": 1},
         "optimizer": {**SimCLR.paper["optimizer"], "lr": 1.2, "scale_lr": "sqrt", "weight_decay": 1e-4},
     }
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import combinations
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -97,8 +98,8 @@ class SimCSE(Method):
         self.register_buffer("progress", torch.tensor(0.0))
 
     @classmethod
-    def toy(cls, rows: int = 12) -> Toy:
-        return toy_method(cls, rows, encoder=toy_text_encoder, views=text_views, **cls.toy_options)
+    def toy(cls, rows: int = 12, **options: Any) -> Toy:
+        return toy_method(cls, rows, encoder=toy_text_encoder, views=text_views, **{**cls.toy_options, **options})
 
     def encode(self, batch: Batch) -> Encoded:
         views, contradictions = self._roles(batch)

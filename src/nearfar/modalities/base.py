@@ -181,6 +181,12 @@ class Modality(ABC):
             untrained: draw the weights even if the run begins with given ones.
         """
 
+    def trained_encoder(self, *, untrained: bool = False) -> nn.Module:
+        """The same with the layers that the run's method leaves on it, if any: the network of a finished run."""
+        network = self.encoder(untrained=untrained)
+        features: int = network.num_features  # type: ignore[assignment]
+        return known_method(self.config.method).trained_encoder(network, features, **self.config.options)
+
     @abstractmethod
     def prepare(self, samples: Tensor) -> Tensor:
         """(B, ...) raw samples to the encoder's input, without randomness."""

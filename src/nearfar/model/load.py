@@ -78,10 +78,10 @@ def _from_folder(folder: Path) -> Encoder:
     card = read_card(folder / CARD)
     weights = _read_weights(folder / MODEL)
     modality = modality_of(card, folder)
-    if card["backbone"] not in OWN:  # first without memory: a card may name a huge network
+    if card["backbone"] not in OWN or modality.config.options:  # first without memory: a card may name a huge network
         with contextlib.suppress(RuntimeError), torch.device("meta"):  # a few cannot be built so
-            _check_fit(weights, modality.encoder(untrained=True), folder / MODEL, card["backbone"])
-    network = modality.encoder(untrained=True)
+            _check_fit(weights, modality.trained_encoder(untrained=True), folder / MODEL, card["backbone"])
+    network = modality.trained_encoder(untrained=True)
     _check_fit(weights, network, folder / MODEL, card["backbone"])
     network.load_state_dict(weights)
     return Encoder(network, modality, card)
@@ -92,7 +92,7 @@ def _untrained(folder: Path) -> Encoder:
     card = read_card(folder / CARD)
     modality = modality_of(card, folder)
     torch.manual_seed(modality.config.seed)
-    return Encoder(modality.encoder(untrained=True), modality, card)
+    return Encoder(modality.trained_encoder(untrained=True), modality, card)
 
 
 def modality_of(card: Card, folder: Path) -> Modality:

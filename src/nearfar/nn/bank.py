@@ -64,10 +64,10 @@ class Bank(nn.Module):
         self.rows[index[chosen]] = new[chosen]
         self.row_ids[index[chosen]] = ids[chosen].to(self.row_ids)
 
-    def noise(self, count: int) -> Tensor:
-        """(count,) sample numbers, uniform with replacement, the same until `advance` is called."""
+    def noise(self, *shape: int) -> Tensor:
+        """Sample numbers of that shape, uniform with replacement, the same until `advance` is called."""
         generator = step_generator(int(self.seed), int(self.step) + 1)
-        return torch.randint(len(self), (count,), generator=generator).to(self.rows.device)
+        return torch.randint(len(self), shape, generator=generator).to(self.rows.device)
 
     def advance(self) -> None:
         """On to the noise of the next step."""

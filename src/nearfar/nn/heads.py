@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from torch import nn
+from torch import Tensor, nn
 
 
 def projector(
@@ -64,3 +64,32 @@ def predictor(
     """
     out = dim if out is None else out
     return projector(dim, hidden, out, last_batch_norm=last_batch_norm, last_affine=False, last_bias=last_bias)
+
+
+class EncoderWithHead(nn.Module):
+    """An encoder that ends in layers of a projection head, x (B, ...) to h (B, features), as SimCLR v2 has it.
+
+    Args:
+        encoder: x (B, ...) to (B, F).
+        head: (B, F) to (B, features).
+    """
+
+    def __init__(self, encoder: nn.Module, head: nn.Module, features: int) -> None:
+        super().__init__()
+        self.backbone, self.head, self.num_features = encoder, head, features
+        for name in ("max_length", "vocab_size"):  # of encoders of texts: what they read
+            if hasattr(encoder, name):
+                setattr(self, name, getattr(encoder, name))
+
+    def forward(self, x: Tensor) -> Tensor:
+        h: Tensor = self.head(self.backbone(x))
+        return h
+
+
+def hidden_layers(features: int, hidden: int, layers: int) -> nn.Sequential:
+    """The first layers of a `projector` with batch-norm, each with its ReLU: (B, features) to (B, hidden)."""
+    widths = [features] + [hidden] * layers
+    parts: list[nn.Module] = []
+    for i in range(layers):
+        parts += [nn.Linear(widths[i], hidden, bias=False), nn.BatchNorm1d(hidden), nn.ReLU(inplace=True)]
+    return nn.Sequential(*parts)

@@ -33,7 +33,7 @@ def build_method(config: TrainConfig, samples: int, *, untrained: bool = False) 
 
 
 def check_options(kind: type[Method], config: TrainConfig) -> None:
-    """Refuse options that the method does not have, a text for a number, and a temperature that is not above 0."""
+    """Refuse options that the method does not have, a text for a number or a switch, and a temperature of 0 or less."""
     defaults = kind.options()
     for name, value in config.options.items():
         if name not in defaults:
@@ -41,6 +41,8 @@ def check_options(kind: type[Method], config: TrainConfig) -> None:
         default, number = defaults[name], isinstance(value, int | float) and not isinstance(value, bool)
         if isinstance(default, int | float) and not isinstance(default, bool) and not number:
             raise ValueError(f"--options.{name} is {value!r}, expected a number, such as {default:g}")
+        if isinstance(default, bool) and not isinstance(value, bool):
+            raise ValueError(f"--options.{name} is {value!r}, expected true or false")
         if name == "temperature" and number and not 0 < value < math.inf:
             raise ValueError(f"--options.{name} is {value:g}, expected above 0: it divides the similarities")
 
@@ -48,4 +50,4 @@ def check_options(kind: type[Method], config: TrainConfig) -> None:
 def untrained_encoder(config: TrainConfig) -> nn.Module:
     """The encoder of `build_method(..., untrained=True)`, without importing the method."""
     torch.manual_seed(config.seed)
-    return make_modality(config).encoder(untrained=True)
+    return make_modality(config).trained_encoder(untrained=True)

@@ -14,6 +14,7 @@ from nearfar.model.card import Card
 from nearfar.model.encoder import Encoder
 from nearfar.model.export.parity import Exportable, check_parity, exportables
 from nearfar.model.save import write_model, write_weights
+from nearfar.nn.heads import EncoderWithHead
 
 
 def to_timm(model: Encoder, path: Path) -> float:
@@ -134,8 +135,9 @@ def _config(encoder: Encoder, card: Card) -> dict[str, Any]:
         (part,) = exportables(encoder)
         return {"architecture": card["backbone"], "num_features": encoder.num_features, **part.facts}
     side = card["image_size"]
+    with_head = isinstance(encoder.backbone, EncoderWithHead)
     return {
-        "architecture": card["backbone"],
+        "architecture": f"{card['backbone']} with head" if with_head else card["backbone"],
         "num_classes": 0,
         "num_features": encoder.num_features,
         "pretrained_cfg": {
@@ -150,6 +152,11 @@ def _config(encoder: Encoder, card: Card) -> dict[str, Any]:
 
 
 def _write(encoder: Encoder, plain: nn.Module, path: Path, what: str) -> float:
+    if isinstance(encoder.backbone, EncoderWithHead):
+        raise ValueError(
+            f"the encoder ends in layers of its projection head (kept_layers), which {what} has not; use the format "
+            "nearfar, huggingface or onnx"
+        )
     own, theirs = encoder.backbone.state_dict(), plain.state_dict()
     wrong = sorted(k for k in own.keys() | theirs.keys() if k not in own or k not in theirs)
     wrong += sorted(k for k in own.keys() & theirs.keys() if own[k].shape != theirs[k].shape)
