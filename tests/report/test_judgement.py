@@ -59,6 +59,7 @@ def raw(won: int, lost: int, protocol: str = "knn") -> Comparison:
         ([start(9, 0), raw(9, 0), compared(0, 8, "colour histogram", "baseline")], "WORSE", "warning"),  # the best one
         ([start(30, 0), start(0, 7, "linear")], "WORSE", "error"),  # one metric is enough
         ([start(9, 0), start(2, 2, "linear"), raw(9, 0)], "better", "good"),
+        ([start(9, 0), start(1, 3, "linear"), raw(9, 0)], "same", "warning"),  # behind by one metric, if within chance
         ([start(9, 0)], "better", "good"),
         ([start(9, 0), compared(0, 40, "timm:resnet50", "encoder")], "better", "good"),  # others do not count
     ],

@@ -1,6 +1,7 @@
 """One command to try next, by what was measured; each rule alone, and their order."""
 
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,9 @@ def flags(step: NextStep | None) -> str:
 def test_too_few_steps() -> None:
     assert flags(said(rules.few_steps, record(steps=180))) == "--epochs 112"
     assert said(rules.few_steps, record(steps=1000)) is None
+    better = start(9, 0), raw(9, 0)
+    assert flags(next_step(record(*better, steps=100))) == "--epochs 200"  # also if it is better already
+    assert said(rules.few_steps, record(*better, steps=300)) is None
 
 
 def test_a_loss_that_still_falls() -> None:
@@ -127,9 +131,7 @@ def test_the_command_is_one_that_nearfar_train_takes(rule: Any, tmp_path: Path) 
     config = TrainConfig(data="photos", modality="image")  # type: ignore[arg-type]
     (tmp_path / "config.yaml").write_text(config.to_yaml())
     run = record(steps=180, facts={"image_side": 480})
-    run = RunRecord(
-        "run", tmp_path, config=json.loads(json.dumps(run.config)), metrics=run.metrics, results=run.results
-    )
+    run = replace(run, folder=tmp_path)
     step = said(rule, run)
     assert step is not None
     names, words = take_configs(shlex.split(step.command)[2:])

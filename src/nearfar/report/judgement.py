@@ -84,19 +84,20 @@ def judge(results: Results | None) -> Judgement | None:
     """The verdict from the headline metrics; None if neither start nor baseline was measured beside them.
 
     By each metric the best baseline is the one that the encoder is least ahead of. It counts as WORSE than its start,
-    or than the baselines, if one metric says so; as better, if one says so and none says WORSE.
+    or than the baselines, if one metric says so; as better, if one says so and it is behind by none.
     """
     beside = [] if results is None else main_differences(results)
     start = [each for each in beside if each.role == "start"]
     best = best_baselines(beside)
     if not start and not best:
         return None
-    words = {what: summed([each.word for each in found]) for what, found in (("start", start), ("best", best)) if found}
+    words = {what: summed(found) for what, found in (("start", start), ("best", best)) if found}
     said: dict[Word, list[str]] = {}
     if start:
         said.setdefault(words["start"], []).append("its start" + _where(start, words["start"]))
     if best:
-        names = list(dict.fromkeys(each.name for each in best if each.word == words["best"]))
+        of = [each for each in best if each.word == words["best"]] or best
+        names = list(dict.fromkeys(each.name for each in of))
         said.setdefault(words["best"], []).append(" or ".join(map(_called, names)) + _where(best, words["best"]))
     order: tuple[Word, ...] = ("WORSE", "same", "better")
     clauses = []
@@ -116,7 +117,7 @@ def _called(name: str) -> str:
 def _where(found: Sequence[Beside], word: Word) -> str:
     """The metrics that say so, if not all do."""
     agreeing = [each for each in found if each.word == word]
-    if len(agreeing) == len(found):
+    if len(agreeing) == len(found) or word != "WORSE":
         return ""
     return f" ({', '.join(dict.fromkeys(title(each.row) for each in agreeing))})"
 
@@ -126,9 +127,12 @@ def title(row: Row) -> str:
     return {"knn": "k-NN", "linear": "linear probe"}.get(row.protocol, row.protocol)
 
 
-def summed(words: Sequence[Word]) -> Word:
-    """One word for several metrics: WORSE if one is, else better if one is."""
-    return "WORSE" if "WORSE" in words else "better" if "better" in words else "same"
+def summed(metrics: Sequence[Beside]) -> Word:
+    """One word for several metrics: WORSE if one is, else better if one is and no difference is against it."""
+    words = {each.word for each in metrics}
+    if "WORSE" in words:
+        return "WORSE"
+    return "better" if "better" in words and all(each.gain >= 0 for each in metrics) else "same"
 
 
 def best_baselines(beside: Sequence[Beside]) -> list[Beside]:

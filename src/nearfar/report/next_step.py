@@ -42,7 +42,7 @@ def next_step(run: RunRecord) -> NextStep | None:
         return None
     judged = judge(run.results) if run.finished is not False else None
     better = judged is not None and judged.word == "better"
-    rules = (unfinished, copies, small_images, still_falling, use_it) if better else RULES
+    rules = (unfinished, copies, few_steps, small_images, still_falling, use_it) if better else RULES
     return next((step for rule in rules if (step := rule(run, judged)) is not None), None)
 
 
@@ -87,9 +87,10 @@ def small_images(run: RunRecord, judged: Judgement | None) -> NextStep | None:
 
 
 def few_steps(run: RunRecord, judged: Judgement | None) -> NextStep | None:
-    """Below some hundred steps next to nothing is learned."""
+    """Below some hundred steps little is learned; of a run that is better already, only very few are worth a word."""
     epochs = run.config.get("epochs")
-    if not isinstance(epochs, int) or not 0 < run.done < ENOUGH_STEPS:
+    better = judged is not None and judged.word == "better"
+    if not isinstance(epochs, int) or not 0 < run.done < (FEW_STEPS if better else ENOUGH_STEPS):
         return None
     wanted = math.ceil(epochs * ENOUGH_STEPS / run.done)
     return _train(run, {"epochs": wanted}, f"{run.done:,} steps are few")
