@@ -147,6 +147,28 @@ def test_a_collapse_is_not_green_however_good_the_numbers(tmp_path: Path) -> Non
     assert level == "error" and tells(sentences[0], "better") and tells(sentences[1], "collapse")
 
 
+def test_an_encoder_of_another_library_is_judged_too(tmp_path: Path) -> None:
+    results = measured(start(9, 0), raw(0, 9))
+    rows = [replace(row, encoder="timm:x" if row.encoder == "trained" else row.encoder) for row in results.rows]
+    other = Results(rows, comparisons=[replace(each, encoder="timm:x") for each in results.comparisons])
+    other.save(tmp_path / "evaluation.json")
+    out = io.StringIO()
+    print_verdict(tmp_path, other, Console(file=out, width=80))
+    said = out.getvalue().splitlines()
+    assert tells(said[0], "WORSE raw better start") and not any(line.startswith("Try next") for line in said)
+
+
+def test_on_several_data_the_one_that_is_worse_is_named() -> None:
+    here, there = measured(start(9, 0), raw(9, 0)), measured(start(0, 9), raw(9, 0))
+    elsewhere = [replace(row, data="others") for row in there.rows]
+    both = Results(
+        [*here.rows, *elsewhere],
+        comparisons=[*here.comparisons, *(replace(each, data="others") for each in there.comparisons)],
+    )
+    found = judge(both)
+    assert found is not None and found.level == "error" and tells(found.line, "WORSE start others")
+
+
 def test_many_encoders_with_long_names_stay_in_80_columns(tmp_path: Path) -> None:
     others = [compared(3, 1, f"timm:a_network_with_a_name_that_is_long_{i}", "encoder") for i in range(3)]
     results = measured(start(9, 0), raw(9, 0), compared(5, 2, "colour histogram", "baseline"), *others)

@@ -90,6 +90,7 @@ def test_temperature_and_batch() -> None:
 
 
 def test_copies_go_to_the_doctor() -> None:
+    assert said(rules.copies, record(facts={"copies": 0.2}, modality="text")) is None
     found = said(rules.copies, record(facts={"copies": 0.2}))
     assert found is not None and found.command == "nearfar doctor photos -o doctor" and "20%" in found.reason
     assert said(rules.copies, record(facts={"copies": 0.001})) is None

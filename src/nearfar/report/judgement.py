@@ -119,7 +119,9 @@ def _where(found: Sequence[Beside], word: Word) -> str:
     agreeing = [each for each in found if each.word == word]
     if len(agreeing) == len(found) or word != "WORSE":
         return ""
-    return f" ({', '.join(dict.fromkeys(title(each.row) for each in agreeing))})"
+    several = len({(each.row.data, each.row.split) for each in found}) > 1
+    names = (title(each.row) + (f" on {each.row.data} {each.row.split}" if several else "") for each in agreeing)
+    return f" ({', '.join(dict.fromkeys(names))})"
 
 
 def title(row: Row) -> str:
@@ -145,10 +147,17 @@ def best_baselines(beside: Sequence[Beside]) -> list[Beside]:
 
 
 def main_differences(results: Results) -> list[Beside]:
-    """The trained encoder beside start and baselines, by the metrics that decide."""
-    rows = [row for row in results.rows if row.encoder == "trained" and is_headline(row) and row.protocol != _SHAPE]
+    """The encoder in question beside start and baselines, by the metrics that decide."""
+    who = subject(results)
+    rows = [row for row in results.rows if row.encoder == who and is_headline(row) and row.protocol != _SHAPE]
     deciding = [row for row in rows if row.protocol in MAIN] or rows
     return [each for row in deciding for each in differences(row, results) if each.role in ("start", "baseline")]
+
+
+def subject(results: Results) -> str | None:
+    """The encoder in question: "trained" of a run, else the first that was measured."""
+    names = [row.encoder for row in results.rows]
+    return "trained" if "trained" in names else next(iter(names), None)
 
 
 def differences(row: Row, results: Results) -> list[Beside]:

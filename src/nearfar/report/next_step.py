@@ -58,6 +58,8 @@ def copies(run: RunRecord, judged: Judgement | None) -> NextStep | None:
     share, data = _fact(run, "copies"), _data(run)
     if share is None or share < COPIES or data is None or _section(run, "data").get("groups_file"):
         return None
+    if not _of_images(run):  # the doctor looks at images; equal texts are no negatives of each other anyway
+        return None
     doctor = f"nearfar doctor {shlex.quote(data)} -o doctor"
     return NextStep(doctor, f"{share:.0%} of the samples are copies of others, and are pushed apart")
 

@@ -22,6 +22,7 @@ from nearfar.model.encoder import Encoder
 from nearfar.model.save import CARD
 from nearfar.progress import print_line
 from nearfar.report.figures import FIGURES, draw_curves
+from nearfar.report.judgement import judge
 from nearfar.report.next_step import next_step
 from nearfar.report.page import write_report
 from nearfar.report.run import read_run
@@ -175,12 +176,14 @@ def write_verdict(folder: Path) -> None:
 
 def print_verdict(folder: Path, results: Results, console: Console) -> None:
     """The answer first: better, same or WORSE; then the main numbers, then what to try next."""
-    run = read_run(folder)
-    level, line = first_line(run)
-    console.print(Text(line, style=f"bold {_COLORS.get(level, '')}".strip()), soft_wrap=True)
+    run = read_run(folder) if (folder / CARD).exists() else None
+    judged = judge(results)
+    level, line = first_line(run) if run is not None else (judged.level, f"{judged.line}.") if judged else ("note", "")
+    if line:
+        console.print(Text(line, style=f"bold {_COLORS.get(level, '')}".strip()), soft_wrap=True)
     if results.rows:
         console.print(summary_table(results))
-    if (step := next_step(run)) is not None:
+    if run is not None and (step := next_step(run)) is not None:
         print_line(console, str(step))
 
 

@@ -10,7 +10,7 @@ from rich.text import Text
 from nearfar.evaluation.results import Results, Row, interval, shown
 from nearfar.messages import shorten
 from nearfar.metric_text import metric_text
-from nearfar.report.judgement import Beside, differences, is_headline
+from nearfar.report.judgement import Beside, differences, is_headline, subject
 
 _WIDTH, _NAME = 80, 24  # columns of the terminal, and of a name
 _COLORS = {"better": "green", "same": "yellow", "WORSE": "red"}
@@ -18,7 +18,7 @@ _COLORS = {"better": "green", "same": "yellow", "WORSE": "red"}
 
 def summary_table(results: Results) -> RenderableType:
     """A block for each headline metric of the first encoder; notes below. All other metrics are in the file."""
-    first = next((row.encoder for row in results.rows), None)
+    first = subject(results)
     main = [row for row in results.rows if row.encoder == first and is_headline(row)]
     measured = {(row.protocol, row.metric, row.data, row.split) for row in main}
     alone = [  # such as DTW, which is measured on raw samples only
