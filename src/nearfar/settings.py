@@ -72,7 +72,7 @@ def check_settings(settings: Any, where: str = "") -> None:
             check_settings(value, f"{where}.{each.name}")
             continue
         values = value if isinstance(value, list) else [] if value is None else [value]
-        wrong = value == [] and each.default_factory is not MISSING and each.default_factory() != []
+        wrong = value == [] and (each.default if each.default_factory is MISSING else each.default_factory()) != []
         if wrong or not all(_allowed(one, limits) for one in values):
             key = f"{where}.{each.name}" if where else each.name
             raise ValueError(f"{key} is {value!r}, expected {_expected(limits)}")

@@ -54,12 +54,15 @@ def test_a_run_on_a_folder_in_a_real_process(run: Path, tmp_path: Path) -> None:
     words = [sys.executable, "-m", *command.split(), "--against", f"timm:resnet18={weights}"]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert "written:" in done.stdout and "photos test" in done.stdout
+    assert f"{run / 'evaluation.json'}" in done.stdout and tells(done.stdout, "test photos")
+    assert tells(done.stdout, "start same") or tells(done.stdout, "start better") or tells(done.stdout, "start WORSE")
     assert tells(done.stdout, f"{run / 'report.html'}")
     content = json.loads((run / "evaluation.json").read_text())["results"]
     assert content[0]["data"] == "elsewhere"  # what was measured before stays
     anew = [row for row in content if row["data"] == "photos"]
-    assert {row["encoder"] for row in anew} == {"trained", "timm:resnet18=resnet18.safetensors", "untrained", "raw"}
+    assert {row["encoder"] for row in anew} == {
+        *("trained", "timm:resnet18=resnet18.safetensors", "untrained", "raw", "colour histogram")
+    }
     assert {row["split"] for row in anew} == {"test"}
     raw = next(row for row in anew if (row["encoder"], row["protocol"], row["metric"]) == ("raw", "knn", "accuracy"))
     assert raw["value"] == 1.0 and raw["n"] == 12

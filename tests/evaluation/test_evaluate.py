@@ -31,9 +31,9 @@ def test_the_schema_of_the_rows(tmp_path: Path) -> None:
     results = evaluate({"trained": Rows(), "untrained": RawValues()}, Bars(200, 0), Bars(80, 1))
     path = results.save(tmp_path / "run" / "evaluation.json")
     content = json.loads(path.read_text())
-    assert list(content) == ["results", "provenance"]
+    assert list(content) == ["results", "comparisons", "provenance"]
     (how,) = (how for how in content["provenance"] if how["protocol"] == "knn")
-    assert how["settings"] == {"k": [20, 1, 5, 200], "temperature": 0.07, "search": "tiles", "bootstrap": 200}
+    assert how["settings"] == {"k": [20, 1, 5], "temperature": 0.07, "search": "tiles", "bootstrap": 200}
     assert (how["seeds"], how["training"], list(how["encoders"])) == ([0], 200, ["trained", "untrained", "raw"])
     assert "knn, k = 20" in shown(results)
     assert list(dict.fromkeys((row["encoder"], row["protocol"]) for row in content["results"])) == [

@@ -20,7 +20,9 @@ def test_a_loaded_encoder_prepares_as_the_run_did(tmp_path: Path) -> None:
     config = build(TrainConfig, completed({"data": "glyphs:200", "epochs": 1}), "train")
     trained = Run(config, tmp_path, resume=False, console=Console(quiet=True))
     results = trained.execute()
-    assert results is not None and {row.encoder for row in results.rows} == {"trained", "untrained", "raw", "prepared"}
+    assert results is not None and {row.encoder for row in results.rows} == {
+        *("trained", "untrained", "raw", "prepared", "colour histogram")
+    }
     images = glyphs(8, seed=3).fetch(torch.arange(8))
     encoder = nearfar.load(tmp_path)
     torch.testing.assert_close(encoder.prepare(images), trained.setup.modality.preparation(images))

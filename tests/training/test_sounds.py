@@ -100,7 +100,7 @@ def trained(tmp_path: Path, **settings: Any) -> Path:
 def test_a_run_on_files_is_evaluated_loaded_and_reported(tmp_path: Path) -> None:
     folder = trained(tmp_path)
     results = Results.load(folder / "evaluation.json")
-    assert {row.encoder for row in results.rows} == {"trained", "untrained", "raw"}
+    assert {row.encoder for row in results.rows} == {"trained", "untrained", "raw", "MFCC"}
     assert {row.n for row in results.rows} == {12}  # the held-out speaker's
     assert results.value("raw", "knn", "accuracy") == 1.0  # another pitch is another word
     assert (folder / "report.html").is_file() and "broken.wav" in (folder / "skipped.txt").read_text()

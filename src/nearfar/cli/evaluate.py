@@ -61,7 +61,8 @@ def main(arguments: list[str]) -> int:
 
     from nearfar.devices import find_device
     from nearfar.evaluation.task import Compute
-    from nearfar.report.refresh import evaluate_to_folder, verdict_of
+    from nearfar.progress import print_line
+    from nearfar.report.refresh import evaluate_to_folder, print_verdict
 
     console, seed, seeds = Console(), options.seed, options.seeds
     results, folder = evaluate_to_folder(
@@ -76,9 +77,8 @@ def main(arguments: list[str]) -> int:
         out=Path(options.out) if options.out else None,
         console=console,
     )
-    console.print(results.table())
-    console.print(f"written: {folder / 'evaluation.json'}; curves: {folder / 'evaluation'}")
-    if (verdict := verdict_of(folder)) is not None:
-        line = f"written anew: {folder / 'report.html'}. {verdict}"
-        console.print(line, soft_wrap=True, markup=False, highlight=False)
+    print_verdict(folder, results, console)
+    print_line(console, f"all metrics: {folder / 'evaluation.json'}; curves: {folder / 'evaluation'}")
+    if (folder / "report.html").exists():
+        print_line(console, f"report: {folder / 'report.html'}")
     return 0

@@ -41,7 +41,6 @@ def main(arguments: list[str]) -> int:
 
     from rich.console import Console
 
-    from nearfar.report.refresh import verdict_of
     from nearfar.training.processes import is_rank_zero
     from nearfar.training.resume import MAY_CHANGE
     from nearfar.training.train import free_folder, resume_run, run
@@ -64,8 +63,6 @@ def main(arguments: list[str]) -> int:
         folder = free_folder(config) if options.get("out") is None else Path(options.out)
         run(config, folder, console=console)
     if is_rank_zero():
-        if (verdict := verdict_of(folder)) is not None:
-            console.print(verdict, soft_wrap=True, markup=False, highlight=False)
         console.print(f"run: {folder}", soft_wrap=True, markup=False, highlight=False)
     return 0
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from nearfar.evaluation.metrics import accuracy, resamples, share, with_interval
+from nearfar.evaluation.paired import SampleValues
 from nearfar.evaluation.task import Curves, Outcome, Task, arrays
 
 BINS = 15  # of the calibration error, as Guo et al. 2017 have it
@@ -74,7 +75,12 @@ def classification(scores: Tensor, labels: Tensor, *, classes: int, count: int, 
         curves |= arrays(confusion=tm.multiclass_confusion_matrix(predicted, labels, classes))
     if len(present) > 1:
         curves |= _curves(scores, labels, present, tm.binary_roc, tm.binary_precision_recall_curve)
-    return Outcome(metrics, curves | _reliability(scores, labels), [*imbalance(labels), *lonely(labels)])
+    return Outcome(
+        metrics,
+        curves | _reliability(scores, labels),
+        [*imbalance(labels), *lonely(labels)],
+        {"accuracy": SampleValues(predicted == labels)},
+    )
 
 
 def classified(task: Task, scores: Tensor, seed: int) -> Outcome:

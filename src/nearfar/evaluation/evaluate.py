@@ -106,7 +106,7 @@ class Evaluation:
         if not boxed:
             embedders = [as_embedder(name, each) for name, each in self.encoders.items()]
             assert self.splits.evaluated is not None
-            check_protocols(self.protocols, embedders, self.splits.train, self.splits.evaluated[0], self.data)
+            check_protocols(self.protocols, embedders, self.splits.gallery, self.splits.evaluated[0], self.data)
         self.untrained = _untrained(encoder, first, image_size)
         self.origins = {name: str(origin) for name, origin in names.items() if not isinstance(origin, Encoder)}
 
@@ -160,7 +160,7 @@ def _names(encoder: Encoder | str | Path, against: Sequence[str | Path]) -> dict
     names = {"trained" if own else _called(str(encoder)): encoder}
     for other in against:
         name = _called(str(other))
-        if name in names or name in ("trained", "untrained", "raw"):
+        if name in names or name in ("trained", "untrained", "raw", "prepared", "MFCC", "colour histogram"):
             raise ValueError(f"two encoders would be called {name!r}; rename the folder or file of one")
         names[name] = other
     return names
@@ -278,4 +278,5 @@ def _own_splits(reader: Modality, config: TrainConfig, given: Mapping[str, objec
         return everything.subset(torch.tensor([rows[name] for name in part.names if name in rows]))
 
     assert before.test is not None
-    return Splits(relabelled(before.train), None, relabelled(before.test), before.test_name, before.notes)
+    parts = relabelled(before.train), None, relabelled(before.test)
+    return Splits(*parts, before.test_name, before.notes, relabelled(before.everything or before.train))

@@ -4,6 +4,7 @@ The end of a run, `nearfar evaluate`, `nearfar.evaluate` and the recipes all go 
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 from nearfar.evaluation.baselines import PreparedValues, RawValues, calibrated
@@ -34,15 +35,16 @@ def evaluate_run(
 
     Args:
         encoders: by their names in the result rows; the first is the one in question.
-        splits: the test part is measured on, or the validation part if there is none.
+        splits: the test part is measured on, or the validation part if there is none; labels are of `gallery`.
         protocols, settings, seeds, compute, finished: see `measure`.
         data: name of the data in the result rows.
         untrained: the first encoder as it was before training; BatchNorm statistics are calibrated here.
         origins: where the encoders come from, by name, for the record.
 
     Returns:
-        Rows in the order of the encoders, then "untrained", "raw", and "prepared" if the encoder's preparation does
-        more than bring samples into form; notes on what could not be measured, instead of an error.
+        Rows in the order of the encoders, then "untrained", "raw", "prepared" if the encoder's preparation does more
+        than bring samples into form, and the modality's further baselines; comparisons with all of these on the same
+        samples; notes on what could not be measured, instead of an error.
     """
     if splits.evaluated is None:
         few = f"nothing is held out of {len(splits.train):,} samples; give other ones with --data.test"
@@ -57,12 +59,12 @@ def evaluate_run(
         prepare, frozen = embedders[0].prepare, settings.detection.frozen
         if not boxed or frozen:  # else its statistics are learned with the detector
             at_once = settings.detection.batch_size if boxed else 256
-            calibrated(untrained, splits.train, prepare, batch_size=at_once)
+            calibrated(untrained, splits.gallery, prepare, batch_size=at_once)
         origin = f"{origins.get(name, name)}, as it was first drawn"
-        embedders.append(as_embedder("untrained", untrained, boxed, origin))
+        embedders.append(replace(as_embedder("untrained", untrained, boxed, origin), role="start"))
     if not boxed:
-        embedders += _raw(first.modality, splits, embedders[0].prepare)
-    where = TestData(splits.train, test, data, split, notes, first.modality.vary)
+        embedders += _baselines(first.modality, splits, embedders[0].prepare)
+    where = TestData(splits.gallery, test, data, split, notes, first.modality.vary)
     return measure(embedders, where, protocols, settings, seeds=seeds, compute=compute, finished=finished)
 
 
@@ -79,17 +81,21 @@ def as_embedder(name: str, encoder: Encoder, boxed: bool = False, origin: str = 
     )
 
 
-def _raw(modality: Modality, splits: Splits, prepare: Prepare) -> list[Embedder]:
-    """The baseline "raw", and "prepared" for what raw values tell after the encoder's own preparation."""
+def _baselines(modality: Modality, splits: Splits, prepare: Prepare) -> list[Embedder]:
+    """The baseline "raw"; "prepared" for what raw values tell after the encoder's own preparation; further ones."""
     assert splits.evaluated is not None
-    own, raw_prepare = modality.baseline(splits.train, splits.evaluated[0]), modality.raw_prepare
+    own, raw_prepare = modality.baseline(splits.gallery, splits.evaluated[0]), modality.raw_prepare
     baselines = [baseline_embedder("raw", own or RawValues(), raw_prepare or prepare, modality.baseline_name)]
     if own is None and raw_prepare is not None:
         baselines.append(baseline_embedder("prepared", PreparedValues(), prepare, "the encoder's input"))
+    for name, baseline in modality.further_baselines().items():
+        as_raw = baseline.prepare or raw_prepare or prepare
+        baselines.append(baseline_embedder(name, baseline, as_raw, baseline.origin))
     return baselines
 
 
 def baseline_embedder(name: str, baseline: Baseline, prepare: Prepare, origin: str = "") -> Embedder:
     """A baseline as protocols see it."""
     abilities = ("embed_texts", "frames", "sparse_rows", "cosines", "protocols")
-    return Embedder(name, baseline, prepare, origin, **{ability: getattr(baseline, ability) for ability in abilities})
+    able = {ability: getattr(baseline, ability) for ability in abilities}
+    return Embedder(name, baseline, prepare, origin, role="baseline", **able)

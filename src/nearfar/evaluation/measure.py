@@ -1,9 +1,10 @@
 """Every encoder under every protocol: the measuring itself. `evaluate_run` decides which encoders, and on what."""
 
+import re
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from rich.console import Console
@@ -13,8 +14,9 @@ from torch import Tensor
 from nearfar import __version__
 from nearfar.data.dataset import Dataset
 from nearfar.evaluation.metrics import over_seeds
+from nearfar.evaluation.paired import SampleValues, compare
 from nearfar.evaluation.protocols import Protocol, ProtocolConfig, find_protocol
-from nearfar.evaluation.results import Provenance, Results, Row, bounds
+from nearfar.evaluation.results import BY, Comparison, Provenance, Results, Row, bounds
 from nearfar.evaluation.task import Compute, Embedder, Outcome, Part, Task, Vary
 
 Finished = Callable[[str, Results], None]  # called after each protocol of each encoder, with the results so far
@@ -66,9 +68,9 @@ def measure(
     Returns:
         Rows in the order of the encoders; notes on what could not be measured, instead of an error.
     """
-    chosen = [find_protocol(name) for name in protocols]
     if not seeds:
         raise ValueError("seeds is empty, expected at least 1")
+    chosen = [find_protocol(name) for name in protocols]
     settings, boxed = settings or ProtocolConfig(), data.train.boxed and data.test.boxed
     fitting = [protocol for protocol in chosen if (protocol.needs == "boxes") == boxed]
     parts, notes = _parts(data, fitting)
@@ -79,6 +81,7 @@ def measure(
     results = Results([], notes)
     if parts is None or not fitting:
         return results
+    own, compared = {each.name: each.settings_for(settings, parts.train.labels) for each in fitting}, _Compared(results)
     provenance = {
         protocol.name: Provenance(
             data.name,
@@ -87,7 +90,7 @@ def measure(
             __version__,
             list(seeds) if protocol.seeded else list(seeds)[:1],
             len(parts.train),
-            protocol.used_settings(settings),
+            protocol.used_settings(settings, own[protocol.name]),
             notes=list(notes),
         )
         for protocol in fitting
@@ -115,8 +118,9 @@ def measure(
                 continue
             shown = task.compute.progress and not protocol.shows_progress
             with Console().status(escape(f"{task.name}: {protocol.name}")) if shown else nullcontext():
-                outcome = _over_seeds(protocol, task, settings, provenance[protocol.name].seeds)
+                outcome = _over_seeds(protocol, task, own[protocol.name], provenance[protocol.name].seeds)
             _add(results, outcome, embedder, provenance[protocol.name])
+            compared.add(embedder, protocol, outcome, provenance[protocol.name])
             if finished is not None:
                 finished(f"{task.name}: {protocol.name}", results)
     return results
@@ -124,7 +128,7 @@ def measure(
 
 def _applies(protocol: Protocol, task: Task) -> bool:
     """Whether the protocol is worth running; a protocol that runs and fails leaves a note."""
-    embedder, baseline = task.embedder, task.name in ("raw", "prepared")
+    embedder, baseline = task.embedder, task.embedder.role == "baseline"
     return not (
         (protocol.labelled and not task.labelled)
         or (protocol.reads_texts and baseline and embedder.embed_texts is None)
@@ -140,13 +144,13 @@ def _not_finite(task: Task) -> int:
     return sum(int((~h.isfinite().all(1)).sum()) for h in features)
 
 
-def _over_seeds(protocol: Protocol, task: Task, settings: ProtocolConfig, seeds: Sequence[int]) -> Outcome:
+def _over_seeds(protocol: Protocol, task: Task, settings: Any, seeds: Sequence[int]) -> Outcome:
     """The mean over seeds; curves and notes of the first. What the data do not allow becomes a note."""
     outcomes: list[Outcome] = []
     failed: list[str] = []
     for seed in seeds:
         try:
-            outcomes.append(protocol.run(task, settings.of(protocol), seed))
+            outcomes.append(protocol.run(task, settings, seed))
         except (ValueError, MemoryError, RuntimeError) as error:
             if isinstance(error, RuntimeError) and "memory" not in str(error):
                 raise
@@ -160,7 +164,48 @@ def _over_seeds(protocol: Protocol, task: Task, settings: ProtocolConfig, seeds:
         for name in first.metrics
     }
     few = ["two seeds are few: their spread is itself uncertain, so the intervals are wide"]
-    return Outcome(metrics, first.curves, [*first.notes, *failed, *(few if len(outcomes) == 2 else [])])
+    notes = [*first.notes, *failed, *(few if len(outcomes) == 2 else [])]
+    return Outcome(metrics, first.curves, notes, _mean_samples([outcome.samples for outcome in outcomes]))
+
+
+def _mean_samples(seeds: Sequence[dict[str, SampleValues]]) -> dict[str, SampleValues]:
+    """Each sample's mean over seeds; of one seed, the values themselves. Metrics that are no mean are left out."""
+    if len(seeds) == 1:
+        return seeds[0]
+    found = {}
+    for metric, first in seeds[0].items():
+        values = [each[metric].values.double() for each in seeds if metric in each]
+        if first.statistic is None and len(values) == len(seeds) and len({len(x) for x in values}) == 1:
+            found[metric] = SampleValues(torch.stack(values).mean(0), groups=first.groups)
+    return found
+
+
+class _Compared:
+    """Compares each encoder with all that come after it, as they are measured, and adds it to the results."""
+
+    def __init__(self, results: Results) -> None:
+        self.results = results
+        self._encoders: dict[tuple[str, str], dict[str, SampleValues]] = {}  # by name and protocol
+
+    def add(self, embedder: Embedder, protocol: Protocol, outcome: Outcome, source: Provenance) -> None:
+        """Compare what was measured last with the encoders before it."""
+        self._compare(embedder, protocol.name, embedder.name, outcome.samples, source)
+        if protocol.rival_of is not None:
+            main = {name: x for name, x in outcome.samples.items() if re.fullmatch(protocol.headline, name)}
+            self._compare(embedder, protocol.rival_of, f"{embedder.name}{BY}{protocol.name}", main, source)
+        if embedder.role == "encoder":
+            self._encoders[embedder.name, protocol.name] = outcome.samples
+
+    def _compare(
+        self, embedder: Embedder, protocol: str, name: str, samples: dict[str, SampleValues], source: Provenance
+    ) -> None:
+        for (encoder, measured_by), own in self._encoders.items():
+            for metric, values in own.items() if measured_by == protocol and encoder != embedder.name else ():
+                found = compare(values, samples[metric]) if metric in samples else None
+                if found is not None:
+                    self.results.comparisons.append(
+                        Comparison(encoder, name, protocol, metric, *found, source.split, source.data, embedder.role)
+                    )
 
 
 def _add(results: Results, outcome: Outcome, embedder: Embedder, source: Provenance) -> None:

@@ -5,6 +5,7 @@ import json
 import math
 import re
 import zlib
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from rich.table import Table
 from nearfar.data.cache import write_file
 from nearfar.metric_text import decimals, metric_text
 
+BY = " by "  # between a baseline and the protocol that it was measured by, if it is another one
 _LONGEST = 60  # characters of a name in a file's name
 
 
@@ -33,6 +35,24 @@ class Row:
     split: str
     data: str
     n: int
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """An encoder minus what it is compared with, on the same test samples (`evaluation/paired.py`)."""
+
+    encoder: str
+    baseline: str  # another encoder of the rows, or "raw by dtw": "raw" by another protocol
+    protocol: str
+    metric: str
+    difference: float  # of the metric, encoder minus baseline
+    low: float | None  # 95 % interval; None: no sample tells them apart
+    high: float | None
+    p: float  # two-sided, of no difference
+    n: int
+    split: str
+    data: str
+    role: str  # of the baseline: "start", "baseline" or "encoder"
 
 
 @dataclass(frozen=True)
@@ -63,12 +83,16 @@ class Results:
     Attributes:
         provenance: how they were measured, for each protocol and data set.
         curves: arrays by encoder and protocol, the data of figures; written by `save_curves`.
+        comparisons: of the encoders with each other, with the start and with the baselines, sample by sample.
+        facts: numbers on the data that advice is taken from, such as the median side of the images.
     """
 
     rows: list[Row] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     curves: dict[tuple[str, str], dict[str, NDArray[Any]]] = field(default_factory=dict, compare=False)
     provenance: list[Provenance] = field(default_factory=list, compare=False)
+    comparisons: list[Comparison] = field(default_factory=list, compare=False)
+    facts: dict[str, float] = field(default_factory=dict, compare=False)
 
     def value(self, encoder: str, protocol: str, metric: str = "accuracy") -> float | None:
         """The number of the first such row, or None."""
@@ -93,11 +117,25 @@ class Results:
         needed = {max((i for i, source in enumerate(sources) if source.covers(row)), default=-1) for row in rows}
         sources = [source for i, source in enumerate(sources) if i in needed]
         notes = [f"{source.data} {source.split}: {note}" for source in sources for note in source.notes]
-        return Results(rows, list(dict.fromkeys(notes if rows else self.notes)), self.curves, sources)
+        return Results(
+            rows,
+            list(dict.fromkeys(notes if rows else self.notes)),
+            self.curves,
+            sources,
+            [*_still_true(earlier.comparisons, anew), *self.comparisons],
+            {**earlier.facts, **self.facts},
+        )
 
     def save(self, path: Path | str) -> Path:
-        """Write `{"results": [...]}`, with "provenance" and "notes" if there are any; whole or not at all."""
+        """Write `{"results": [...]}`, with "comparisons", "facts", "provenance" and "notes" if there are any.
+
+        Whole or not at all.
+        """
         content: dict[str, Any] = {"results": [asdict(row) for row in self.rows]}
+        if self.comparisons:
+            content["comparisons"] = [asdict(comparison) for comparison in self.comparisons]
+        if self.facts:
+            content["facts"] = dict(self.facts)
         if provenance := [asdict(source) for source in self.provenance if source.encoders]:
             content["provenance"] = provenance
         if self.notes:
@@ -113,7 +151,13 @@ class Results:
             provenance = [_from_json(Provenance, source) for source in content.get("provenance", [])]
             if not all(isinstance(p.settings, dict) and isinstance(p.training, int) for p in provenance):
                 raise TypeError("provenance")
-            return cls(rows, [str(note) for note in content.get("notes", [])], provenance=provenance)
+            return cls(
+                rows,
+                [str(note) for note in content.get("notes", [])],
+                provenance=provenance,
+                comparisons=[_from_json(Comparison, each) for each in content.get("comparisons", [])],
+                facts={str(name): float(value) for name, value in content.get("facts", {}).items()},
+            )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ValueError(
                 f"{path} does not hold evaluation results ({error!r}); evaluate again to write it"
@@ -172,6 +216,16 @@ class Results:
             cells = [f"{shown(row)} {interval(row)}".strip() if row else "" for row in found]
             table.add_row(*map(escape, texts), f"{key[3]:,}", *cells)
         return table
+
+
+def _still_true(comparisons: list[Comparison], anew: set[tuple[str, ...]]) -> Iterator[Comparison]:
+    """Earlier comparisons neither of whose sides was measured anew."""
+    for each in comparisons:
+        name, _, protocol = each.baseline.partition(BY)
+        measure = each.metric, each.split, each.data
+        sides = {(each.encoder, each.protocol, *measure), (name, protocol or each.protocol, *measure)}
+        if not sides & anew:
+            yield each
 
 
 def _from_json(kind: type[Any], content: dict[str, Any]) -> Any:

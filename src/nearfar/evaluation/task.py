@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -13,12 +13,14 @@ from torch import Tensor
 from nearfar.data.dataset import Dataset
 from nearfar.evaluation.embedding import Encoder, Prepare, device_of, embed, evaluation_mode
 from nearfar.evaluation.metrics import Estimate
+from nearfar.evaluation.paired import SampleValues
 from nearfar.modalities.image.data.boxes import BoxedImages
 
 NO_TEXTS = "it reads no texts; expected an encoder of images and texts, such as one that CLIP trained"
 LOGIT_SCALE = 100.0  # of an encoder that states none; calibration depends on it, accuracy does not
 Vary = Callable[..., Tensor]  # raw samples and a generator, and `strong`, to raw samples varied at random
 EmbedTexts = Callable[[list[str]], Tensor]  # B texts to (B, F)
+Role = Literal["encoder", "start", "baseline"]
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,7 @@ class Embedder:
         sparse_rows: a data set and (K,) row numbers to (K, F) sparse features, in place of `encoder`.
         cosines: texts and as many others to (P,), in place of the cosines of `embed_texts`.
         protocols: those worth measuring it by; None: all.
+        role: an encoder in question, the start of its training, or a baseline that has learned nothing.
     """
 
     name: str
@@ -48,6 +51,7 @@ class Embedder:
     sparse_rows: Callable[[Any, Tensor], Tensor] | None = None
     cosines: Callable[[Sequence[str], Sequence[str]], Tensor] | None = None
     protocols: Sequence[str] | None = None
+    role: Role = "encoder"
 
 
 @dataclass(frozen=True)
@@ -183,11 +187,16 @@ Curves = dict[str, NDArray[Any]]  # arrays by name: curves, spectra, a confusion
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a protocol found: numbers by metric, and the data behind its figures."""
+    """What a protocol found: numbers by metric, and the data behind its figures.
+
+    Attributes:
+        samples: by metric, what each test sample adds to it: encoders are compared on the same samples by these.
+    """
 
     metrics: dict[str, Estimate]
     curves: Curves = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    samples: dict[str, SampleValues] = field(default_factory=dict)
 
 
 def arrays(**tensors: Tensor) -> Curves:

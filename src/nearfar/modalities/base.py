@@ -36,6 +36,13 @@ class Splits:
     everything: Dataset | None = None  # training and validation part together, which `fit` learns from
 
     @property
+    def gallery(self) -> Dataset:
+        """The samples whose labels an evaluation may use: the training part, with the validation part if neither is
+        measured on. A validation part is held out of training to watch it, and is as good as any other neighbor.
+        """
+        return self.train if self.test is None or self.everything is None else self.everything
+
+    @property
     def evaluated(self) -> tuple[Dataset, str] | None:
         """What numbers are measured on, and its name: the test part, else the validation part, else nothing."""
         if self.test is not None:
@@ -254,6 +261,17 @@ class Modality(ABC):
 
         No label may be used.
         """
+        return None
+
+    def further_baselines(self) -> dict[str, Baseline]:
+        """Beside "raw", what else is cheap and known to be strong on such samples, by its name in the result rows.
+
+        No label may be used.
+        """
+        return {}
+
+    def native_side(self) -> int | None:
+        """Median side of the training images in pixels as they are on disk; None if that is not known."""
         return None
 
     # Single items, for `encode`, search and the explorer

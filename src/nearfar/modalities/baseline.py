@@ -11,6 +11,8 @@ class Baseline:
 
     Attributes:
         protocols: those worth measuring it by; None: all.
+        origin: what it is, for the record.
+        prepare: raw samples to its input; None: as of the baseline "raw".
         frames: prepared input to (B, L, D) frames in time, and (B, L), False behind the end.
         embed_texts: texts to (B, F).
         sparse_rows: a data set and (K,) row numbers to (K, F) sparse features, in place of `__call__`.
@@ -18,6 +20,8 @@ class Baseline:
     """
 
     protocols: Sequence[str] | None = None
+    origin: str = ""
+    prepare: Callable[[Tensor], Tensor] | None = None
     frames: Callable[[Tensor], tuple[Tensor, Tensor]] | None = None
     embed_texts: Callable[[Sequence[str]], Tensor] | None = None
     sparse_rows: Callable[[Any, Tensor], Tensor] | None = None

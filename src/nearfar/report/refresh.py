@@ -1,5 +1,6 @@
 """Results into a folder: numbers as soon as they are measured, then figures, samples and, for a run, its report."""
 
+import json
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -9,21 +10,29 @@ from typing import Any, Self
 
 import numpy as np
 from rich.console import Console
+from rich.text import Text
 from torch import Tensor
 
+from nearfar.data.cache import write_file
 from nearfar.data.dataset import Dataset
 from nearfar.evaluation.evaluate import Evaluation
 from nearfar.evaluation.results import Results, file_name
 from nearfar.messages import one_line
 from nearfar.model.encoder import Encoder
 from nearfar.model.save import CARD
+from nearfar.progress import print_line
 from nearfar.report.figures import FIGURES, draw_curves
+from nearfar.report.judgement import judge
+from nearfar.report.next_step import next_step
 from nearfar.report.page import write_report
 from nearfar.report.run import read_run
 from nearfar.report.samples import SAMPLES, Positives, take_samples
-from nearfar.report.verdict import overall
+from nearfar.report.summary_table import summary_table
+from nearfar.report.verdict import first_line
 
 RESULTS = "evaluation.json"
+VERDICT = ("verdict", "verdict_level")  # keys of the card
+_COLORS = {"good": "green", "warning": "yellow", "error": "red"}
 
 
 def evaluate_to_folder(
@@ -145,11 +154,37 @@ def refresh_report(results: Results, folder: Path) -> None:
     draw_curves(results, folder / FIGURES)
     if (folder / CARD).exists():
         write_report(folder)
+        write_verdict(folder)
 
 
 def verdict_of(folder: Path) -> str | None:
     """The first sentence of a run's report; None if the folder is not a run's."""
-    return overall(read_run(folder))[1] if (folder / CARD).exists() else None
+    return first_line(read_run(folder))[1] if (folder / CARD).exists() else None
+
+
+def write_verdict(folder: Path) -> None:
+    """Put the verdict on the card, as its first key; a card that cannot be read stays as it is."""
+    path = folder / CARD
+    try:
+        card = json.loads(path.read_text(encoding="utf-8"))
+        level, line = first_line(read_run(folder))
+        card = {"verdict": line, "verdict_level": level, **{k: v for k, v in card.items() if k not in VERDICT}}
+        write_file(path, json.dumps(card, indent=1, ensure_ascii=False))
+    except (OSError, ValueError, AttributeError):
+        return
+
+
+def print_verdict(folder: Path, results: Results, console: Console) -> None:
+    """The answer first: better, same or WORSE; then the main numbers, then what to try next."""
+    run = read_run(folder) if (folder / CARD).exists() else None
+    judged = judge(results)
+    level, line = first_line(run) if run is not None else (judged.level, f"{judged.line}.") if judged else ("note", "")
+    if line:
+        console.print(Text(line, style=f"bold {_COLORS.get(level, '')}".strip()), soft_wrap=True)
+    if results.rows:
+        console.print(summary_table(results))
+    if run is not None and (step := next_step(run)) is not None:
+        print_line(console, str(step))
 
 
 def save_samples(

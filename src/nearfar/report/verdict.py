@@ -1,24 +1,58 @@
 """The verdict on a run in sentences: its health, what was trained, and how it compares with the baselines."""
 
 import math
-import re
 from collections.abc import Callable
+from dataclasses import replace
 
 from nearfar.data.dataset import counted
 from nearfar.evaluation.protocols import PROTOCOLS
-from nearfar.evaluation.results import Row, interval, shown
-from nearfar.metric_text import decimals, percent
+from nearfar.evaluation.results import BY, Results, Row, interval, shown
+from nearfar.metric_text import decimals, metric_text, percent
+from nearfar.report.difference import LESS_IS_BETTER, difference
+from nearfar.report.judgement import Beside, differences, is_headline, judge, same_measure
+from nearfar.report.next_step import next_step
 from nearfar.report.run import HealthVerdict, RunRecord
 
-LESS_IS_BETTER = ("word error rate", "character error rate", "median rank", "mean rank", "EER", "calibration error")
+_LEVELS = ("good", "note", "warning", "error")  # the worst last
+__all__ = [
+    "clearly_better",
+    "comparisons",
+    "difference",
+    "first_line",
+    "health",
+    "is_headline",
+    "overall",
+    "training",
+    "value_and_interval",
+    "verdict",
+]
 _BASELINES = {"raw": "raw input", "prepared": "the encoder's input", "untrained": "the untrained encoder"}
 
 
 def verdict(run: RunRecord) -> tuple[str, list[str]]:
-    """The level of a run's health, and the verdict in sentences, the one about health first."""
-    level, first = overall(run)
-    rows = list(run.results.rows) if run.results is not None else []
-    return level, [first, training(run), *comparisons(rows), *run.problems]
+    """The level of a run, and the verdict in sentences.
+
+    First whether it is better, the same or WORSE, then its health, what to try next, what was trained, and the numbers.
+    """
+    level, first = first_line(run)
+    _, health_sentence = overall(run)
+    lines = [first, *([health_sentence] if health_sentence != first else [])]
+    if (step := next_step(run)) is not None:
+        lines.append(str(step))
+    results = run.results or Results()
+    return level, [*lines, training(run), *comparisons(list(results.rows), results), *run.problems]
+
+
+def first_line(run: RunRecord) -> tuple[str, str]:
+    """The verdict in one line, and its level: better, same or WORSE if that was measured, else the run's health.
+
+    The level is the worse one of evaluation and health: a run that ended worse than its start is never good.
+    """
+    level, sentence = overall(run)
+    judged = judge(run.results) if run.finished is not False else None
+    if judged is None:
+        return level, sentence
+    return max(level, judged.level, key=_LEVELS.index), f"{judged.line}."
 
 
 def training(run: RunRecord) -> str:
@@ -85,19 +119,16 @@ def overall(run: RunRecord) -> tuple[str, str]:
         return "note", f"Not finished: {found} so far" if level == "good" else "Not finished, so not judged"
     if level == "note":
         return level, sentence
-    measured = list(run.results.rows) if run.results is not None else []
-    rows = [row for row in measured if row.protocol != "geometry"]  # geometry is no task
-    better = [
-        clearly_better(row, other, unknown=True)
-        for row in rows
-        for other in rows
-        if row.encoder == "trained" and other.encoder == "untrained" and is_headline(row) and _same_measure(row, other)
-    ]
-    if better and not any(better):
-        return "warning", f"Look closer: {found}; but it is not clearly better than the untrained encoder"
-    lacking = "it was not evaluated on a task" if measured else "it was not evaluated"
+    results = run.results or Results()
+    rows = [row for row in results.rows if row.protocol != "geometry"]  # geometry is no task
+    judged = judge(results)
+    start = None if judged is None else judged.start
+    if start in ("same", "WORSE"):
+        words = "it is not clearly better than" if start == "same" else "it is WORSE than"
+        return "warning", f"Look closer: {found}; but {words} its start"
+    lacking = "it was not evaluated on a task" if results.rows else "it was not evaluated"
     lacking = "the untrained encoder was not measured" if rows else lacking
-    if not better and any(verdict.step == 0 for verdict in warned):
+    if start is None and any(verdict.step == 0 for verdict in warned):
         return "note", f"Not judged: {lacking}, and there was a warning at the start, see Health; in training {found}"
     return level, sentence if rows else f"Healthy in training: {sentence.removeprefix('Healthy: ')}; {lacking}"
 
@@ -109,14 +140,14 @@ def clearly_better(row: Row, other: Row, *, unknown: bool) -> bool:
     return row.high < other.low if row.metric.startswith(LESS_IS_BETTER) else row.low > other.high
 
 
-def is_headline(row: Row) -> bool:
-    """Whether the metric is among the main ones of its protocol; true for unknown protocols."""
-    measure = PROTOCOLS.get(row.protocol)
-    return measure is None or re.fullmatch(measure.headline, row.metric) is not None
+def comparisons(rows: list[Row], results: Results | None = None) -> list[str]:
+    """A sentence for each headline metric: the trained encoder and its baselines, with intervals.
 
-
-def comparisons(rows: list[Row]) -> list[str]:
-    """A sentence for each headline metric: the trained encoder and its baselines, with intervals."""
+    Args:
+        rows: the numbers.
+        results: with the comparisons on the same samples; None: differences are taken from the intervals.
+    """
+    known = results if results is not None else Results(rows)
     sentences = []
     for row in rows:
         if row.encoder != "trained" or not is_headline(row):
@@ -125,50 +156,37 @@ def comparisons(rows: list[Row]) -> list[str]:
         name = (protocol.title if protocol is not None else None) or row.protocol
         samples = counted(row.n, f"{row.split} sample")
         sentence = f"{name} reaches {value_and_interval(row)} {row.metric} on {samples} of {row.data}"
-        baselines = [_compared(row, x) for x in rows if x.encoder in _BASELINES and _same_measure(row, x)]
+        baselines = [_compared(each, known) for each in differences(row, known) if each.role in ("start", "baseline")]
         sentences.append(f"{sentence}: {'; '.join(baselines)}." if baselines else f"{sentence}; without a baseline.")
     return sentences
 
 
-def _compared(row: Row, other: Row) -> str:
-    who, value = _BASELINES[other.encoder], value_and_interval(other)
-    if row.low is None or row.high is None or other.low is None or other.high is None:
+def _compared(beside: Beside, results: Results) -> str:
+    row, other = beside.row, _row_of(beside, results)
+    who = _BASELINES.get(beside.name, beside.name)
+    value = value_and_interval(other) if other is not None else metric_text(row.metric, row.value - beside.difference)
+    if beside.low is None or beside.high is None:
         return f"{who} has {value}"
-    if row.low <= other.high and other.low <= row.high:
+    if beside.word == "same":
         return f"not clearly different from {who} at {value}"
-    if (row.value < other.value) != row.metric.startswith(LESS_IS_BETTER):
+    if beside.word == "WORSE":
         return f"worse than {who} at {value}"
-    gap, low, high = difference(row, other)
+    gap, (low, high) = abs(beside.difference), sorted((abs(beside.low), abs(beside.high)))
     if decimals(row.metric) is not None:
         amount = f"{gap:.2f} ({low:.2f} to {high:.2f})"
     else:
         amount = f"{100 * gap:.1f} points ({100 * low:.1f} to {100 * high:.1f})"
-    if row.value > other.value > 0:
-        return f"{row.value / other.value:.1f} times {who} at {value}, {amount} more"
-    return f"{amount} {'more' if row.value > other.value else 'less'} than {who} at {value}"
+    if beside.difference > 0 and row.value > beside.difference:
+        return f"{row.value / (row.value - beside.difference):.1f} times {who} at {value}, {amount} more"
+    return f"{amount} {'more' if beside.difference > 0 else 'less'} than {who} at {value}"
 
 
-def difference(row: Row, other: Row) -> tuple[float, float, float]:
-    """The difference of two values and its interval: each limit is the root of the summed squares of the two arms.
-
-    For two proportions it is Newcombe's. It does not use that both were measured on the same samples, so it is wide.
-
-    Reference: Newcombe 1998, "Interval estimation for the difference between independent proportions", method 10,
-    https://doi.org/10.1002/(SICI)1097-0258(19980430)17:8%3C873::AID-SIM779%3E3.0.CO;2-I
-    """
-    if row.value < other.value:
-        row, other = other, row
-    assert row.low is not None and row.high is not None and other.low is not None and other.high is not None
-    gap = row.value - other.value
-    down = math.hypot(row.value - row.low, other.high - other.value)
-    up = math.hypot(row.high - row.value, other.value - other.low)
-    return gap, gap - down, gap + up
+def _row_of(beside: Beside, results: Results) -> Row | None:
+    """The number of the other encoder."""
+    name, _, protocol = beside.name.partition(BY)
+    row = replace(beside.row, protocol=protocol or beside.row.protocol)
+    return next((other for other in results.rows if other.encoder == name and same_measure(row, other)), None)
 
 
 def value_and_interval(row: Row) -> str:
     return f"{shown(row)} {interval(row)}".strip()
-
-
-def _same_measure(row: Row, other: Row) -> bool:
-    measure = row.protocol, row.metric, row.split, row.data
-    return measure == (other.protocol, other.metric, other.split, other.data)

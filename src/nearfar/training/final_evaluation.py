@@ -1,32 +1,33 @@
 """The evaluation at the end of a run: trained encoder, untrained encoder and raw samples, and the report's samples."""
 
+import hashlib
 import time
 from dataclasses import replace
 from pathlib import Path
 
+import torch
 from rich.console import Console
 
+from nearfar.data.dataset import Dataset
 from nearfar.evaluation.evaluate_run import evaluate_run
 from nearfar.evaluation.leakage import training_notes
 from nearfar.evaluation.results import Results
 from nearfar.evaluation.splits import named
-from nearfar.model.card import read_card
-from nearfar.model.encoder import Encoder
-from nearfar.model.save import CARD
+from nearfar.model.load import load
 from nearfar.progress import print_line
 from nearfar.report.figures import FIGURES, draw_curves
-from nearfar.report.refresh import RESULTS, save_samples
+from nearfar.report.refresh import RESULTS, print_verdict, save_samples, write_verdict
 from nearfar.training.advice import labels_hint
-from nearfar.training.build_method import untrained_encoder
 from nearfar.training.report_samples import two_views
 from nearfar.training.setup import TrainingSetup
+
+_COMPARED = 20_000  # samples among which copies are looked for
 
 
 def evaluate_trained(setup: TrainingSetup, folder: Path, console: Console) -> Results:
     """Measure the trained encoder, and write results, curves and the samples that the report shows."""
     start, config = time.perf_counter(), setup.config
-    card = read_card(folder / CARD)
-    encoder = Encoder(setup.method.encoder.to(setup.device), setup.modality, card).eval()
+    encoder = load(folder, device=setup.device)  # as `nearfar evaluate` has it, to the last bit
     test, split = setup.splits.evaluated or (setup.train, "training")
     name = named(config.data.path, config.data.test if setup.test is not None else None)
     results = evaluate_run(
@@ -34,14 +35,15 @@ def evaluate_trained(setup: TrainingSetup, folder: Path, console: Console) -> Re
         replace(setup.splits, notes=[*setup.splits.notes, *training_notes(config, None, None, split)]),
         setup.modality.run_protocols(test),
         data=name,
-        untrained=Encoder(untrained_encoder(config), setup.modality, card).to(setup.device),
+        untrained=load(folder, device=setup.device, untrained=True),
         seeds=[config.seed],
     )
     if test.labels is None and (hint := labels_hint(config)) is not None:
         results.notes.append(hint)
+    results.facts.update(data_facts(setup))
     _save(results, folder)
+    print_verdict(folder, results, console)
     if results.rows:
-        console.print(results.table())
         console.print(f"evaluated in {time.perf_counter() - start:.0f} s on {len(test):,} {split} samples")
     else:
         print_line(console, "not evaluated: " + "; ".join(results.notes))
@@ -57,7 +59,28 @@ def evaluate_trained(setup: TrainingSetup, folder: Path, console: Console) -> Re
     )
     if problem is not None:
         print_line(console, problem)
+    write_verdict(folder)
     return results
+
+
+def data_facts(setup: TrainingSetup) -> dict[str, float]:
+    """What `next_step` asks of the data: how many samples, how large the images are, how many are copies."""
+    facts: dict[str, float] = {"samples": len(setup.train)}
+    if (side := setup.modality.native_side()) is not None:
+        facts["image_side"] = side
+    if not setup.config.data.stream and setup.train.shards is None:
+        facts["copies"] = copied_share(setup.train)
+    return facts
+
+
+def copied_share(data: Dataset) -> float:
+    """The part of the samples that are equal to an earlier one, value for value, of the first 20,000."""
+    count = min(len(data), _COMPARED)
+    seen: set[bytes] = set()
+    for part in torch.arange(count).split(256):
+        batch = data.fetch(part)
+        seen.update(hashlib.sha1(row.contiguous().numpy().tobytes()).digest() for row in batch)
+    return 1 - len(seen) / count
 
 
 def _save(results: Results, folder: Path) -> None:

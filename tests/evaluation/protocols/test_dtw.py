@@ -99,6 +99,9 @@ def test_the_protocol_is_of_raw_series_alone() -> None:
     found = evaluate(encoders, labelled(0), labelled(6), prepare=lambda x: x, protocols=["knn", "dtw"])
     assert {row.encoder for row in found.rows if row.protocol == "dtw"} == {"raw"}
     assert found.value("raw", "dtw", "accuracy") == 1.0
+    (rival,) = (each for each in found.comparisons if (each.encoder, each.baseline) == ("trained", "raw by dtw"))
+    assert (rival.protocol, rival.metric, rival.role, rival.n) == ("knn", "accuracy", "baseline", 8)
+    assert rival.difference == (found.value("trained", "knn") or 0) - 1.0  # k-NN of features beside DTW of raw series
     few = ProtocolConfig(dtw=DtwSettings(max_cells=10))
     found = evaluate(encoders, labelled(0), labelled(6), prepare=lambda x: x, protocols=["dtw"], settings=few)
     assert not found.rows and any("--protocols.dtw.max_cells" in note for note in found.notes)

@@ -10,6 +10,7 @@ from torch import Tensor
 from nearfar.data.dataset import counted
 from nearfar.data.groups import caption_ids
 from nearfar.evaluation.metrics import Estimate, resamples, share, wilson, with_interval
+from nearfar.evaluation.paired import SampleValues
 from nearfar.evaluation.protocols.protocol import Protocol
 from nearfar.evaluation.task import Outcome, Task, arrays
 from nearfar.losses.arguments import check_compatible, check_ids, check_rows, l2_normalize
@@ -211,16 +212,21 @@ def cross_modal(
     found = cross_modal_ranks(images, texts, owner, ids=ids, stands_for=stands_for)
     group = torch.searchsorted(found.images, owner.long())  # (M,) among the images that have a caption
     metrics: dict[str, Estimate] = {}
+    samples: dict[str, SampleValues] = {}
     for words, ranks, groups, answers in (
         (IMAGE_TO_TEXT, found.image_to_text, torch.arange(len(found.images)), len(owner)),
         (TEXT_TO_IMAGE, found.text_to_image, group, len(images)),
     ):
         metrics |= _measured(words, ranks.cpu(), groups.cpu(), answers, cutoffs, count, seed)
+        alone = len(groups.unique()) == len(groups)  # captions of one image are drawn together
+        for k in cutoffs:
+            if k < answers:
+                hits = (ranks <= k).cpu()
+                samples[f"recall@{k}, {words}"] = SampleValues(hits, groups=None if alone else groups.cpu())
     silent = len(images) - len(found.images)
     notes = [f"{counted(silent, 'image')} without a caption: among the answers, but asking nothing"] if silent else []
-    return Outcome(
-        metrics, arrays(image_to_text_rank=found.image_to_text, text_to_image_rank=found.text_to_image), notes
-    )
+    curves = arrays(image_to_text_rank=found.image_to_text, text_to_image_rank=found.text_to_image)
+    return Outcome(metrics, curves, notes, samples)
 
 
 def _measured(

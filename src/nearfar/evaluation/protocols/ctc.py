@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nearfar.evaluation.metrics import Estimate, resamples, share, with_interval
+from nearfar.evaluation.paired import SampleValues
 from nearfar.evaluation.protocols.protocol import Protocol
 from nearfar.evaluation.task import Outcome, Part, Task, arrays
 from nearfar.progress import progress_bar
@@ -72,7 +73,8 @@ def ctc(task: Task, settings: CtcSettings, seed: int) -> Outcome:
         letters = torch.tensor([edit_distance(said, got) for said, got in texts])
         lengths = torch.tensor([len(said) for said, _ in texts])
         metrics["character error rate"] = rate(letters, lengths, count=task.bootstrap, seed=seed)
-    return Outcome(metrics, arrays(errors=wrong, words=count))
+    samples = {"word error rate": SampleValues(wrong, lambda errors, w: (w @ errors) / (w @ count.double()))}
+    return Outcome(metrics, arrays(errors=wrong, words=count), samples=samples)
 
 
 @dataclass(frozen=True)

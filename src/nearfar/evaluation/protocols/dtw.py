@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from nearfar.evaluation.metrics import share
+from nearfar.evaluation.paired import SampleValues
 from nearfar.evaluation.protocols.protocol import Protocol
 from nearfar.evaluation.task import Outcome, Part, Task
 from nearfar.progress import progress_bar
@@ -38,7 +39,11 @@ def dtw(task: Task, settings: DtwSettings, seed: int) -> Outcome:
         index = nearest_by_dtw(test, train, window=settings.window, advance=advance)
     plain = torch.cdist(task.test_features, task.train_features).argmin(1)
     right, euclidean = (task.train.labels[found] == task.test.labels for found in (index, plain))
-    return Outcome({"accuracy": share(right), "accuracy, Euclidean": share(euclidean)})
+    found = {"accuracy": right, "accuracy, Euclidean": euclidean}
+    return Outcome(
+        {metric: share(hits) for metric, hits in found.items()},
+        samples={metric: SampleValues(hits) for metric, hits in found.items()},
+    )
 
 
 def _series(task: Task, part: Part) -> Tensor:
@@ -148,4 +153,5 @@ PROTOCOL = Protocol(
     DtwSettings,
     shared=(),
     raw_only=True,
+    rival_of="knn",
 )

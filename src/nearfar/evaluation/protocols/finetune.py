@@ -42,15 +42,16 @@ def finetune(task: Task, settings: FinetuneSettings, seed: int) -> Outcome:
         weight_decay=0.05,
         validation=max(0.2, task.validation_fraction),  # of few labels, a tenth would choose nothing
     )
-    metrics, curves = {}, {}
+    metrics, curves, samples = {}, {}, {}
     amounts: list[tuple[float | int, str]] = [(count, f"{count} a class") for count in sorted(settings.per_class)]
     for part, words in amounts or [(part, f"{100 * part:g} % labels") for part in sorted(settings.label_fractions)]:
         trained = train_on_labels(task, recipe, labels=part, seed=seed, words=f"fine-tuning on {words}")
         outcome = classified(task, trained.scores, seed)
         metrics[f"accuracy, {words}"] = outcome.metrics["accuracy"]
         metrics[f"balanced accuracy, {words}"] = outcome.metrics["balanced accuracy"]
+        samples[f"accuracy, {words}"] = outcome.samples["accuracy"]
         curves = outcome.curves  # of the largest amount
-    return Outcome(metrics, curves)
+    return Outcome(metrics, curves, samples=samples)
 
 
 PROTOCOL = Protocol(

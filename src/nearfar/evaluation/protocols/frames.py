@@ -7,6 +7,7 @@ from torch import Tensor
 
 from nearfar.evaluation.linear import linear_probe
 from nearfar.evaluation.metrics import mean_estimate, share
+from nearfar.evaluation.paired import SampleValues
 from nearfar.evaluation.protocols.protocol import Protocol
 from nearfar.evaluation.task import Outcome, Part, Task
 from nearfar.settings import setting
@@ -44,7 +45,8 @@ def frames(task: Task, settings: FramesSettings, seed: int) -> Outcome:
         {
             "accuracy, single frames": mean_estimate(right, count=task.bootstrap, seed=seed),
             "accuracy, all frames": share(whole),
-        }
+        },
+        samples={"accuracy, single frames": SampleValues(right), "accuracy, all frames": SampleValues(whole)},
     )
 
 

@@ -4,6 +4,8 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from torch import Tensor
+
 from nearfar.evaluation.task import Outcome, Task
 from nearfar.settings import check_settings, setting
 
@@ -46,6 +48,8 @@ class Protocol:
         reads_texts: needs an encoder with a text input.
         has_frames: needs an encoder that gives frames in time.
         raw_only: looks at the prepared samples, so it runs on the raw baseline only.
+        rival_of: another protocol whose headline metric its own is comparable with: both are compared sample by sample.
+        fit_settings: settings completed from the (M,) training labels, before anything is measured.
         seeded: the result depends on the seed, so several are worth their time.
         shows_progress: has a progress bar of its own.
     """
@@ -61,6 +65,8 @@ class Protocol:
     reads_texts: bool = False
     has_frames: bool = False
     raw_only: bool = False
+    rival_of: str | None = None
+    fit_settings: Callable[[Any, Tensor], Any] | None = None
     seeded: bool = False
     shows_progress: bool = False
 
@@ -75,7 +81,12 @@ class Protocol:
         special = self.reads_texts or self.has_frames or self.raw_only
         return not special and self.needs in ("labels", "boxes", "samples")
 
-    def used_settings(self, config: SharedSettings) -> dict[str, Any]:
-        """All that the result depends on, for the record."""
+    def settings_for(self, config: SharedSettings, labels: Tensor) -> Any:
+        """The settings, completed from the (M,) training labels."""
+        own = config.of(self)
+        return own if self.fit_settings is None else self.fit_settings(own, labels)
+
+    def used_settings(self, config: SharedSettings, own: Any = None) -> dict[str, Any]:
+        """All that the result depends on, for the record; `own`: its settings, if they were completed."""
         shared: dict[str, Any] = {name: vars(config)[name] for name in self.shared}
-        return asdict(config.of(self)) | shared
+        return asdict(config.of(self) if own is None else own) | shared

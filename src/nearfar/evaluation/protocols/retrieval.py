@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from nearfar.evaluation.metrics import mean_estimate, share
+from nearfar.evaluation.paired import SampleValues
 from nearfar.evaluation.protocols.protocol import Protocol
 from nearfar.evaluation.task import Outcome, Task, arrays
 from nearfar.losses.arguments import check_ids, check_rows, l2_normalize
@@ -35,7 +36,9 @@ def retrieve(task: Task, settings: RetrievalSettings, seed: int) -> Outcome:
         metrics[f"precision@{k}"] = mean_estimate(shares, count=task.bootstrap, seed=seed)
     alone = int((labels.bincount()[labels] < 2).sum())
     notes = [f"{alone} test samples are alone in their class and were not queries"] if alone else []
-    return Outcome(metrics, arrays(average_precision=found.average_precision, queries=found.queries), notes)
+    samples = {"mAP": SampleValues(found.average_precision)}
+    samples |= {f"recall@{k}": SampleValues(hits) for k, hits in found.recall.items()}
+    return Outcome(metrics, arrays(average_precision=found.average_precision, queries=found.queries), notes, samples)
 
 
 class Retrieved(NamedTuple):

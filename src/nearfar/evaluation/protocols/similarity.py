@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from nearfar.evaluation.metrics import Estimate, resamples, with_interval
+from nearfar.evaluation.paired import SampleValues
 from nearfar.evaluation.protocols.protocol import NoSettings, Protocol
 from nearfar.evaluation.task import Outcome, Task, arrays
 from nearfar.losses.arguments import check_compatible, check_rows, l2_normalize
@@ -82,7 +83,11 @@ def correlation(cosines: Tensor, scores: Tensor, *, count: int = 200, seed: int 
             with_interval(value, drawn, len(x), least=-1.0) if len(drawn) else Estimate(value, None, None, len(x))
         )
         metrics[name] = interval
-    return Outcome(metrics, arrays(similarity=x, score=y))
+    samples = {
+        "Spearman": SampleValues(x, lambda cosine, w: _correlations(_ranks(cosine, w), _ranks(y, w), w)),
+        "Pearson": SampleValues(x, lambda cosine, w: _correlations(cosine[None], y[None], w)),
+    }
+    return Outcome(metrics, arrays(similarity=x, score=y), samples=samples)
 
 
 def _ranks(x: Tensor, weights: Tensor) -> Tensor:

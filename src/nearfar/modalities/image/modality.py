@@ -2,8 +2,10 @@
 
 import io
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
 from typing import Any, BinaryIO, ClassVar, Self
 
 import numpy as np
@@ -19,8 +21,10 @@ from nearfar.data.sources import folder_splits
 from nearfar.methods import choose_views
 from nearfar.modalities.automatic import Automatic, Request
 from nearfar.modalities.base import Modality
+from nearfar.modalities.baseline import Baseline
 from nearfar.modalities.image.automatic import choose, look_at
 from nearfar.modalities.image.backbones import backbone, check_size_of_input
+from nearfar.modalities.image.color_histogram import ColorHistogram
 from nearfar.modalities.image.data.decode import SUFFIXES, decode, squared, why
 from nearfar.modalities.image.data.opening import decoding_size, find_images, has_own_splits, is_files, open_images
 from nearfar.modalities.image.data.source import as_picture
@@ -41,6 +45,7 @@ from nearfar.modalities.picture_grid import ROWS
 from nearfar.modalities.splits import table_splits
 from nearfar.nn.shard import Shard
 
+_MEASURED = 32  # images, evenly spaced, whose size on disk is looked at
 UPLOADED = ("BMP", "GIF", "JPEG", "PNG", "TIFF", "WEBP")
 CROP_AND_FLIP = {"crop_scale": (0.25, 1.0), "jitter": 0.0, "grayscale": 0.0, "blur": 0.0}
 
@@ -175,6 +180,24 @@ class ImageModality(Modality):
     @property
     def raw_prepare(self) -> Preparation | None:
         return None if self.preparation.plain else Preparation(self.preparation.size)
+
+    def further_baselines(self) -> dict[str, Baseline]:
+        return {"colour histogram": ColorHistogram()}
+
+    def native_side(self) -> int | None:
+        """Median of the shorter sides of some training images as they are on disk; None if they are no files."""
+        try:
+            source = find_images(self.config.data.path, replace(self.config.data, groups_file=None), split=None)
+            if not source.paths:
+                return None
+            step = max(1, len(source.paths) // _MEASURED)
+            sides = []
+            for path in source.paths[::step][:_MEASURED]:
+                with suppress(Exception), Image.open(path) as image:  # Pillow raises errors of every kind
+                    sides.append(min(image.size))
+            return int(median(sides)) if sides else None
+        except (OSError, ValueError):
+            return None
 
     def prepare_unresized(self, samples: Tensor) -> Tensor:
         return self.preparation.whole(samples)

@@ -25,6 +25,7 @@ from nearfar.modalities.sound.data import BUILT_IN, OVER, SoundDataset, are_soun
 from nearfar.modalities.sound.files import SUFFIXES, decode_sound, why
 from nearfar.modalities.sound.grid import sound_grid, spectrum_pictures
 from nearfar.modalities.sound.logmel import LogMel, LogMelStatistics
+from nearfar.modalities.sound.mfcc import MfccSequence
 from nearfar.modalities.sound.presets import SOUND_PRESETS, local_view, of_waves
 from nearfar.modalities.sound.views import SoundPreparation, SoundView, jittered, make_sound_views
 from nearfar.modalities.splits import table_splits
@@ -167,6 +168,9 @@ class SoundModality(Modality):
 
     def baseline(self, train: Dataset, test: Dataset) -> Baseline:
         return LogMelStatistics()
+
+    def further_baselines(self) -> dict[str, Baseline]:
+        return {"MFCC": MfccSequence()}
 
     # Single sounds
 
