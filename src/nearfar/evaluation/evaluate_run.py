@@ -8,6 +8,7 @@ from functools import partial
 
 from nearfar.evaluation.baselines import PreparedValues, RawValues, calibrated
 from nearfar.evaluation.embedding import Prepare
+from nearfar.evaluation.embedding_transform import choose_transform
 from nearfar.evaluation.measure import Finished, TestData, measure
 from nearfar.evaluation.protocols import ProtocolConfig
 from nearfar.evaluation.results import Results
@@ -15,6 +16,7 @@ from nearfar.evaluation.task import Compute, Embedder
 from nearfar.modalities.base import Modality, Splits
 from nearfar.modalities.baseline import Baseline
 from nearfar.model.encoder import Encoder
+from nearfar.nn.whitening import EmbeddingTransform
 
 
 def evaluate_run(
@@ -37,7 +39,8 @@ def evaluate_run(
         splits: the test part is measured on, or the validation part if there is none.
         protocols, settings, seeds, compute, finished: see `measure`.
         data: name of the data in the result rows.
-        untrained: the first encoder as it was before training; BatchNorm statistics are calibrated here.
+        untrained: the first encoder as it was before training; BatchNorm statistics are calibrated here, and its
+            features transformed by the same rule as those of the first encoder.
         origins: where the encoders come from, by name, for the record.
 
     Returns:
@@ -58,12 +61,22 @@ def evaluate_run(
         if not boxed or frozen:  # else its statistics are learned with the detector
             at_once = settings.detection.batch_size if boxed else 256
             calibrated(untrained, splits.train, prepare, batch_size=at_once)
+        if not boxed:
+            untrained.transform = _same_rule(first, untrained, splits)
         origin = f"{origins.get(name, name)}, as it was first drawn"
         embedders.append(as_embedder("untrained", untrained, boxed, origin))
     if not boxed:
         embedders += _raw(first.modality, splits, embedders[0].prepare)
     where = TestData(splits.train, test, data, split, notes, first.modality.vary)
     return measure(embedders, where, protocols, settings, seeds=seeds, compute=compute, finished=finished)
+
+
+def _same_rule(encoder: Encoder, untrained: Encoder, splits: Splits) -> EmbeddingTransform | None:
+    """The untrained encoder's own transform, by the same rule: what is gained must not be the transform's alone."""
+    stated = encoder.card.get("embedding")
+    setting = stated.get("setting", "plain") if isinstance(stated, dict) else "plain"
+    transform, _ = choose_transform(untrained, splits.train, splits.validation, setting)
+    return None if transform is None else transform.to(untrained.device)
 
 
 def as_embedder(name: str, encoder: Encoder, boxed: bool = False, origin: str = "") -> Embedder:

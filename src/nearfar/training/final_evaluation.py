@@ -13,6 +13,7 @@ from nearfar.evaluation.splits import named
 from nearfar.model.card import read_card
 from nearfar.model.encoder import Encoder
 from nearfar.model.save import CARD
+from nearfar.nn.whitening import EmbeddingTransform
 from nearfar.progress import print_line
 from nearfar.report.figures import FIGURES, draw_curves
 from nearfar.report.refresh import RESULTS, save_samples
@@ -22,11 +23,13 @@ from nearfar.training.report_samples import two_views
 from nearfar.training.setup import TrainingSetup
 
 
-def evaluate_trained(setup: TrainingSetup, folder: Path, console: Console) -> Results:
+def evaluate_trained(
+    setup: TrainingSetup, folder: Path, console: Console, transform: EmbeddingTransform | None = None
+) -> Results:
     """Measure the trained encoder, and write results, curves and the samples that the report shows."""
     start, config = time.perf_counter(), setup.config
     card = read_card(folder / CARD)
-    encoder = Encoder(setup.method.encoder.to(setup.device), setup.modality, card).eval()
+    encoder = Encoder(setup.method.encoder, setup.modality, card, transform=transform).to(setup.device).eval()
     test, split = setup.splits.evaluated or (setup.train, "training")
     name = named(config.data.path, config.data.test if setup.test is not None else None)
     results = evaluate_run(
@@ -50,7 +53,7 @@ def evaluate_trained(setup: TrainingSetup, folder: Path, console: Console) -> Re
         encoder,
         test,
         ids=setup.modality.ids(test),
-        positives=two_views(setup.method, setup.modality, test),
+        positives=two_views(setup.method, setup.modality, test, transform),
         data=name,
         split=split,
         seed=config.seed,

@@ -58,7 +58,7 @@ def to_huggingface(encoder: Encoder, card: Card, folder: Path) -> None:
     if isinstance(encoder.backbone, PretrainedText):
         plain: Any = encoder.backbone.model
         plain.save_pretrained(folder / "transformers")
-    write_model(encoder.backbone.state_dict(), card, folder)
+    write_model(encoder.backbone.state_dict(), card, folder, encoder.transform)
     for name, text in (("config.json", json.dumps(_config(encoder, card), indent=1)), ("README.md", readme(card))):
         with replacing(folder / name) as fresh:
             fresh.write_text(text, encoding="utf-8")
@@ -159,7 +159,7 @@ def _write(encoder: Encoder, plain: nn.Module, path: Path, what: str) -> float:
             "the plain model has not; use the format nearfar or onnx"
         )
     plain.load_state_dict(own)
-    part: Exportable = exportables(encoder)[0]
+    part: Exportable = exportables(encoder.without_transform())[0]
     difference = check_parity(part, plain.eval(), what)
     write_weights(own, path)
     return difference
