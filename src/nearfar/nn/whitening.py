@@ -58,7 +58,8 @@ def fit_transform(h: Tensor, kind: TransformKind, *, shrinkage: float | None = N
     Standardized: weight = (v + s · mean v)^(-1/2) with v the variances of the features. Whitened: weight = V (λ + s ·
     mean λ)^(-1/2) Vᵀ with V and λ of the covariance. The root is symmetric: it does not depend on the signs and the
     order of the eigenvectors, and is the one that changes the embeddings least (Kessy et al. 2018,
-    https://arxiv.org/abs/1512.00809). With shrinkage 0, features without variance, and directions with none, become 0.
+    https://arxiv.org/abs/1512.00809). Features without variance become 0: what rounding
+    leaves of them must not be magnified by whoever standardizes again. With shrinkage 0, so do such directions.
 
     Args:
         h: (N, D), at least two rows; computed in float64 on the CPU.
@@ -86,11 +87,12 @@ def fit_transform(h: Tensor, kind: TransformKind, *, shrinkage: float | None = N
         raise ValueError(f"all {len(h)} rows of h are the same, expected rows that differ")
     if kind == "centered":
         return EmbeddingTransform(kind, mean.float())
+    varies = x.abs().amax(0) > 1e-6 * mean.abs()  # (D,)
     if kind == "standardized":
         variances = x.square().sum(0) / (len(x) - 1)  # (D,)
-        return EmbeddingTransform(kind, mean.float(), _inverse_root(variances, shrinkage).float())
+        return EmbeddingTransform(kind, mean.float(), (_inverse_root(variances, shrinkage) * varies).float())
     values, vectors = torch.linalg.eigh(x.T @ x / (len(x) - 1))  # (D,), (D, D)
-    weight = (vectors * _inverse_root(values, shrinkage)) @ vectors.T
+    weight = (vectors * _inverse_root(values, shrinkage)) @ vectors.T * varies * varies[:, None]
     return EmbeddingTransform(kind, mean.float(), ((weight + weight.T) / 2).float())
 
 

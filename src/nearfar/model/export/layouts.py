@@ -10,7 +10,7 @@ from torch import nn
 from nearfar.data.cache import replacing
 from nearfar.metric_text import metric_text
 from nearfar.modalities.image.backbones import TINY
-from nearfar.model.card import Card
+from nearfar.model.card import Card, transform_of
 from nearfar.model.encoder import Encoder
 from nearfar.model.export.parity import Exportable, check_parity, exportables
 from nearfar.model.save import write_model, write_weights
@@ -117,10 +117,21 @@ def readme(card: Card) -> str:
             f"features = encoder.{use}  # (2, F)",
             "```",
             "",
+            *_about_transform(card),
             *table,
             "",
         ]
     )
+
+
+def _about_transform(card: Card) -> list[str]:
+    kind = transform_of(card)
+    if kind == "plain":
+        return []
+    return [
+        f"Its embeddings are {kind}. Other libraries, and `encode(..., raw=True)`, give the network's features.",
+        "",
+    ]
 
 
 def _shown(metric: dict[str, Any]) -> str:
