@@ -240,7 +240,7 @@ def main() -> None:
 Cells are k-NN (cosine) at k = 1 / k = 20 / linear probe, in percent; of stsb Spearman's correlation. **Bold** is what
 `--embedding auto` takes. The score needs no labels: the mean reciprocal rank at which a sample finds its own augmented
 views among those of the other validation samples. `s` are seconds of processor time that the training took: these are
-short runs, to compare transforms and nothing else. The linear probe standardizes by itself, so three kinds are one to it.
+short runs, to compare transforms and nothing else. The linear probe standardizes by itself: three kinds are one to it.
 
 ## Validation: samples held out of the training part, by which all was chosen
 

@@ -5,10 +5,11 @@ The end of a run, `nearfar evaluate`, `nearfar.evaluate` and the recipes all go 
 
 from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import Any, get_args
 
 from nearfar.evaluation.baselines import PreparedValues, RawValues, calibrated
 from nearfar.evaluation.embedding import Prepare
-from nearfar.evaluation.embedding_transform import choose_transform
+from nearfar.evaluation.embedding_transform import EmbeddingSetting, choose_transform
 from nearfar.evaluation.measure import Finished, TestData, measure
 from nearfar.evaluation.protocols import ProtocolConfig
 from nearfar.evaluation.results import Results
@@ -73,9 +74,10 @@ def evaluate_run(
 
 def _same_rule(encoder: Encoder, untrained: Encoder, splits: Splits) -> EmbeddingTransform | None:
     """The untrained encoder's own transform, by the same rule: what is gained must not be the transform's alone."""
-    stated = encoder.card.get("embedding")
-    setting = stated.get("setting", "plain") if isinstance(stated, dict) else "plain"
-    transform, _ = choose_transform(untrained, splits.train, splits.validation, setting)
+    stated: Any = encoder.card.get("embedding")
+    setting: Any = stated.get("setting") if isinstance(stated, dict) else None
+    known: Any = setting if setting in get_args(EmbeddingSetting) else "plain"
+    transform, _ = choose_transform(untrained, splits.train, splits.validation, known)
     return None if transform is None else transform.to(untrained.device)
 
 

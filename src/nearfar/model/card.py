@@ -86,10 +86,10 @@ def read_card(path: Path) -> Card:
 
 def transform_of(card: Card) -> TransformKind:
     """The kind of the embeddings; "plain" of cards that do not say."""
-    stated = card.get("embedding")
+    stated: Any = card.get("embedding")
     if stated is None:
         return "plain"
-    found: TransformKind = stated.get("kind") if isinstance(stated, dict) else stated
+    found: TransformKind = stated["kind"] if isinstance(stated, dict) and "kind" in stated else stated
     return found
 
 

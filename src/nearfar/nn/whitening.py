@@ -58,8 +58,8 @@ def fit_transform(h: Tensor, kind: TransformKind, *, shrinkage: float | None = N
     Standardized: weight = (v + s · mean v)^(-1/2) with v the variances of the features. Whitened: weight = V (λ + s ·
     mean λ)^(-1/2) Vᵀ with V and λ of the covariance. The root is symmetric: it does not depend on the signs and the
     order of the eigenvectors, and is the one that changes the embeddings least (Kessy et al. 2018,
-    https://arxiv.org/abs/1512.00809). Features without variance become 0: what rounding
-    leaves of them must not be magnified by whoever standardizes again. With shrinkage 0, so do such directions.
+    https://arxiv.org/abs/1512.00809). Features without variance become 0: what rounding leaves of them must not be
+    magnified by whoever standardizes again. With shrinkage 0, so do directions without variance.
 
     Args:
         h: (N, D), at least two rows; computed in float64 on the CPU.
