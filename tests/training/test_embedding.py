@@ -112,6 +112,21 @@ def test_the_untrained_encoder_has_its_own_transform_by_the_same_rule(tmp_path: 
     assert fresh.transform is None
 
 
+def test_neighbours_are_of_the_embeddings_and_probes_of_the_features(tmp_path: Path, train_only: None) -> None:
+    run = finished(tmp_path / "run", embedding="whitened", epochs=1, data="glyphs:300")
+    encoder = load(tmp_path / "run")
+    values = [
+        evaluate_run({"trained": each}, run.setup.splits, ["knn", "linear", "geometry"], data="glyphs")
+        for each in (encoder, encoder.without_transform())
+    ]
+    transformed, plain = (
+        {(row.protocol, row.metric): row.value for row in found.rows if row.encoder == "trained"} for found in values
+    )
+    same = {key for key, value in plain.items() if transformed[key] == value}
+    assert same >= {key for key in plain if key[0] in ("linear", "geometry")}
+    assert not same >= {key for key in plain if key[0] == "knn"}
+
+
 def test_images_and_texts_stay_in_one_space() -> None:
     encoder = encoder_of(Columns(torch.ones(48)))
     encoder.modality = make_modality(replace(config("clip"), modality="image-text", options={}))

@@ -3,6 +3,7 @@
 The end of a run, `nearfar evaluate`, `nearfar.evaluate` and the recipes all go through `evaluate_run`.
 """
 
+import copy
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, get_args
@@ -83,11 +84,13 @@ def _same_rule(encoder: Encoder, untrained: Encoder, splits: Splits) -> Embeddin
 
 def as_embedder(name: str, encoder: Encoder, boxed: bool = False, origin: str = "") -> Embedder:
     """An encoder as protocols see it; for data with boxes, one that keeps the size of the images."""
+    transform = None if encoder.transform is None else copy.deepcopy(encoder.transform).cpu()
     return Embedder(
         name,
-        encoder,
+        encoder.without_transform(),  # what is trained further is the network
         encoder.modality.prepare_unresized if boxed else encoder.prepare,
         origin,
+        transform,
         embed_texts=partial(encoder.encode, kind="text") if encoder.reads_texts else None,
         frames=encoder.frames if encoder.has_frames else None,
         logit_scale=encoder.logit_scale,

@@ -16,7 +16,6 @@ from nearfar.evaluation.embedding import Encoder
 from nearfar.evaluation.metrics import accuracy
 from nearfar.evaluation.task import Part, Task
 from nearfar.modalities.splits import stratified_split
-from nearfar.model.encoder import Encoder as ModelEncoder
 from nearfar.nn.seeding import seeded_generator
 from nearfar.progress import progress_bar
 
@@ -199,8 +198,7 @@ def predict(model: Classifier, task: Task, part: Part, places: Tensor) -> Tensor
 
 
 def _classifier(task: Task) -> Classifier:
-    given = task.encoder.without_transform() if isinstance(task.encoder, ModelEncoder) else task.encoder
-    encoder = copy.deepcopy(given) if isinstance(given, nn.Module) else given
+    encoder = copy.deepcopy(task.encoder) if isinstance(task.encoder, nn.Module) else task.encoder
     return Classifier(encoder, task.train_features.shape[1], task.classes).to(task.device)
 
 
