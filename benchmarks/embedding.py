@@ -66,7 +66,6 @@ def cases(data: Path) -> dict[str, dict[str, Any]]:
     emoji = {"path": str(data / "emoji4/pairs.csv"), "label_column": "group", "path_column": "path"}
     found = {
         "cifar10, SimCLR": recipe("cifar10-simclr", data=cifar, epochs=4),
-        "cifar10, BYOL": recipe("cifar10-byol", data=cifar, epochs=4),
         "fashion_mnist, SimCLR": pictures("fashion_mnist", epochs=3),
         "clothing_small, SimCLR": pictures("clothing_small", epochs=10, image_size=32),
         "emoji4 by group, SimCLR": pictures("", epochs=4, modality="image") | {"data": emoji | {"group_column": ""}},
