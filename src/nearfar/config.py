@@ -97,6 +97,10 @@ class TrainConfig:
     channels_last: bool = setting(True, "memory layout of images: faster for most convolutions")
     views: ViewsConfig = setting(ViewsConfig, "augmented views of each sample; as a plain value, the preset")
     options: dict[str, Any] = setting({}, "the method's hyperparameters, such as temperature")
+    embedding: Literal["auto", "plain", "centered", "standardized", "whitened"] = setting(
+        "auto",
+        "features of the trained network as they are, or transformed without labels; auto: what finds views best",
+    )
     health_every: int = setting(100, "steps between health checks", least=1)
     checkpoint_every: int = setting(500, "steps between checkpoints; the end of each epoch has one, too", least=1)
     tensorboard: bool = setting(False, "also write TensorBoard event files")

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from nearfar.config import TrainConfig
+from nearfar.model.load import load
 from nearfar.training._lightning import lightning
 from nearfar.training.errors import ProcessLostError
 from nearfar.training.processes import is_rank_zero, with_launched_processes
@@ -30,6 +31,7 @@ SETTINGS: dict[str, Any] = {
     "health_every": 2,
     "checkpoint_every": 2,
     "device": "cpu",
+    "embedding": "whitened",
 }
 
 
@@ -72,6 +74,10 @@ def test_two_processes_end_in_the_weights_of_one(tmp_path: Path) -> None:
     assert [line["step"] for line in lines] == [line["step"] for line in alone]
     for a, b in zip(lines, alone, strict=True):
         assert a["loss"] == pytest.approx(b["loss"], rel=1e-4) and a["ceiling"] == pytest.approx(b["ceiling"])
+
+    alone_transform, transform = (load(tmp_path / name).transform for name in ("one", "two"))
+    assert alone_transform is not None and transform is not None
+    torch.testing.assert_close(transform.state_dict(), alone_transform.state_dict(), rtol=1e-2, atol=1e-3)
 
     train(tmp_path / "ring", processes=2, gather="ring")
     assert_same(tmp_path / "one", tmp_path / "ring")

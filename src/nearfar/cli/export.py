@@ -29,6 +29,8 @@ def main(arguments: list[str]) -> int:
     if done.difference is not None:
         print(f"largest difference from the encoder on batches of 1 and 3: {done.difference:.1e} (relative)")
     print(f"{options.format}: {done.path}")
+    if done.note is not None:
+        print(f"note: {done.note}")
     for path in done.beside:
         print(f"also written: {path}")
     if options.push:

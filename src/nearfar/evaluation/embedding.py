@@ -5,6 +5,7 @@ from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from nearfar.data.dataset import Dataset
 from nearfar.progress import progress_bar
@@ -77,3 +78,18 @@ def evaluation_mode(encoder: Encoder) -> Iterator[None]:
     finally:
         for module, mode in zip(modules, modes, strict=True):
             module.training = mode
+
+
+@contextmanager
+def dropout_enabled(encoder: nn.Module, seed: int, device: torch.device) -> Iterator[None]:
+    """Dropout as in training, the same for the same seed; modes and random state are restored after it."""
+    modes = [(module, module.training) for module in encoder.modules()]
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.manual_seed(seed)
+        try:
+            for module, _ in modes:
+                module.training = not isinstance(module, _BatchNorm)  # its statistics must not change
+            yield
+        finally:
+            for module, mode in modes:
+                module.training = mode

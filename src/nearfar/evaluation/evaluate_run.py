@@ -3,12 +3,15 @@
 The end of a run, `nearfar evaluate`, `nearfar.evaluate` and the recipes all go through `evaluate_run`.
 """
 
+import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any, get_args
 
 from nearfar.evaluation.baselines import PreparedValues, RawValues, calibrated
 from nearfar.evaluation.embedding import Prepare
+from nearfar.evaluation.embedding_transform import EmbeddingSetting, choose_transform
 from nearfar.evaluation.measure import Finished, TestData, measure
 from nearfar.evaluation.protocols import ProtocolConfig
 from nearfar.evaluation.results import Results
@@ -16,6 +19,7 @@ from nearfar.evaluation.task import Compute, Embedder
 from nearfar.modalities.base import Modality, Splits
 from nearfar.modalities.baseline import Baseline
 from nearfar.model.encoder import Encoder
+from nearfar.nn.whitening import EmbeddingTransform
 
 
 def evaluate_run(
@@ -38,7 +42,8 @@ def evaluate_run(
         splits: the test part is measured on, or the validation part if there is none; labels are of `gallery`.
         protocols, settings, seeds, compute, finished: see `measure`.
         data: name of the data in the result rows.
-        untrained: the first encoder as it was before training; BatchNorm statistics are calibrated here.
+        untrained: the first encoder as it was before training; BatchNorm statistics are calibrated here, and its
+            features transformed by the same rule as those of the first encoder.
         origins: where the encoders come from, by name, for the record.
 
     Returns:
@@ -60,6 +65,8 @@ def evaluate_run(
         if not boxed or frozen:  # else its statistics are learned with the detector
             at_once = settings.detection.batch_size if boxed else 256
             calibrated(untrained, splits.gallery, prepare, batch_size=at_once)
+        if not boxed:
+            untrained.transform = _same_rule(first, untrained, splits)
         origin = f"{origins.get(name, name)}, as it was first drawn"
         embedders.append(replace(as_embedder("untrained", untrained, boxed, origin), role="start"))
     if not boxed:
@@ -68,13 +75,24 @@ def evaluate_run(
     return measure(embedders, where, protocols, settings, seeds=seeds, compute=compute, finished=finished)
 
 
+def _same_rule(encoder: Encoder, untrained: Encoder, splits: Splits) -> EmbeddingTransform | None:
+    """The untrained encoder's own transform, by the same rule: what is gained must not be the transform's alone."""
+    stated: Any = encoder.card.get("embedding")
+    setting: Any = stated.get("setting") if isinstance(stated, dict) else None
+    known: Any = setting if setting in get_args(EmbeddingSetting) else "plain"
+    transform, _ = choose_transform(untrained, splits.train, splits.validation, known)
+    return None if transform is None else transform.to(untrained.device)
+
+
 def as_embedder(name: str, encoder: Encoder, boxed: bool = False, origin: str = "") -> Embedder:
     """An encoder as protocols see it; for data with boxes, one that keeps the size of the images."""
+    transform = None if encoder.transform is None else copy.deepcopy(encoder.transform).cpu()
     return Embedder(
         name,
-        encoder,
+        encoder.without_transform(),  # what is trained further is the network
         encoder.modality.prepare_unresized if boxed else encoder.prepare,
         origin,
+        transform,
         embed_texts=partial(encoder.encode, kind="text") if encoder.reads_texts else None,
         frames=encoder.frames if encoder.has_frames else None,
         logit_scale=encoder.logit_scale,

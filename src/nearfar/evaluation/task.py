@@ -32,6 +32,7 @@ class Embedder:
         encoder: (B, ...) prepared input to (B, F); a module or any function.
         prepare: raw samples, as `fetch` gives them, to the encoder's input.
         origin: where it comes from, for the record.
+        transform: (N, F) features on the CPU to embeddings (N, F); None: they are the same.
         embed_texts: texts to (B, F), in the space of the samples.
         frames: prepared input to (B, L, D) frames in time, and (B, L), False behind the end.
         logit_scale: multiplies the cosines of samples and texts.
@@ -45,6 +46,7 @@ class Embedder:
     encoder: Encoder
     prepare: Prepare
     origin: str = ""
+    transform: Callable[[Tensor], Tensor] | None = None
     embed_texts: EmbedTexts | None = None
     frames: Callable[[Tensor], tuple[Tensor, Tensor]] | None = None
     logit_scale: float = LOGIT_SCALE
@@ -129,13 +131,27 @@ class Task:
 
     @cached_property
     def train_features(self) -> Tensor:
-        """(M, F), computed when first used; sparse if the encoder gives sparse rows."""
-        return self._embed(self.train)
+        """(M, F) embeddings, computed when first used; sparse if the encoder gives sparse rows."""
+        return self._transformed(self.raw_train_features)
 
     @cached_property
     def test_features(self) -> Tensor:
         """(N, F)."""
+        return self._transformed(self.raw_test_features)
+
+    @cached_property
+    def raw_train_features(self) -> Tensor:
+        """(M, F) before the embedder's transform: for protocols that train on them."""
+        return self._embed(self.train)
+
+    @cached_property
+    def raw_test_features(self) -> Tensor:
+        """(N, F)."""
         return self._embed(self.test)
+
+    @torch.no_grad()
+    def _transformed(self, h: Tensor) -> Tensor:
+        return h if self.embedder.transform is None else self.embedder.transform(h)
 
     def _embed(self, part: Part) -> Tensor:
         if self.embedder.sparse_rows is not None:

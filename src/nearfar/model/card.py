@@ -10,6 +10,7 @@ import nearfar
 from nearfar.config import TrainConfig
 from nearfar.messages import shown
 from nearfar.modalities import MODALITIES, modality_class
+from nearfar.nn.whitening import KINDS, TransformKind
 from nearfar.settings import build
 
 FORMAT = "nearfar encoder"
@@ -24,6 +25,7 @@ def make_card(
     feeding: Mapping[str, Any],
     *,
     temperature: float | None = None,
+    embedding: Mapping[str, Any] | None = None,
     data: Mapping[str, Any] | None = None,
     licence: str | None = None,
 ) -> Card:
@@ -33,6 +35,7 @@ def make_card(
         config: of the run.
         feeding: `Modality.card()`: how to feed the encoder.
         temperature: at the end of training, of methods that have one.
+        embedding: how the features were transformed (`EmbeddingChoice`); None: not at all.
         data: what is known of the training data, such as its fingerprint.
         licence: of the weights, an SPDX name such as "Apache-2.0"; for their owner to state.
     """
@@ -45,6 +48,7 @@ def make_card(
         **feeding,
         "method": config.method,
         "temperature": temperature,
+        "embedding": dict(embedding or {"kind": "plain"}),
         "data": {"name": config.data.path, **(data or {})},
         "metrics": [],
         "licence": licence,
@@ -74,8 +78,19 @@ def read_card(path: Path) -> Card:
         raise ValueError(f"{path}: modality is {shown(kind)}, expected one of {', '.join(MODALITIES)}")
     if kind != "image" and not isinstance(card.get("config"), dict):
         raise ValueError(f"{path}: config is {shown(card.get('config'))}, expected keys and values")
+    if transform_of(card) not in KINDS:
+        raise ValueError(f"{path}: embedding is {shown(card['embedding'])}, expected a kind of {', '.join(KINDS)}")
     modality_class(kind).check_card(card, path)
     return card
+
+
+def transform_of(card: Card) -> TransformKind:
+    """The kind of the embeddings; "plain" of cards that do not say."""
+    stated: Any = card.get("embedding")
+    if stated is None:
+        return "plain"
+    found: TransformKind = stated["kind"] if isinstance(stated, dict) and "kind" in stated else stated
+    return found
 
 
 def config_of(card: Card, where: str) -> TrainConfig:

@@ -11,14 +11,16 @@ from torch import Tensor, nn
 from nearfar.data.dataset import Dataset
 from nearfar.modalities.base import Modality
 from nearfar.model.card import Card
+from nearfar.nn.whitening import EmbeddingTransform
 from nearfar.progress import progress_bar
 
 
 class Encoder(nn.Module):
-    """A network with its modality: items in, features out.
+    """A network with its modality: items in, embeddings out.
 
     Attributes:
         backbone: the network, prepared input (B, ...) to features (B, F).
+        transform: features to embeddings (B, F), centred, standardized or whitened; None: they are the same.
         modality: opens, reads and prepares samples.
         card: where it comes from and how to feed it.
         num_features: F.
@@ -27,9 +29,18 @@ class Encoder(nn.Module):
     >>> features = encoder.encode(["a.jpg", "b.jpg"])  # (2, F)  # doctest: +SKIP
     """
 
-    def __init__(self, backbone: nn.Module, modality: Modality, card: Card, *, features: int | None = None) -> None:
+    def __init__(
+        self,
+        backbone: nn.Module,
+        modality: Modality,
+        card: Card,
+        *,
+        features: int | None = None,
+        transform: EmbeddingTransform | None = None,
+    ) -> None:
         super().__init__()
         self.backbone, self.modality, self.card = backbone, modality, card
+        self.transform = transform
         self.num_features: int = backbone.num_features if features is None else features  # type: ignore[assignment]
         temperature = card.get("temperature")
         self.logit_scale = 1 / temperature if isinstance(temperature, float) and temperature > 0 else 100.0
@@ -54,17 +65,38 @@ class Encoder(nn.Module):
         return self.modality.prepare(samples)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Prepared input to (B, F); `encode` takes samples as they are."""
+        """Prepared input to embeddings (B, F); `encode` takes samples as they are."""
+        h = self.features(x)
+        return h if self.transform is None else self.transform(h)
+
+    def features(self, x: Tensor) -> Tensor:
+        """Prepared input to the network's own output (B, F), before the transform."""
         return self.modality.run_encoder(self.backbone, x, self.modality.queries[0])
 
+    def without_transform(self) -> "Encoder":
+        """The same network without the transform: for training it further."""
+        if self.transform is None:
+            return self
+        plain = Encoder(self.backbone, self.modality, self.card, features=self.num_features)
+        return plain.train(self.training)
+
     @torch.no_grad()
-    def encode(self, items: Any, *, kind: str | None = None, batch_size: int = 256, progress: bool = False) -> Tensor:
-        """The features of items, (N, F) on the CPU.
+    def encode(
+        self,
+        items: Any,
+        *,
+        kind: str | None = None,
+        raw: bool = False,
+        batch_size: int = 256,
+        progress: bool = False,
+    ) -> Tensor:
+        """The embeddings of items, (N, F) on the CPU.
 
         Args:
             items: a sequence of paths, PIL images, arrays, tensors or strings, as the modality takes them; or a
                 tensor of raw samples (N, ...), such as images (N, 3, H, W) uint8.
             kind: what the items are, "image" or "text", for an encoder of both; found out if it is not given.
+            raw: the network's own features, before they are centred, standardized or whitened.
             batch_size: items at a time.
             progress: show a bar.
         """
@@ -85,7 +117,8 @@ class Encoder(nn.Module):
             with progress_bar(progress and "encoding", len(items)) as advance:
                 for start in range(0, len(items), batch_size):
                     some = items[start : start + batch_size]
-                    found.append(self._encode_batch(some, kind, device).float().cpu())
+                    h = self._encode_batch(some, kind, device)
+                    found.append((h if raw or self.transform is None else self.transform(h)).float().cpu())
                     advance(len(some))
         finally:
             self.train(training)
@@ -133,7 +166,10 @@ class Encoder(nn.Module):
         digest = hashlib.blake2b(digest_size=12)
         digest.update(repr([self.card["backbone"], self.card.get("preprocessing")]).encode())
         digest.update(repr([self.card.get("mean"), self.card.get("std")]).encode())
-        for name, x in sorted(self.backbone.state_dict().items()):
+        weights = dict(sorted(self.backbone.state_dict().items()))
+        if self.transform is not None:
+            weights |= {f"transform.{name}": x for name, x in sorted(self.transform.state_dict().items())}
+        for name, x in weights.items():
             digest.update(name.encode())
             digest.update(x.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
         return digest.hexdigest()

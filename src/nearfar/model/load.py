@@ -15,9 +15,10 @@ from nearfar.modalities import modality_class
 from nearfar.modalities.base import Modality
 from nearfar.modalities.image.backbones import OWN, backbone
 from nearfar.modalities.image.views.view import IMAGENET_MEAN, IMAGENET_STD
-from nearfar.model.card import Card, config_of, read_card
+from nearfar.model.card import Card, config_of, read_card, transform_of
 from nearfar.model.encoder import Encoder
-from nearfar.model.save import CARD, MODEL
+from nearfar.model.save import CARD, MODEL, TRANSFORM
+from nearfar.nn.whitening import EmbeddingTransform
 
 FOREIGN_SIZE = 224  # pixels, if a network does not say
 PLAIN = {
@@ -84,7 +85,27 @@ def _from_folder(folder: Path) -> Encoder:
     network = modality.trained_encoder(untrained=True)
     _check_fit(weights, network, folder / MODEL, card["backbone"])
     network.load_state_dict(weights)
-    return Encoder(network, modality, card)
+    return Encoder(network, modality, card, transform=_read_transform(folder, card, network))
+
+
+def _read_transform(folder: Path, card: Card, network: nn.Module) -> EmbeddingTransform | None:
+    """What the card says is done to the network's features."""
+    kind, path = transform_of(card), folder / TRANSFORM
+    if kind == "plain":
+        return None
+    if not path.is_file():
+        raise FileNotFoundError(f"{folder} holds no {TRANSFORM}, and its embeddings are {kind}; copy that file, too")
+    found = _read_weights(path)
+    try:
+        transform = EmbeddingTransform(kind, found["mean"], found.get("weight"))
+    except (KeyError, ValueError) as error:
+        raise ValueError(f"{path} is not a {kind} transform ({error}); copy or export it again") from None
+    width = getattr(network, "num_features", len(transform.mean))
+    if len(transform.mean) != width:
+        raise ValueError(f"{path} is of {len(transform.mean)} features, expected {width}; copy or export it again")
+    if not all(bool(x.isfinite().all()) for x in found.values()):
+        raise ValueError(f"{path} has values that are not finite; train or export again")
+    return transform
 
 
 def _untrained(folder: Path) -> Encoder:

@@ -9,14 +9,22 @@ from torch import Tensor
 
 from nearfar.data.cache import replacing
 from nearfar.model.card import Card
+from nearfar.nn.whitening import EmbeddingTransform
 
 MODEL, CARD = "model.safetensors", "card.json"
+TRANSFORM = "embedding.safetensors"  # a file of its own: model.safetensors stays a state_dict that timm opens, too
 
 
-def write_model(weights: Mapping[str, Tensor], card: Card, folder: Path) -> None:
-    """Write `model.safetensors` and `card.json`."""
+def write_model(
+    weights: Mapping[str, Tensor], card: Card, folder: Path, transform: EmbeddingTransform | None = None
+) -> None:
+    """Write `model.safetensors`, `embedding.safetensors` where there is a transform, and `card.json`."""
     folder.mkdir(parents=True, exist_ok=True)
     write_weights(weights, folder / MODEL)
+    if transform is None:
+        (folder / TRANSFORM).unlink(missing_ok=True)
+    else:
+        write_weights(transform.state_dict(), folder / TRANSFORM)
     with replacing(folder / CARD) as fresh:
         fresh.write_text(json.dumps(card, indent=1, ensure_ascii=False), encoding="utf-8")
 

@@ -56,7 +56,7 @@ def with_size_of(encoder: Encoder, file: Embeddings) -> Encoder:
     if "image" not in modality.queries or not isinstance(size, int) or not 1 <= size <= 4096:
         return encoder
     reading = modality.reading(replace(modality.config.data, stored_size=size))
-    return Encoder(encoder.backbone, reading, encoder.card, features=encoder.num_features)
+    return Encoder(encoder.backbone, reading, encoder.card, features=encoder.num_features, transform=encoder.transform)
 
 
 def check_maker(encoder: Encoder, file: Embeddings) -> None:

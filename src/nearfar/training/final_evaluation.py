@@ -52,7 +52,7 @@ def evaluate_trained(setup: TrainingSetup, folder: Path, console: Console) -> Re
         encoder,
         test,
         ids=setup.modality.ids(test),
-        positives=two_views(setup.method, setup.modality, test),
+        positives=two_views(setup.method, setup.modality, test, encoder.transform),
         data=name,
         split=split,
         seed=config.seed,

@@ -1,14 +1,12 @@
 """Evaluation on validation samples during training, with labels or without: it chooses the best checkpoint."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 
 import torch
-from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
+from torch import Tensor
 
 from nearfar.data.dataset import Dataset
-from nearfar.evaluation.embedding import embed
+from nearfar.evaluation.embedding import dropout_enabled, embed
 from nearfar.evaluation.geometry import effective_rank
 from nearfar.evaluation.knn import knn_predict
 from nearfar.losses import nt_xent
@@ -85,18 +83,3 @@ class OnlineEvaluation:
             total += float(nt_xent(z1, z2, temperature=_TEMPERATURE, ids=ids[part].to(device), reduction="sum"))
             count += 2 * len(part)
         return total / count if count else float("nan")
-
-
-@contextmanager
-def dropout_enabled(encoder: nn.Module, seed: int, device: torch.device) -> Iterator[None]:
-    """Dropout as in training, the same for the same seed; modes and random state are restored after it."""
-    modes = [(module, module.training) for module in encoder.modules()]
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        torch.manual_seed(seed)
-        try:
-            for module, _ in modes:
-                module.training = not isinstance(module, _BatchNorm)  # its statistics must not change
-            yield
-        finally:
-            for module, mode in modes:
-                module.training = mode

@@ -7,13 +7,16 @@ import torch
 from torch import Tensor
 
 from nearfar.data.dataset import Dataset
+from nearfar.evaluation.embedding import dropout_enabled
 from nearfar.methods import Method
 from nearfar.modalities.base import Modality
+from nearfar.nn.whitening import EmbeddingTransform
 from nearfar.report.samples import Positives
-from nearfar.training.online_evaluation import dropout_enabled
 
 
-def two_views(method: Method, modality: Modality, dataset: Dataset) -> Callable[[Tensor], Positives | None]:
+def two_views(
+    method: Method, modality: Modality, dataset: Dataset, transform: EmbeddingTransform | None = None
+) -> Callable[[Tensor], Positives | None]:
     """Samples of a data set to their embeddings as validation compares them; where dropout makes the views, by it.
 
     None where nothing tells the two apart: there is no dropout.
@@ -33,6 +36,7 @@ def two_views(method: Method, modality: Modality, dataset: Dataset) -> Callable[
                     z1, z2 = method.embed_pair(views)
                 if alone and torch.equal(z1, z2):
                     return None
+                z1, z2 = (z if transform is None else transform(z) for z in (z1, z2))
                 first.append(z1.float().cpu())
                 second.append(z2.float().cpu())
         finally:

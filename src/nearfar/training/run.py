@@ -5,11 +5,13 @@ from pathlib import Path
 from rich.console import Console
 
 from nearfar.config import TrainConfig
+from nearfar.evaluation.embedding_transform import EmbeddingChoice, choose_transform
 from nearfar.evaluation.results import Results
 from nearfar.model.card import Card, make_card
 from nearfar.model.encoder import Encoder
 from nearfar.model.load import load
 from nearfar.model.save import write_model
+from nearfar.nn.whitening import EmbeddingTransform
 from nearfar.progress import print_line
 from nearfar.training.errors import NotFiniteError
 from nearfar.training.processes import is_rank_zero, leave_process_group, shards_weights
@@ -36,6 +38,8 @@ class Run:
         self.setup = TrainingSetup(config, self.console)
         fix_steps(self.setup, folder, self.console)
         self.state = restore_newest(self.setup, folder, self.console) if resume else None
+        self.transform: EmbeddingTransform | None = None  # of the features, once they are learned
+        self.embedding = EmbeddingChoice("plain", config.embedding)
         self._listed = 0  # samples in skipped.txt
 
     def execute(self) -> Results:
@@ -65,7 +69,8 @@ class Run:
                 self._report()
             raise
         self._list_skipped()  # streamed files are known to be unreadable only once they are read
-        write_model(self.setup.method.encoder.state_dict(), self._card(), self.folder)
+        self._choose_embedding()
+        write_model(self.setup.method.encoder.state_dict(), self._card(), self.folder, self.transform)
         leave_process_group(wait=True)
         try:
             return self._evaluate()
@@ -76,7 +81,21 @@ class Run:
         """The encoder after training, on every rank; with FSDP the other ranks read it from the run folder."""
         if self.is_rank_zero or shards_weights(self.setup.config):
             return load(self.folder)
-        return Encoder(self.setup.method.encoder, self.setup.modality, self._card()).cpu().eval()
+        if self.setup.config.embedding != "plain":
+            self._choose_embedding()  # the same on every rank: no chance, the same samples and weights
+        return self._encoder().cpu().eval()
+
+    def _encoder(self) -> Encoder:
+        return Encoder(self.setup.method.encoder, self.setup.modality, self._card(), transform=self.transform)
+
+    def _choose_embedding(self) -> None:
+        """Find out how the features become embeddings; a network that gives nonsense keeps its own."""
+        setup = self.setup
+        self.transform, self.embedding = choose_transform(
+            self._encoder().to(setup.device), setup.train, setup.validation, setup.config.embedding
+        )
+        if (line := self.embedding.line()) is not None:
+            print_line(self.console, line)
 
     def _fit(self) -> None:
         from nearfar.training.fit import fit
@@ -105,6 +124,7 @@ class Run:
             setup.config,
             setup.modality.card(),
             temperature=getattr(setup.method, "temperature", None),
+            embedding=self.embedding.card(),
             data={"fingerprint": setup.fingerprint, "samples": len(setup.train)},
         )
 

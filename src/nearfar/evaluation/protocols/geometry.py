@@ -32,7 +32,7 @@ class GeometrySettings:
 
 def geometry(task: Task, settings: GeometrySettings, seed: int) -> Outcome:
     """Alignment and LiDAR are measured on augmented views of some of the test samples, the rest on all of them."""
-    h = task.test_features
+    h = task.raw_test_features
     n = len(h)
     augmented = torch.arange(n)[:: max(1, n // settings.samples)][: settings.samples]
     views = torch.stack([_view(task, augmented, seed, index) for index in range(settings.views)], 1)  # (n, q, F)

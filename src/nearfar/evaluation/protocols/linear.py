@@ -16,13 +16,13 @@ def linear(task: Task, settings: NoSettings, seed: int) -> Outcome:
             f"classifier on, expected at least {MIN_PER_CLASS} of each"
         )
     probe = linear_probe(
-        task.train_features,
+        task.raw_train_features,  # standardized by the probe itself
         task.train.labels,
         classes=task.classes,
         validation=task.validation_fraction,
         seed=seed,
     )
-    return classified(task, probabilities(probe(task.test_features)), seed)
+    return classified(task, probabilities(probe(task.raw_test_features)), seed)
 
 
 PROTOCOL = Protocol(

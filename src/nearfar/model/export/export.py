@@ -31,6 +31,7 @@ class Exported:
     path: Path
     difference: float | None
     beside: tuple[Path, ...] = ()  # further files: the tokenizer, and of images and texts the graph of the texts
+    note: str | None = None  # what the format cannot hold
 
 
 def export(run: str | Path, format: str, out: str | Path | None = None, *, licence: str | None = None) -> Exported:  # noqa: A002
@@ -58,17 +59,29 @@ def export(run: str | Path, format: str, out: str | Path | None = None, *, licen
         name = (GRAPHS.get(format) or PLAIN[format])[0]
         path = Path(out) if out is not None else folder / "export" / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        return _graphs(encoder, format, path) if format in GRAPHS else Exported(path, PLAIN[format][1](encoder, path))
+        if format in GRAPHS:
+            return _graphs(encoder, format, path)
+        return Exported(path, PLAIN[format][1](encoder, path), note=_lost(encoder, format))
     path = Path(out) if out is not None else folder / "export" / format
     if (path / CARD).resolve() == (folder / CARD).resolve():
         raise ValueError(f"the output {path} is the run itself, expected another folder")
     if format == "huggingface":
         to_huggingface(encoder, card, path)
     else:
-        write_model(encoder.backbone.state_dict(), card, path)
+        write_model(encoder.backbone.state_dict(), card, path, encoder.transform)
     encoder.modality.save(path)
     load(path)  # what was written can be read
     return Exported(path, None)
+
+
+def _lost(encoder: Encoder, format: str) -> str | None:  # noqa: A002
+    """What plain weights of another library cannot hold."""
+    if encoder.transform is None:
+        return None
+    return (
+        f"{format} weights give the network's own features, as encode(..., raw=True): the {encoder.transform.kind} "
+        "embeddings need the format nearfar, onnx, torch-export or torchscript"
+    )
 
 
 def _graphs(encoder: Encoder, format: str, path: Path) -> Exported:  # noqa: A002

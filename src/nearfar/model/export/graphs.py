@@ -47,7 +47,7 @@ def to_onnx(part: Exportable, path: Path) -> float:
         )
         assert program is not None
         model = program.model_proto
-        for key in ("backbone", "image_size", "mean", "std", "grayscale", "standardize", "preprocessing"):
+        for key in ("backbone", "image_size", "mean", "std", "grayscale", "standardize", "preprocessing", "embedding"):
             if key in part.card or part.input == "images":
                 entry = model.metadata_props.add()
                 entry.key, entry.value = key, json.dumps(part.card.get(key))

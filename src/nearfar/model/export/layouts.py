@@ -10,7 +10,7 @@ from torch import nn
 from nearfar.data.cache import replacing
 from nearfar.metric_text import metric_text
 from nearfar.modalities.image.backbones import TINY
-from nearfar.model.card import Card
+from nearfar.model.card import Card, transform_of
 from nearfar.model.encoder import Encoder
 from nearfar.model.export.parity import Exportable, check_parity, exportables
 from nearfar.model.save import write_model, write_weights
@@ -59,7 +59,7 @@ def to_huggingface(encoder: Encoder, card: Card, folder: Path) -> None:
     if isinstance(encoder.backbone, PretrainedText):
         plain: Any = encoder.backbone.model
         plain.save_pretrained(folder / "transformers")
-    write_model(encoder.backbone.state_dict(), card, folder)
+    write_model(encoder.backbone.state_dict(), card, folder, encoder.transform)
     for name, text in (("config.json", json.dumps(_config(encoder, card), indent=1)), ("README.md", readme(card))):
         with replacing(folder / name) as fresh:
             fresh.write_text(text, encoding="utf-8")
@@ -118,10 +118,21 @@ def readme(card: Card) -> str:
             f"features = encoder.{use}  # (2, F)",
             "```",
             "",
+            *_about_transform(card),
             *table,
             "",
         ]
     )
+
+
+def _about_transform(card: Card) -> list[str]:
+    kind = transform_of(card)
+    if kind == "plain":
+        return []
+    return [
+        f"Its embeddings are {kind}. Other libraries, and `encode(..., raw=True)`, give the network's features.",
+        "",
+    ]
 
 
 def _shown(metric: dict[str, Any]) -> str:
@@ -166,7 +177,7 @@ def _write(encoder: Encoder, plain: nn.Module, path: Path, what: str) -> float:
             "the plain model has not; use the format nearfar or onnx"
         )
     plain.load_state_dict(own)
-    part: Exportable = exportables(encoder)[0]
+    part: Exportable = exportables(encoder.without_transform())[0]
     difference = check_parity(part, plain.eval(), what)
     write_weights(own, path)
     return difference

@@ -35,7 +35,7 @@ def exportables(model: Encoder) -> list[Exportable]:
             tower = model.backbone.second
             found.append(_of_texts(tower, tower.encoder, model.card))  # type: ignore[arg-type, union-attr]
         elif kind == "text":
-            found.append(_of_texts(model.backbone, model.backbone, model.card))
+            found.append(_of_texts(_whole(model), model.backbone, model.card))
     return found
 
 
@@ -45,7 +45,12 @@ def _of_images(encoder: Encoder) -> Exportable:
     def noise(batch: int, seed: int) -> Tensor:
         return torch.randn(batch, 3, side, side, generator=torch.Generator().manual_seed(seed))
 
-    return Exportable(encoder.backbone, "images", noise, encoder.card)
+    return Exportable(_whole(encoder), "images", noise, encoder.card)
+
+
+def _whole(encoder: Encoder) -> nn.Module:
+    """The network with the transform of its features."""
+    return encoder.backbone if encoder.transform is None else nn.Sequential(encoder.backbone, encoder.transform).eval()
 
 
 def _of_texts(network: nn.Module, encoder: nn.Module, card: Card) -> Exportable:
