@@ -74,6 +74,14 @@ def card(**changes: object) -> Callable[[Path], None]:
     return spoil
 
 
+def options(**changes: object) -> Callable[[Path], None]:
+    def spoil(run: Path) -> None:
+        config = json.loads((run / "card.json").read_text())["config"]
+        card(config={**config, "method": "simclr", "options": changes})(run)
+
+    return spoil
+
+
 def text(content: bytes) -> Callable[[Path], None]:
     return lambda run: (run / "card.json").write_bytes(content) and None
 
@@ -108,6 +116,11 @@ WEIGHTS = "safetensors"
         (card(format="other"), "card"),
         (card(version=1, nearfar="0.0.9"), "card version 1 0.0.9 2"),
         (card(version="new"), "card version 'new'"),
+        (options(kept_layers=10**9, layers=10**10), "layers 10000000000"),
+        (options(kept_layers=1, hidden=10**30), "hidden"),
+        (options(kept_layers=1, hidden=1 << 20), "lacks"),
+        (options(kept_layers="all"), "kept_layers all"),
+        (options(kept_layers=1), "lacks"),
         (text(b"[" * 100_000), "card"),
         (text(b"\xff\xfe"), "card"),
         (text(b""), "card"),

@@ -10,6 +10,8 @@ from nearfar.methods.views import by_name, encode_views, from_names, views_of
 from nearfar.nn.heads import EncoderWithHead, hidden_layers, projector
 from nearfar.nn.shard import global_rows
 
+_LARGEST = {"hidden": 1 << 20, "layers": 100, "kept_layers": 99}  # a card from elsewhere may ask for any
+
 
 class SimCLR(Method):
     """Two or more strong views, a projection head that is thrown away, NT-Xent over the batch (`nt_xent_views`).
@@ -76,8 +78,8 @@ class SimCLR(Method):
         found = {**cls.options(), **options}
         hidden, layers, kept = found["hidden"] or features, found["layers"], found["kept_layers"]
         for name, value in (("hidden", hidden), ("layers", layers), ("kept_layers", kept)):
-            if not isinstance(value, int) or isinstance(value, bool):
-                raise ValueError(f"{name} is {value!r}, expected a whole number")
+            if not isinstance(value, int) or isinstance(value, bool) or abs(value) > _LARGEST[name]:
+                raise ValueError(f"{name} is {str(value)[:40]!r}, expected a whole number up to {_LARGEST[name]:,}")
         if not 0 <= kept < max(layers, 1):
             raise ValueError(
                 f"kept_layers is {kept} of a head of {layers} layers, expected 0 to {max(layers, 1) - 1}: the last "
