@@ -131,8 +131,8 @@ def retrieval(h: Tensor, *views: Tensor) -> float:
         views: (N, D) each, of augmented views of the same samples.
 
     >>> h = torch.eye(3)
-    >>> retrieval(h, h), retrieval(h, h[[1, 0, 2]])
-    (1.0, 0.6666666865348816)
+    >>> retrieval(h, h), round(retrieval(h, h[[1, 0, 2]]), 3)
+    (1.0, 0.556)
     """
     found, h = [], l2_normalize(h)
     for view in views:
