@@ -21,7 +21,7 @@ LEAST_FITTED = 5_000
 COMPARED = 1_000  # samples whose views are looked for
 LEAST_COMPARED = 16  # fewer tell nothing
 AUTO: tuple[TransformKind, ...] = ("whitened",)  # what `auto` may take in place of "plain"
-NEARLY = 0.95  # of the score of "plain" is enough: see benchmarks/results/embedding.md
+NEARLY = 0.9  # of the score of "plain" is enough: see benchmarks/results/embedding.md
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def choose_transform(
     `auto` fits each of AUTO to training samples, and looks on validation samples (training samples if there are none)
     how well each sample finds its own augmented views among those of all the others, by cosine: the mean reciprocal
     rank. Whitened embeddings are taken unless they are clearly worse at it (NEARLY): with labels, they were better on
-    nearly every data set, and where they were not, this score fell (benchmarks/results/embedding.md).
+    nearly every data set, and the score fell where they were not (benchmarks/results/embedding.md).
 
     Args:
         encoder: its features are transformed, whether or not it has a transform already.
@@ -116,7 +116,7 @@ def _chosen(
 def best_kind(scores: Mapping[TransformKind, float]) -> TransformKind:
     """The kind with the highest score but for "plain", if it has nearly that of "plain".
 
-    >>> best_kind({"plain": 0.50, "whitened": 0.49}), best_kind({"plain": 0.50, "whitened": 0.40})
+    >>> best_kind({"plain": 0.50, "whitened": 0.47}), best_kind({"plain": 0.50, "whitened": 0.40})
     ('whitened', 'plain')
     """
     best = max((kind for kind in scores if kind != "plain"), key=lambda kind: scores[kind])
@@ -131,8 +131,8 @@ def retrieval(h: Tensor, *views: Tensor) -> float:
         views: (N, D) each, of augmented views of the same samples.
 
     >>> h = torch.eye(3)
-    >>> retrieval(h, h), retrieval(h, h[[1, 0, 2]])
-    (1.0, 0.6666666865348816)
+    >>> retrieval(h, h), round(retrieval(h, h[[1, 0, 2]]), 3)
+    (1.0, 0.556)
     """
     found, h = [], l2_normalize(h)
     for view in views:
