@@ -197,6 +197,8 @@ def completed(given: Mapping[str, Any]) -> dict[str, Any]:
     if given.get("recipe", TrainConfig.recipe) == "default" and not outside:
         chosen = modality.automatic(Request(given, declared))
         own = overlaid(with_sections(TrainConfig, chosen.settings), own)
+    if "warmup_ratio" in given.get("optimizer", {}):  # the user's warm-up, not the recipe's in epochs
+        own.get("optimizer", {}).pop("warmup_epochs", None)
     if "name" in (rates := given.get("optimizer") or {}) and rates["name"] != own.get("optimizer", {}).get("name"):
         own.pop("optimizer", None)
     merged = {**own, **given}

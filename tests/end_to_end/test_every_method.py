@@ -6,12 +6,16 @@ from typing import Any
 
 import pytest
 import torch
+from rich.console import Console
 
-import nearfar
-from nearfar.config import kind_of
+from nearfar.config import TrainConfig, kind_of
+from nearfar.data.config import DataConfig
 from nearfar.evaluation.results import Results
 from nearfar.methods import METHODS, SimCLR, Step
 from nearfar.methods.method import Encoded
+from nearfar.modalities.config import ViewsConfig
+from nearfar.training.config import OptimizerConfig
+from nearfar.training.run import Run
 from tests.end_to_end.textures import write
 
 OF_IMAGES = [name for name in METHODS if kind_of("", name, None) == "image"]
@@ -61,9 +65,8 @@ def gain(method: str, data: tuple[Path, Path], out: Path, *, longer: int = 1, se
     """How much more of the test part k-NN gets right with the trained encoder than with the untrained one."""
     train, test = data
     settings = {"options": {}, "lr": 0.12, "epochs": 4, "batch_size": 64} | SETTINGS[method]
-    nearfar.train(
-        {"path": str(train), "test": str(test), "stored_size": 20, "validation": 0.0},
-        out=out,
+    config = TrainConfig(  # as it is, without automatic settings
+        data=DataConfig(str(train), test=str(test), stored_size=20, validation=0.0),
         method=method,
         backbone="micro",
         image_size=16,
@@ -71,10 +74,12 @@ def gain(method: str, data: tuple[Path, Path], out: Path, *, longer: int = 1, se
         batch_size=settings["batch_size"],
         seed=seed,
         options=settings["options"],
-        views="moco_v1",  # without blur, which at this size takes the textures away
-        optimizer={"lr": settings["lr"]},
+        views=ViewsConfig("moco_v1"),  # without blur, which at this size takes the textures away
+        optimizer=OptimizerConfig(lr=settings["lr"]),
         health_every=1000,
+        embedding="plain",
     )
+    Run(config, out, resume=False, console=Console(quiet=True)).execute()
     found = Results.load(out / "evaluation.json")
     trained, untrained = found.value("trained", "knn"), found.value("untrained", "knn")
     assert trained is not None and untrained is not None

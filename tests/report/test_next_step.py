@@ -69,12 +69,12 @@ def test_images_much_larger_than_the_views() -> None:
 
 def test_colors_that_the_views_destroy(monkeypatch: pytest.MonkeyPatch) -> None:
     histogram = compared(0, 9, "colour histogram", "baseline")
-    monkeypatch.setattr(rules, "views_have", lambda name: name == "colour")
-    assert flags(said(rules.colors_lost, record(start(9, 0), histogram))) == "--views.colour keep"
-    assert flags(said(rules.colors_lost, record(start(0, 9), raw(9, 0)))) == "--views.colour keep"
+    monkeypatch.setattr(rules, "views_have", lambda name: name == "color")
+    assert flags(said(rules.colors_lost, record(start(9, 0), histogram))) == "--views.color keep"
+    assert flags(said(rules.colors_lost, record(start(0, 9), raw(9, 0)))) == "--views.color keep"
     assert said(rules.colors_lost, record(start(0, 9), raw(9, 0), steps=100)) is None  # too few steps to tell
     assert said(rules.colors_lost, record(start(9, 0), raw(9, 0))) is None
-    assert said(rules.colors_lost, record(start(9, 0), histogram, views={"colour": "keep"})) is None
+    assert said(rules.colors_lost, record(start(9, 0), histogram, views={"color": "keep"})) is None
     monkeypatch.setattr(rules, "views_have", lambda name: False)
     assert said(rules.colors_lost, record(start(9, 0), histogram)) is None  # a flag that is not there is not named
 
@@ -111,7 +111,7 @@ def test_one_command_by_order(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rules, "views_have", lambda name: True)
     histogram = compared(0, 9, "colour histogram", "baseline")
     everything = {"facts": {"image_side": 480, "samples": 300}, "steps": 180, "image_size": 32}
-    assert "--views.colour" in str(next_step(record(start(0, 9), histogram, **everything)))
+    assert "--views.color" in str(next_step(record(start(0, 9), histogram, **everything)))
     assert "--image-size" in str(next_step(record(start(2, 2), raw(9, 0), **everything)))
     assert "--epochs" in str(next_step(record(start(2, 2), raw(9, 0), steps=180)))
     better = next_step(record(start(9, 0), raw(9, 0)))

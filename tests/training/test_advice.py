@@ -8,11 +8,14 @@ import pytest
 import torch
 from torch import nn
 
-from nearfar.config import TrainConfig
+from nearfar.config import TrainConfig, completed
 from nearfar.data.config import DataConfig
 from nearfar.methods import METHODS
 from nearfar.methods.advice import Verdict
+from nearfar.settings import build
 from nearfar.training.advice import advise
+from nearfar.training.build_method import build_method
+from nearfar.training.config import OptimizerConfig
 from nearfar.training.run import Run
 from tests.support.facts import tells
 from tests.training.runs import QUIET, config
@@ -113,3 +116,15 @@ def test_a_run_says_it_once_and_keeps_it(tmp_path: Path, train_only: None) -> No
     verdicts = json.loads((tmp_path / "verdicts.json").read_text())
     told = [verdict for verdict in verdicts if tells(verdict["text"], "momentum untrained")]
     assert len(told) == 1 and told[0]["step"] == 0
+
+
+def test_a_warm_up_as_long_as_the_run_is_told() -> None:
+    made = config("simclr", epochs=2, optimizer=OptimizerConfig(warmup_epochs=10.0))
+    found = advise(made, build_method(made, 100), samples=100, total=60)
+    assert [verdict.name for verdict in found if verdict.name == "warmup"] == ["warmup"]
+    assert "--optimizer.warmup_ratio" in next(v.text for v in found if v.name == "warmup")
+
+
+def test_a_users_warm_up_replaces_the_papers() -> None:
+    given = {"data": "glyphs:100", "recipe": "paper", "optimizer": {"warmup_ratio": 0.2}}
+    assert build(TrainConfig, completed(given), "train").optimizer.warmup_epochs is None

@@ -64,7 +64,7 @@ def test_a_finished_run_loads_and_encodes_with_it(run: Run) -> None:
     encoder = nearfar.load(run.folder)
     trained = run.setup.method.encoder
     assert isinstance(trained, EncoderWithHead) and isinstance(encoder.backbone, EncoderWithHead)
-    features = encoder(images(3))
+    features = encoder.features(images(3))
     assert features.shape == (3, encoder.num_features) and bool((features >= 0).all())  # after its ReLU
     torch.testing.assert_close(features, trained.cpu().eval()(images(3)))  # another memory layout
     untrained = nearfar.load(run.folder, untrained=True)

@@ -13,7 +13,12 @@ from nearfar.config import TrainConfig, completed
 from nearfar.settings import build, checked_values, overlaid, unknown_key
 from nearfar.yaml_reader import read_yaml
 
-SHORT = {"--batch": "--batch-size", "--group": "--data.groups_file", **main_flags(TrainConfig)}
+SHORT = {
+    "--batch": "--batch-size",
+    "--group": "--data.groups_file",
+    "--views.colour": "--views.color",
+    **main_flags(TrainConfig),
+}
 CONFIG_HELP = "YAML with any of the keys below, or the name of a recipe; flags override it"
 
 

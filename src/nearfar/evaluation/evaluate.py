@@ -82,13 +82,16 @@ class Evaluation:
         test: str | Path | None = None,
         protocols: Sequence[str] = DEFAULT_PROTOCOLS,
         against: Sequence[str | Path] = (),
-        settings: ProtocolConfig | None = None,
+        settings: ProtocolConfig | Mapping[str, Any] | None = None,
         seeds: int | Sequence[int] = 1,
         image_size: int | None = None,
         compute: Compute | None = None,
     ) -> None:
         if image_size is not None and image_size < 1:
             raise ValueError(f"image_size is {image_size}, expected at least 1")
+        protocols = [protocols] if isinstance(protocols, str) else protocols
+        if isinstance(settings, Mapping):
+            settings = build(ProtocolConfig, settings, "settings")
         self.settings, self.compute = settings or ProtocolConfig(), compute or Compute()
         read: EvaluationData = build(EvaluationData, as_section(EvaluationData, data), "data")
         path, test = read.path, read.test if test is None else str(test)

@@ -19,7 +19,7 @@ class BarlowTwins(Method):
         dim, hidden: of the projector (3 layers).
         redundancy_weight: the paper's λ.
         last_bias: of the projector's last layer, which the loss cannot see; the authors' code has none.
-        bias_lr: learning rate of biases and norms as a multiple of the weights'; the authors' 0.0048 and 0.2 are 0.024.
+        bias_lr_ratio: learning rate of biases and norms as a multiple of the weights'; the authors' 0.0048 and 0.2 are 0.024.
 
     With more views the loss is the mean over their pairs; a local view is paired with each full one.
 
@@ -33,7 +33,7 @@ class BarlowTwins(Method):
     toy_options = {"dim": 12, "hidden": 16}
     paper_views = {"image": "byol_bicubic"}
     paper = {
-        "options": {"last_bias": False, "bias_lr": 0.024},
+        "options": {"last_bias": False, "bias_lr_ratio": 0.024},
         "optimizer": {
             "name": "lars",
             "lr": 0.2,
@@ -55,16 +55,16 @@ class BarlowTwins(Method):
         hidden: int = 8192,
         redundancy_weight: float = 0.0051,
         last_bias: bool = True,
-        bias_lr: float = 1.0,
+        bias_lr_ratio: float = 1.0,
     ) -> None:
         super().__init__()
         self.encoder = encoder
         self.projector = projector(features, hidden, dim, layers=3, last_bias=last_bias)
-        self.redundancy_weight, self.bias_lr = redundancy_weight, bias_lr
+        self.redundancy_weight, self.bias_lr_ratio = redundancy_weight, bias_lr_ratio
 
     def parameter_groups(self, weight_decay: float) -> list[dict[str, Any]]:
         weights, biases = super().parameter_groups(weight_decay)
-        return [weights, biases if self.bias_lr == 1 else {**biases, "lr_scale": self.bias_lr}]
+        return [weights, biases if self.bias_lr_ratio == 1 else {**biases, "lr_scale": self.bias_lr_ratio}]
 
     def encode(self, batch: Batch) -> Encoded:
         return by_name("z", encode_views(nn.Sequential(self.encoder, self.projector), views_of(batch)))  # each (B, D)

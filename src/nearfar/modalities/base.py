@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -18,36 +18,11 @@ from nearfar.messages import nearest
 from nearfar.methods import Batch, known_method
 from nearfar.modalities.automatic import Automatic, Request
 from nearfar.modalities.baseline import Baseline
+from nearfar.modalities.data_splits import Splits as Splits
 from nearfar.modalities.named_samples import NamedSamples, SamplesByRow
 from nearfar.nn.shard import Shard
 
 Prepare = Callable[[Tensor], Tensor]  # raw samples, as `fetch` gives them, to the encoder's input
-
-
-@dataclass(frozen=True)
-class Splits:
-    """The parts of the data, decided in one place for training and for evaluation (`modalities/splits.py`)."""
-
-    train: Dataset
-    validation: Dataset | None  # held out of the training part
-    test: Dataset | None
-    test_name: str = "test"  # what results call the test part
-    notes: list[str] = field(default_factory=list)
-    everything: Dataset | None = None  # training and validation part together, which `fit` learns from
-
-    @property
-    def gallery(self) -> Dataset:
-        """The samples whose labels an evaluation may use: the training part, with the validation part if neither is
-        measured on. A validation part is held out of training to watch it, and is as good as any other neighbor.
-        """
-        return self.train if self.test is None or self.everything is None else self.everything
-
-    @property
-    def evaluated(self) -> tuple[Dataset, str] | None:
-        """What numbers are measured on, and its name: the test part, else the validation part, else nothing."""
-        if self.test is not None:
-            return self.test, self.test_name
-        return None if self.validation is None else (self.validation, "validation")
 
 
 class Modality(ABC):

@@ -66,7 +66,7 @@ def copies(run: RunRecord, judged: Judgement | None) -> NextStep | None:
 
 def colors_lost(run: RunRecord, judged: Judgement | None) -> NextStep | None:
     """Views that change colors teach the encoder to ignore them, also where they are what matters."""
-    if not views_have("colour") or not _of_images(run) or _section(run, "views").get("colour") == "keep":
+    if not views_have("color") or not _of_images(run) or _section(run, "views").get("color") == "keep":
         return None
     beside = [] if run.results is None else main_differences(run.results)
     histogram = any(each.name == COLORS and each.word == "WORSE" for each in beside)
@@ -74,7 +74,7 @@ def colors_lost(run: RunRecord, judged: Judgement | None) -> NextStep | None:
     if not histogram and not start:
         return None
     who = "a colour histogram" if histogram else "its start"
-    return _train(run, {"views.colour": "keep"}, f"{who} is better: the views may destroy colours that matter")
+    return _train(run, {"views.color": "keep"}, f"{who} is better: the views may destroy colours that matter")
 
 
 def small_images(run: RunRecord, judged: Judgement | None) -> NextStep | None:

@@ -50,7 +50,14 @@ def advise(
         start_weights=config.pretrained or config.weights is not None,
     )
     negatives = None if ids is None else _negatives(ids, groups, config)
-    found = (short, *method.advice(facts), _heads(method), _batch_norm(method, config), negatives)
+    found = (
+        short,
+        _long_warmup(config, samples, total),
+        *method.advice(facts),
+        _heads(method),
+        _batch_norm(method, config),
+        negatives,
+    )
     return [verdict for verdict in found if verdict is not None]
 
 
@@ -117,6 +124,20 @@ def _few_steps(config: TrainConfig, samples: int, total: int) -> Verdict | None:
         "few_steps",
         f"{counted(config.epochs, 'epoch')} of {samples:,} samples {'are' if config.epochs > 1 else 'is'} "
         f"{counted(total, 'step')}: too few to learn from; set --epochs {epochs}{batch}",
+    )
+
+
+def _long_warmup(config: TrainConfig, samples: int, total: int) -> Verdict | None:
+    """Papers count the warm-up in epochs of a long run."""
+    epochs = config.optimizer.warmup_epochs
+    planned = total * config.accumulate_batches * config.batch_size / max(1, samples)
+    if epochs is None or epochs < planned / 2:
+        return None
+    return Verdict(
+        "warning",
+        "warmup",
+        f"the warm-up of {epochs:g} epochs takes most of a run of {planned:.3g}: the learning rate hardly reaches its "
+        "peak; train longer, or set --optimizer.warmup_ratio 0.05",
     )
 
 

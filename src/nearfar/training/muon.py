@@ -101,15 +101,16 @@ class Muon(torch.optim.Optimizer):
         state, gradient, lr = self.state[weight], weight.grad, group["lr"] * group["scalar_lr"]
         assert gradient is not None
         if "step" not in state:
-            state["step"] = 0
+            state["step"] = torch.tensor(0.0)
             state["mean"], state["square"] = torch.zeros_like(weight), torch.zeros_like(weight)
         state["step"] += 1
         first, second = group["betas"]
         mean = state["mean"].lerp_(gradient, 1 - first)
         square = state["square"].lerp_(gradient.square(), 1 - second)
-        root = (square / (1 - second ** state["step"])).sqrt_().add_(group["eps"])
+        step = float(state["step"])
+        root = (square / (1 - second**step)).sqrt_().add_(group["eps"])
         weight.mul_(1 - lr * group["weight_decay"])
-        weight.sub_(mean / root, alpha=lr / (1 - first ** state["step"]))
+        weight.sub_(mean / root, alpha=lr / (1 - first**step))
 
 
 def _like(whole: Tensor, weight: Tensor) -> Tensor:

@@ -30,12 +30,12 @@ def restore_newest(setup: TrainingSetup, folder: Path, console: Console) -> dict
     for file in broken:
         console.print(f"[yellow]{file.name} cannot be read; going on from {path.name}[/]")
     checkpoint.set_aside(broken)
+    _print_changed_settings(setup, state, path, console)  # before the data: another seed is another split
     if state.get("data", setup.fingerprint) != setup.fingerprint:
         raise ValueError(
             f"the data of {folder} have changed since {path.name} was written: {setup.config.data.path} now has "
             f"{len(setup.train):,} training samples that are not the same ones; start a new run"
         )
-    _print_changed_settings(setup, state, path, console)
     if state["step"] > setup.total_steps:
         raise ValueError(
             f"{folder} has made {state['step']} steps, more than the {setup.total_steps} of these settings; "

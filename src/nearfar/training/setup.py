@@ -91,10 +91,12 @@ def _fit_batch_size(config: TrainConfig, samples: int, console: Console) -> Trai
     given = {"data": config.data.path, "method": config.method, "modality": config.modality}
     default = completed(given).get("batch_size", TrainConfig.batch_size)
     reduced = 1 << (samples // 2).bit_length() >> 1  # a power of two, at least two batches
-    if config.batch_size != default or samples >= default or reduced < max(8, 2 * config.processes * config.nodes):
+    usual = config.batch_size in (default, TrainConfig.batch_size)
+    if not usual or samples >= config.batch_size or reduced < max(8, 2 * config.processes * config.nodes):
         return config
     print_line(
         console,
-        f"Batch size reduced from {default} to {reduced}: only {samples:,} samples (override with --batch-size)",
+        f"Batch size reduced from {config.batch_size} to {reduced}: only {samples:,} samples "
+        "(override with --batch-size)",
     )
     return replace(config, batch_size=reduced)

@@ -52,14 +52,15 @@ def choose(request: Request, facts: PictureFacts) -> Automatic:
         if request.starts_from_weights:
             return chosen
         chosen.choose("backbone", "quick", "learns most per second on a CPU")
-        chosen.lay({"optimizer": {"name": "muon"}, "views": {"preset": "photos"}})
+        if "lr" not in request.given.get("optimizer", {}):  # a rate is of the optimizer that its user knows
+            chosen.choose("optimizer.name", "muon", "learns more per step than SGD or AdamW in short runs")
+        chosen.choose("views.preset", "photos")
         chosen.lay(request.method.short_run)
         views = chosen.settings["views"].get("count", 2)
         batch = fitting_batch((256 if size == 32 else 128) // views, facts.count)
         chosen.choose("batch_size", batch, "small batches make more steps in the same time")
         if views > 2:
             chosen.reasons["views.count"] = "more views of fewer samples learn more in the same time"
-        chosen.reasons["optimizer.name"] = "learns more per step than SGD or AdamW in short runs"
     else:
         size = 32 if facts.side < 48 else 64 if facts.side < 96 else 160 if facts.side < 256 else 224
         chosen.choose("image_size", size, seen)
