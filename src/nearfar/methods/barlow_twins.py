@@ -19,7 +19,8 @@ class BarlowTwins(Method):
         dim, hidden: of the projector (3 layers).
         redundancy_weight: the paper's λ.
         last_bias: of the projector's last layer, which the loss cannot see; the authors' code has none.
-        bias_lr_ratio: learning rate of biases and norms as a multiple of the weights'; the authors' 0.0048 and 0.2 are 0.024.
+        bias_lr_ratio: learning rate of biases and norms as a multiple of the weights'; the authors' 0.0048 and 0.2
+            are 0.024.
 
     With more views the loss is the mean over their pairs; a local view is paired with each full one.
 
