@@ -355,6 +355,8 @@ def small(kind: type[Any], values: Any, where: str) -> Any:
     return replace(
         config,
         epochs=1,
+        steps=None,
+        time=None,
         batch_size=min(config.batch_size, 32),
         micro_batch_size=None if config.micro_batch_size is None else 16,
         backbone=backbone,
