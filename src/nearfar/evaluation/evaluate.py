@@ -90,9 +90,9 @@ class Evaluation:
         if image_size is not None and image_size < 1:
             raise ValueError(f"image_size is {image_size}, expected at least 1")
         protocols = [protocols] if isinstance(protocols, str) else protocols
-        if isinstance(settings, Mapping):
-            settings = build(ProtocolConfig, settings, "settings")
-        self.settings, self.compute = settings or ProtocolConfig(), compute or Compute()
+        given = build(ProtocolConfig, settings, "settings") if isinstance(settings, Mapping) else settings
+        self.settings: ProtocolConfig = given or ProtocolConfig()
+        self.compute = compute or Compute()
         read: EvaluationData = build(EvaluationData, as_section(EvaluationData, data), "data")
         path, test = read.path, read.test if test is None else str(test)
         self.protocols, boxed = _chosen(protocols, path)
