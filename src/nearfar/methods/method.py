@@ -110,7 +110,7 @@ class Method(nn.Module):
     needs_labels: ClassVar[bool] = False
     uses_captions: ClassVar[bool] = False
     settings: ClassVar[Mapping[str, Mapping[str, Any]]] = {}  # by modality: settings of a run, such as the backbone
-    short_run: ClassVar[Mapping[str, Any]] = {}  # settings that learn most in minutes on little data
+    short_run: ClassVar[Mapping[str, Any]] = {}  # settings of runs of minutes on little data
     toy_options: ClassVar[Mapping[str, Any]] = {}  # of `toy`: small widths
     # What `--recipe paper` sets: "options", "optimizer" and other settings of a run as the paper or its authors' code
     # has them. Epochs and batch size are the user's: the papers' are ImageNet's.

@@ -38,7 +38,7 @@ def train(
 ) -> Encoder:
     """Pretrain an encoder: train, evaluate, report, as `nearfar train` does.
 
-    A setting that is None or left out is what the built-in data bring with them (`nearfar.config.BUILT_IN`), else the
+    A setting that is None or left out is what the data bring with them (`Modality.defaults`, `Modality.automatic`), else the
     default of `TrainConfig`.
 
     Args:
