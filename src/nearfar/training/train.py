@@ -38,8 +38,8 @@ def train(
 ) -> Encoder:
     """Pretrain an encoder: train, evaluate, report, as `nearfar train` does.
 
-    A setting that is None or left out is what the data bring with them (`Modality.defaults`, `Modality.automatic`), else the
-    default of `TrainConfig`.
+    A setting that is None or left out is what the data bring with them (`Modality.defaults`, `Modality.automatic`),
+    else the default of `TrainConfig`.
 
     Args:
         data: built-in data, a folder, a table, arrays, or a torchvision data set by name; or the keys of `DataConfig`:
