@@ -7,7 +7,16 @@ import torch
 from torch import Tensor
 
 from nearfar import losses
-from nearfar.losses import reference
+from nearfar.losses.info_nce import (
+    decoupled_reference,
+    info_nce_reference,
+    nt_xent_reference,
+    nt_xent_views_reference,
+    symmetric_info_nce_reference,
+)
+from nearfar.losses.negatives import debiased_reference, hard_negative_reference, top_k_info_nce_reference
+from nearfar.losses.sigmoid import sigmoid_pairs_reference
+from nearfar.losses.supervised import sup_con_reference
 from tests.losses.agreement import Function, rows
 
 
@@ -28,7 +37,7 @@ def _stacked_sup_con(
 
 def _stacked_sup_con_reference(z1: Tensor, z2: Tensor, temperature: float | Tensor, ids: Tensor | None) -> Tensor:
     ids = torch.arange(len(z1)) if ids is None else ids
-    return reference.sup_con(torch.cat([z1, z2]), torch.cat([ids, ids]), temperature)
+    return sup_con_reference(torch.cat([z1, z2]), torch.cat([ids, ids]), temperature)
 
 
 def _sigmoid(z1: Tensor, z2: Tensor, *, temperature: float | Tensor, **options: object) -> Tensor:
@@ -36,13 +45,13 @@ def _sigmoid(z1: Tensor, z2: Tensor, *, temperature: float | Tensor, **options: 
 
 
 def _sigmoid_reference(z1: Tensor, z2: Tensor, temperature: float | Tensor, ids: Tensor | None) -> Tensor:
-    return reference.sigmoid_pairs(z1, z2, 1 / temperature, -1.5, ids)
+    return sigmoid_pairs_reference(z1, z2, 1 / temperature, -1.5, ids)
 
 
 def _info_nce(similarity: str) -> TwoViewLoss:
     return TwoViewLoss(
         partial(losses.info_nce, similarity=similarity),
-        lambda z1, z2, t, ids: reference.info_nce(z1, z2, None, t, ids, similarity=similarity),
+        lambda z1, z2, t, ids: info_nce_reference(z1, z2, None, t, ids, similarity=similarity),
         stacked=False,
         cosine=similarity == "cosine",
     )
@@ -51,14 +60,14 @@ def _info_nce(similarity: str) -> TwoViewLoss:
 def _debiased(prior: float) -> TwoViewLoss:
     return TwoViewLoss(
         partial(losses.debiased, positive_prior=prior),
-        lambda z1, z2, t, ids: reference.debiased(z1, z2, t, prior, ids),
+        lambda z1, z2, t, ids: debiased_reference(z1, z2, t, prior, ids),
     )
 
 
 def _hard_negative(beta: float, prior: float) -> TwoViewLoss:
     return TwoViewLoss(
         partial(losses.hard_negative, beta=beta, positive_prior=prior),
-        lambda z1, z2, t, ids: reference.hard_negative(z1, z2, t, beta, prior, ids),
+        lambda z1, z2, t, ids: hard_negative_reference(z1, z2, t, beta, prior, ids),
     )
 
 
@@ -66,13 +75,13 @@ TWO_VIEW_LOSSES = {
     "info_nce": _info_nce("cosine"),
     "info_nce, dot": _info_nce("dot"),
     "info_nce, euclidean": _info_nce("euclidean"),
-    "nt_xent": TwoViewLoss(losses.nt_xent, reference.nt_xent),
+    "nt_xent": TwoViewLoss(losses.nt_xent, nt_xent_reference),
     "nt_xent_views": TwoViewLoss(
         lambda z1, z2, **options: losses.nt_xent_views([z1, z2], **options),
-        lambda z1, z2, t, ids: reference.nt_xent_views([z1, z2], (), t, ids),
+        lambda z1, z2, t, ids: nt_xent_views_reference([z1, z2], (), t, ids),
     ),
-    "decoupled": TwoViewLoss(losses.decoupled, reference.decoupled),
-    "symmetric_info_nce": TwoViewLoss(losses.symmetric_info_nce, reference.symmetric_info_nce, stacked=False),
+    "decoupled": TwoViewLoss(losses.decoupled, decoupled_reference),
+    "symmetric_info_nce": TwoViewLoss(losses.symmetric_info_nce, symmetric_info_nce_reference, stacked=False),
     "debiased, prior 0": _debiased(0.0),
     "debiased, prior 0.1": _debiased(0.1),
     "debiased, prior 0.6": _debiased(0.6),
@@ -81,7 +90,7 @@ TWO_VIEW_LOSSES = {
     "hard_negative, beta 0.5, prior 0.1": _hard_negative(0.5, 0.1),
     "top_k_info_nce": TwoViewLoss(
         partial(losses.top_k_info_nce, k=2),
-        lambda z1, z2, t, ids: reference.top_k_info_nce(z1, z2, t, 2, ids),
+        lambda z1, z2, t, ids: top_k_info_nce_reference(z1, z2, t, 2, ids),
         fewest=3,
     ),
     "sup_con": TwoViewLoss(_stacked_sup_con, _stacked_sup_con_reference),

@@ -3,7 +3,8 @@ import math
 import pytest
 import torch
 
-from nearfar.losses import nt_xent, reference, sup_con
+from nearfar.losses import nt_xent, sup_con
+from nearfar.losses.supervised import sup_con_reference
 from tests.losses.agreement import (
     assert_equals_reference,
     assert_gradcheck,
@@ -22,7 +23,7 @@ def test_sup_con_equals_the_papers_sums_over_positives(labels: list[int], temper
     classes = torch.tensor(labels)
     assert_equals_reference(
         lambda z, t: sup_con(z, classes, temperature=t, reduction="none"),
-        lambda z, t: reference.sup_con(z, classes, t).nan_to_num(0.0),
+        lambda z, t: sup_con_reference(z, classes, t).nan_to_num(0.0),
         rows(len(labels), 3),
         number(temperature),
     )
@@ -36,7 +37,7 @@ def test_sup_con_passes_gradcheck_with_a_learned_temperature() -> None:
 def test_mean_leaves_out_rows_alone_in_their_class() -> None:
     labels = torch.tensor([2, -1, 2, 2, 5, -1, 7])
     z = rows(7, 3)
-    each = reference.sup_con(z, labels, 0.2)
+    each = sup_con_reference(z, labels, 0.2)
     assert_near(sup_con(z, labels, temperature=0.2), each[~each.isnan()].mean(), 1e-10)
     assert_near(sup_con(z, labels, temperature=0.2, reduction="sum"), each.nansum(), 1e-10)
     assert abs(sup_con(z, labels, temperature=0.2).item() - each.nan_to_num(0.0).mean().item()) > 0.1
@@ -68,7 +69,7 @@ def test_near_its_end_a_pair_is_as_exact_in_float32_as_any(noise: float, tempera
     """What is left of the loss may be 1e-11: its value and gradient, not rounding. Float64's loops err by 1e-14."""
     labels = torch.arange(8).repeat(2)
     z = rows(8, 128).repeat(2, 1) + noise * rows(16, 128, seed=1)
-    expected = value_and_gradients(lambda z: reference.sup_con(z, labels, temperature), z)
+    expected = value_and_gradients(lambda z: sup_con_reference(z, labels, temperature), z)
     found = value_and_gradients(lambda z: sup_con(z, labels, temperature=temperature, reduction="none"), z.float())
     for a, b in zip(found, expected, strict=True):
         assert float((a.double() - b).norm() / b.norm()) < 2e-3
@@ -77,6 +78,6 @@ def test_near_its_end_a_pair_is_as_exact_in_float32_as_any(noise: float, tempera
 def test_pairs_beside_larger_classes_near_their_end() -> None:
     labels = torch.tensor([0, 0, 1, 1, 1, 2, 3, 3])
     z = rows(4, 64)[labels] + 0.05 * rows(8, 64, seed=1)
-    expected = reference.sup_con(z, labels, 0.05).nan_to_num(0.0)
+    expected = sup_con_reference(z, labels, 0.05).nan_to_num(0.0)
     found = sup_con(z.float(), labels, temperature=0.05, reduction="none").double()
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=0)

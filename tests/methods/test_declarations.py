@@ -21,8 +21,6 @@ KNOWN = {"image": PRESETS, "image-text": PRESETS, "series": SERIES_PRESETS, "sou
 OTHER_MEANINGS = {
     "config.py": {"simclr", "clip"},  # the default method; optimizer.clip_norm
     "losses/__init__.py": {"barlow_twins", "vicreg"},
-    "distributed/check.py": {"barlow_twins", "vicreg"},
-    "losses/reference.py": {"barlow_twins", "vicreg"},
     "modalities/image/views/presets.py": {"byol", "clip", "instdisc", "moco_v1", "moco_v3", "simclr", "supcon"},
     "modalities/sound/views.py": {"byol_a", "cpc", "simclr"},
     "model/foreign/huggingface.py": {"clip", "siglip"},

@@ -21,6 +21,10 @@ from nearfar.losses import (
     sup_con,
     vicreg,
 )
+from nearfar.losses.info_nce import info_nce_reference, nt_xent_views_reference
+from nearfar.losses.redundancy import barlow_twins_reference, vicreg_views_reference
+from nearfar.losses.regression import cosine_regression_reference
+from nearfar.losses.supervised import sup_con_reference
 from nearfar.methods import METHODS, Batch, Encoded, Method, SimCLR
 from nearfar.methods.check import toy_subjects
 from nearfar.methods.simcse import SimCSE
@@ -183,22 +187,22 @@ def mean(values: list[Tensor]) -> Tensor:
 
 def loop_simclr(m: Method, e: Encoded) -> Tensor:
     z = from_names(e, "z")
-    return reference.nt_xent_views(z.full, z.local, m.temperature, e["ids"]).mean()
+    return nt_xent_views_reference(z.full, z.local, m.temperature, e["ids"]).mean()
 
 
 def loop_barlow_twins(m: Method, e: Encoded) -> Tensor:
     z, full = of(e, "z"), full_of(e, "z")
-    return mean([reference.barlow_twins(z[a], z[b]) for a, b in combinations(range(len(z)), 2) if a < full])
+    return mean([barlow_twins_reference(z[a], z[b]) for a, b in combinations(range(len(z)), 2) if a < full])
 
 
 def loop_vicreg(m: Method, e: Encoded) -> Tensor:
     z = from_names(e, "z")
-    return reference.vicreg_views(z.full, z.local)
+    return vicreg_views_reference(z.full, z.local)
 
 
 def loop_byol(m: Method, e: Encoded) -> Tensor:
     p, t = of(e, "p"), of(e, "t")
-    return 2 * mean([reference.cosine_regression(p[a], t[b]).mean() for a, b in other_pairs(e, "p")])
+    return 2 * mean([cosine_regression_reference(p[a], t[b]).mean() for a, b in other_pairs(e, "p")])
 
 
 def loop_simsiam(m: Method, e: Encoded) -> Tensor:
@@ -215,13 +219,13 @@ def loop_moco(m: Method, e: Encoded) -> Tensor:
     queries = [x for name, x in e.items() if name.startswith("q")]
     keys, ids = m.queue.keys(), m.queue.ids()
     t: float = m.temperature
-    return mean([reference.info_nce(q, e["k"], keys, t, e["ids"], ids).mean() for q in queries])
+    return mean([info_nce_reference(q, e["k"], keys, t, e["ids"], ids).mean() for q in queries])
 
 
 def loop_moco_v3(m: Method, e: Encoded) -> Tensor:
     q, k, t = of(e, "q"), of(e, "k"), m.temperature
     pairs = other_pairs(e, "q")
-    return 4 * t * mean([reference.info_nce(q[a], k[b], None, t, e["ids"]).mean() for a, b in pairs])
+    return 4 * t * mean([info_nce_reference(q[a], k[b], None, t, e["ids"]).mean() for a, b in pairs])
 
 
 def loop_nnclr(m: Method, e: Encoded) -> Tensor:
@@ -229,14 +233,14 @@ def loop_nnclr(m: Method, e: Encoded) -> Tensor:
     keys = m.queue.keys()
     near = [keys[(F.normalize(x, dim=1) @ keys.T).argmax(1)] for x in z]
     pairs = other_pairs(e, "p")
-    return mean([reference.info_nce(near[b], p[a], None, t, e["ids"]).mean() for a, b in pairs])
+    return mean([info_nce_reference(near[b], p[a], None, t, e["ids"]).mean() for a, b in pairs])
 
 
 def loop_supcon(m: Method, e: Encoded) -> Tensor:
     labels = e["labels"].clone()
     labels[-1] = labels[0] = min(labels[0], labels[-1])  # the two with one id
     z = of(e, "z")
-    return reference.sup_con(torch.cat(z), labels.repeat(len(z)), m.temperature).mean()
+    return sup_con_reference(torch.cat(z), labels.repeat(len(z)), m.temperature).mean()
 
 
 def loop_instdisc(m: Method, e: Encoded) -> Tensor:
@@ -412,7 +416,7 @@ def test_a_sentence_is_read_several_times() -> None:
     encoded = method.encode(Batch([tokens] * 3, ids, ids, negatives=0))
     assert list(encoded) == ["z1", "z2", "more1", "ids"]
     z = [encoded[name] for name in ("z1", "z2", "more1")]
-    pairs = [reference.info_nce(z[a], z[b], None, 0.05, ids).mean() for a, b in ((0, 1), (0, 2), (1, 2))]
+    pairs = [info_nce_reference(z[a], z[b], None, 0.05, ids).mean() for a, b in ((0, 1), (0, 2), (1, 2))]
     step = method.contrast(encoded)
     torch.testing.assert_close(step.loss, mean(pairs))
     assert step.candidates == 5

@@ -7,6 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from nearfar.losses import reference
 from nearfar.losses.arguments import (
     Reduction,
     check_choice,
@@ -237,3 +238,69 @@ def _distance_as_inner_product(query: Tensor, keys: Tensor) -> tuple[Tensor, Ten
     q_squared, k_squared = q.square().sum(1, keepdim=True), k.square().sum(1, keepdim=True)
     one_q, one_k = torch.ones_like(q_squared), torch.ones_like(k_squared)
     return torch.cat([2 * q, -q_squared, -one_q], 1), torch.cat([k, one_k, k_squared], 1)
+
+
+@reference.definition_of(info_nce)
+def info_nce_reference(
+    query: Tensor,
+    positive: Tensor,
+    negatives: Tensor | None = None,
+    temperature: reference.Number = 1.0,
+    ids: reference.Ids = None,
+    negative_ids: reference.Ids = None,
+    similarity: str = "cosine",
+) -> Tensor:
+    """van den Oord et al. 2018, eq. 4; with `negatives` He et al. 2020, eq. 1."""
+    s = reference.SIMILARITIES[similarity]
+    if negatives is None:
+        ids = negative_ids = torch.arange(len(query)) if ids is None else ids
+        negatives = positive
+    rows = []
+    for i, q in enumerate(query):
+        others = negatives[reference.other_ids(negative_ids, ids, i, len(negatives))]
+        rows.append(reference.cross_entropy(s(q, positive[i]) / temperature, s(q, others) / temperature))
+    return torch.stack(rows)
+
+
+@reference.definition_of(nt_xent)
+def nt_xent_reference(z1: Tensor, z2: Tensor, temperature: reference.Number, ids: reference.Ids = None) -> Tensor:
+    """Chen et al. 2020, eq. 1."""
+    return torch.stack(
+        [reference.cross_entropy(s / temperature, n / temperature) for s, n in reference.two_views(z1, z2, ids)]
+    )
+
+
+@reference.definition_of(nt_xent_views, lambda loss, a, b, t: loss(*reference.many_views(a, b), temperature=t))
+def nt_xent_views_reference(
+    views: Sequence[Tensor],
+    local: Sequence[Tensor] = (),
+    temperature: reference.Number = 1.0,
+    ids: reference.Ids = None,
+) -> Tensor:
+    """Chen et al. 2020, eq. 1, its mean over the other views of the sample; local views are queries only."""
+    ids = torch.arange(len(views[0])) if ids is None else ids
+    rows = []
+    for own, z in [*enumerate(views), *((None, z) for z in local)]:
+        for i in range(len(z)):
+            negatives = torch.cat([reference.cosine(z[i], other[ids != ids[i]]) for other in views]) / temperature
+            positives = [reference.cosine(z[i], other[i]) / temperature for n, other in enumerate(views) if n != own]
+            rows.append(torch.stack([reference.cross_entropy(s, negatives) for s in positives]).mean())
+    return torch.stack(rows)
+
+
+@reference.definition_of(decoupled)
+def decoupled_reference(z1: Tensor, z2: Tensor, temperature: reference.Number, ids: reference.Ids = None) -> Tensor:
+    """Yeh et al. 2022, eq. 6; 0 without negatives."""
+    rows = []
+    for positive, negatives in reference.two_views(z1, z2, ids):
+        row = (negatives / temperature).logsumexp(0) - positive / temperature
+        rows.append(row if len(negatives) else z1.new_zeros(()))
+    return torch.stack(rows)
+
+
+@reference.definition_of(symmetric_info_nce)
+def symmetric_info_nce_reference(
+    z1: Tensor, z2: Tensor, temperature: reference.Number, ids: reference.Ids = None
+) -> Tensor:
+    """Radford et al. 2021, fig. 3."""
+    return (info_nce_reference(z1, z2, None, temperature, ids) + info_nce_reference(z2, z1, None, temperature, ids)) / 2

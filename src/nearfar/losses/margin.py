@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from nearfar.losses import reference
 from nearfar.losses.arguments import (
     Reduction,
     check_at_least,
@@ -122,3 +123,42 @@ def _distances(z: Tensor, distance: Distance) -> Tensor:
         with no_autocast(z):
             return 1 - z @ z.T
     return torch.cdist(upcast_half(z), upcast_half(z), compute_mode="donot_use_mm_for_euclid_dist")
+
+
+def _plain_distance(x: Tensor, y: Tensor, distance: str) -> Tensor:
+    return 1 - reference.cosine(x, y) if distance == "cosine" else (-reference.euclidean(x, y)).sqrt()
+
+
+@reference.definition_of(triplet, lambda loss, a, b, t: loss(a, b, b.roll(1, 0), margin=6.0))
+def triplet_reference(
+    anchor: Tensor, positive: Tensor, negative: Tensor, margin: float, distance: str = "euclidean"
+) -> Tensor:
+    """Schroff et al. 2015, eq. 1, with the distance not squared."""
+    rows = []
+    for a, p, n in zip(anchor, positive, negative, strict=True):
+        rows.append((_plain_distance(a, p, distance) - _plain_distance(a, n, distance) + margin).relu())
+    return torch.stack(rows)
+
+
+@reference.definition_of(batch_triplet, lambda loss, a, b, t: loss(*reference.labeled(a, b), margin=1.0))
+def batch_triplet_reference(
+    z: Tensor, labels: Tensor, margin: float, mining: str = "hard", distance: str = "euclidean"
+) -> Tensor:
+    """Hermans et al. 2017, eqs. 5 and 7; Schroff et al. 2015, section 3.2."""
+    costs = []
+    for a in range(len(z)):
+        same = labels == labels[a]
+        near = _plain_distance(z[a], z[same & (torch.arange(len(z)) != a)], distance)  # to each positive
+        far = _plain_distance(z[a], z[~same], distance)  # to each negative
+        if len(near) == 0 or len(far) == 0:
+            continue
+        if mining == "hard":
+            costs.append((near.max() - far.min() + margin).relu())
+        elif mining == "semi-hard":
+            for d in near:
+                beyond = far[far > d]
+                costs.append((d - (beyond.min() if len(beyond) else far.max()) + margin).relu())
+        else:
+            every = (near[:, None] - far + margin).flatten()
+            costs.extend(every[every > 0])
+    return torch.stack(costs).mean() if costs else z.new_zeros(())

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from nearfar.losses import reference
 from nearfar.losses.arguments import Reduction, check_at_least, reduce_loss, softplus
 from nearfar.losses.engine.similarity import count_negatives, similarity_logsumexp
 from nearfar.losses.engine.stacked_views import two_views
@@ -103,3 +104,56 @@ def _without_false_negatives(
     removed = torch.where(some_left, removed, -1.0)  # a value with a finite gradient where the floor is used
     rest = negatives + (-torch.expm1(removed)).log() - positive.new_tensor(1 - positive_prior).log()
     return torch.where(some_left & (rest > floor), rest, floor)
+
+
+@reference.definition_of(debiased, lambda loss, a, b, t: loss(a, b, temperature=t, positive_prior=0.01))
+def debiased_reference(
+    z1: Tensor, z2: Tensor, temperature: reference.Number, positive_prior: float, ids: reference.Ids = None
+) -> Tensor:
+    """Chuang et al. 2020, eqs. 7 and 8 with one positive."""
+    rows = []
+    for positive, negatives in reference.two_views(z1, z2, ids):
+        each = (negatives / temperature).exp()  # (M,)
+        rows.append(_plain_correction(each.sum(), len(each), positive, temperature, positive_prior))
+    return torch.stack(rows)
+
+
+@reference.definition_of(hard_negative, lambda loss, a, b, t: loss(a, b, temperature=t, beta=0.5, positive_prior=0.01))
+def hard_negative_reference(
+    z1: Tensor,
+    z2: Tensor,
+    temperature: reference.Number,
+    beta: float,
+    positive_prior: float = 0.0,
+    ids: reference.Ids = None,
+) -> Tensor:
+    """Robinson et al. 2021, eq. 4 as the authors' code has it: weights `negatives ** beta`, divided by their mean."""
+    rows = []
+    for positive, negatives in reference.two_views(z1, z2, ids):
+        each = (negatives / temperature).exp()  # (M,)
+        importance = (beta * each.log()).exp()
+        total = (importance * each / importance.mean()).sum()
+        rows.append(_plain_correction(total, len(each), positive, temperature, positive_prior))
+    return torch.stack(rows)
+
+
+def _plain_correction(
+    total: Tensor, count: int, positive: Tensor, temperature: reference.Number, positive_prior: float
+) -> Tensor:
+    """The loss, with the expected part of positives taken out of the sum over the negatives, down to a floor."""
+    exp_positive = (positive / temperature).exp()
+    estimate = (total - count * positive_prior * exp_positive) / (1 - positive_prior)
+    floor = count * (-1 / torch.as_tensor(temperature).to(total)).exp()
+    return torch.log1p((estimate if estimate > floor else floor) / exp_positive)
+
+
+@reference.definition_of(top_k_info_nce, lambda loss, a, b, t: loss(a, b, temperature=t, k=8))
+def top_k_info_nce_reference(
+    z1: Tensor, z2: Tensor, temperature: reference.Number, k: int, ids: reference.Ids = None
+) -> Tensor:
+    """NT-Xent with the k most similar negatives of each view."""
+    rows = []
+    for positive, negatives in reference.two_views(z1, z2, ids):
+        hardest = negatives.sort(descending=True).values[:k]
+        rows.append(reference.cross_entropy(positive / temperature, hardest / temperature))
+    return torch.stack(rows)

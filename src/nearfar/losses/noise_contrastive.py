@@ -5,6 +5,7 @@ import math
 import torch
 from torch import Tensor
 
+from nearfar.losses import reference
 from nearfar.losses.arguments import (
     Reduction,
     as_scalar,
@@ -121,3 +122,40 @@ def _check_noise(query: Tensor, positive: Tensor, noise: Tensor, bank_size: int)
     check_compatible("noise", noise, "query", query, features_only=True)
     if not isinstance(bank_size, int) or isinstance(bank_size, bool) or bank_size < 1:
         raise ValueError(f"bank_size is {bank_size!r}, expected a whole number of at least 1")
+
+
+def estimate_log_normalizer_reference(
+    query: Tensor, noise: Tensor, temperature: reference.Number, bank_size: int
+) -> Tensor:
+    """Wu et al. 2018, eq. 8, over every query of the batch: log of n times the mean exponential."""
+    noise_of = noise if noise.ndim == 3 else noise.expand(len(query), *noise.shape)
+    each = torch.stack(
+        [(reference.cosine(q, others) / temperature).exp() for q, others in zip(query, noise_of, strict=True)]
+    )
+    return (bank_size * each.mean()).log().detach()
+
+
+@reference.definition_of(
+    nce, lambda loss, a, b, t: loss(a, b, b.flip(0), temperature=t, bank_size=1000, log_normalizer=9.0)
+)
+def nce_reference(
+    query: Tensor,
+    positive: Tensor,
+    noise: Tensor,
+    temperature: reference.Number,
+    bank_size: int,
+    log_normalizer: reference.Number,
+    proximal: float = 0.0,
+) -> Tensor:
+    """Wu et al. 2018, eqs. 4 to 7 and 9."""
+    z = torch.as_tensor(log_normalizer).to(query).exp()
+    noise_of = noise if noise.ndim == 3 else noise.expand(len(query), *noise.shape)
+    rows = []
+    for q, memory, others in zip(query, positive, noise_of, strict=True):
+        noise_density = len(others) / bank_size  # m Pₙ
+        p_data = (reference.cosine(q, memory) / temperature).exp() / z
+        p_noise = (reference.cosine(q, others) / temperature).exp() / z  # (m,)
+        loss = -(p_data / (p_data + noise_density)).log() - (noise_density / (p_noise + noise_density)).log().sum()
+        moved = -reference.euclidean(q / reference.dot(q, q).sqrt(), memory / reference.dot(memory, memory).sqrt())
+        rows.append(loss + proximal * moved)
+    return torch.stack(rows)

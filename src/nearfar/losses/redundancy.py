@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from nearfar.losses import reference
 from nearfar.losses.arguments import check_at_least, check_pair, upcast_half
 from nearfar.losses.engine.autograd import no_autocast
 
@@ -137,3 +138,58 @@ def _covariance_penalty(z: Tensor) -> Tensor:
 def _off_diagonal(matrix: Tensor) -> Tensor:
     """Sum of the squares off the diagonal."""
     return (matrix - torch.diag(matrix.diagonal())).square().sum()
+
+
+@reference.definition_of(barlow_twins, reference.views_alone)
+def barlow_twins_reference(z1: Tensor, z2: Tensor, redundancy_weight: float = 0.0051) -> Tensor:
+    """Zbontar et al. 2021, eq. 1, with the authors' batch-norm (biased variance, 1e-5 added to it)."""
+
+    def standardized(column: Tensor) -> Tensor:
+        centered = column - column.mean()
+        return centered / (centered.square().mean() + 1e-5).sqrt()
+
+    total = z1.new_zeros(())
+    for a, x in enumerate(z1.T):
+        for b, y in enumerate(z2.T):
+            correlation = (standardized(x) * standardized(y)).mean()
+            total = total + ((1 - correlation) ** 2 if a == b else redundancy_weight * correlation**2)
+    return total
+
+
+@reference.definition_of(vicreg, reference.views_alone)
+def vicreg_reference(
+    z1: Tensor,
+    z2: Tensor,
+    invariance_weight: float = 25.0,
+    variance_weight: float = 25.0,
+    covariance_weight: float = 1.0,
+) -> Tensor:
+    """Bardes et al. 2022, eqs. 1 to 6, with the means of the authors' code."""
+    rows, features = z1.shape
+    total = invariance_weight * (z1 - z2).square().sum() / (rows * features)
+    for z in (z1, z2):
+        for a, x in enumerate(z.T):
+            for b, y in enumerate(z.T):
+                covariance = ((x - x.mean()) * (y - y.mean())).sum() / (rows - 1)
+                if a == b:
+                    total = total + variance_weight * (1 - (covariance + 1e-4).sqrt()).relu() / features / 2
+                else:
+                    total = total + covariance_weight * covariance**2 / features
+    return total
+
+
+@reference.definition_of(vicreg_views, lambda loss, a, b, t: loss(*reference.many_views(a, b)))
+def vicreg_views_reference(
+    views: Sequence[Tensor],
+    local: Sequence[Tensor] = (),
+    invariance_weight: float = 25.0,
+    variance_weight: float = 25.0,
+    covariance_weight: float = 1.0,
+) -> Tensor:
+    """Bardes et al. 2022: distances averaged over pairs with one of `views` at least, statistics over all views."""
+    every = [*views, *local]
+    pairs = [(a, b) for a in range(len(every)) for b in range(min(a, len(views)))]
+    distances = [(every[a] - every[b]).square().mean() for a, b in pairs]
+    # a view beside itself has the statistics of one view
+    statistics = [vicreg_reference(z, z, 0.0, variance_weight, covariance_weight) for z in every]
+    return invariance_weight * torch.stack(distances).mean() + torch.stack(statistics).mean()

@@ -1,7 +1,9 @@
 """Losses without negatives: one network's output must predict another's."""
 
+import torch
 from torch import Tensor
 
+from nearfar.losses import reference
 from nearfar.losses.arguments import Reduction, check_pair, l2_normalize, reduce_loss
 from nearfar.losses.engine.similarity import paired_similarity
 
@@ -22,3 +24,12 @@ def cosine_regression(prediction: Tensor, target: Tensor, *, reduction: Reductio
     """
     check_pair("prediction", prediction, "target", target)
     return reduce_loss(2 - 2 * paired_similarity(l2_normalize(prediction), l2_normalize(target.detach())), reduction)
+
+
+@reference.definition_of(cosine_regression, reference.views_alone)
+def cosine_regression_reference(prediction: Tensor, target: Tensor) -> Tensor:
+    """Grill et al. 2020, eq. 2: the squared distance of the normalized rows, the target held fixed."""
+    rows = []
+    for p, z in zip(prediction, target.detach(), strict=True):
+        rows.append(-reference.euclidean(p / reference.dot(p, p).sqrt(), z / reference.dot(z, z).sqrt()))
+    return torch.stack(rows)

@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from nearfar.losses import reference
 from nearfar.losses.arguments import (
     Reduction,
     as_scalar,
@@ -137,3 +138,16 @@ class _SoftplusSum(torch.autograd.Function):
         )
         grad_scale = (query * of_query).sum()
         return of_query.mul_(scale), None if of_keys is None else of_keys.mul_(scale), grad_scale, grad_bias, None
+
+
+@reference.definition_of(sigmoid_pairs, lambda loss, a, b, t: loss(a, b, logit_scale=1 / t, logit_bias=-10.0))
+def sigmoid_pairs_reference(
+    z1: Tensor, z2: Tensor, logit_scale: reference.Number, logit_bias: reference.Number, ids: reference.Ids = None
+) -> Tensor:
+    """Zhai et al. 2023, eq. 2: Σ_j log(1 + e^{-y_ij (t s_ij + b)}), y = 1 on the diagonal and -1 elsewhere."""
+    ids = torch.arange(len(z1)) if ids is None else ids
+    rows = []
+    for i in range(len(z1)):
+        logits = logit_scale * reference.cosine(z1[i], z2) + logit_bias  # (B,)
+        rows.append(reference.softplus(-logits[i]) + reference.softplus(logits[ids != ids[i]]).sum())
+    return torch.stack(rows)

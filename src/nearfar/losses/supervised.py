@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from nearfar.losses import reference
 from nearfar.losses.arguments import (
     Reduction,
     check_ids,
@@ -61,3 +62,15 @@ def mean_over_positives(logsumexp: Tensor, positive: Tensor, positives: Tensor) 
     """
     loss = torch.where(positives == 1, softplus(logsumexp - positive), logsumexp - positive)
     return torch.where(positives > 0, loss, 0.0)
+
+
+@reference.definition_of(sup_con, lambda loss, a, b, t: loss(*reference.labeled(a, b), temperature=t))
+def sup_con_reference(z: Tensor, labels: Tensor, temperature: reference.Number) -> Tensor:
+    """Khosla et al. 2020, eq. 2; NaN for a row alone in its class, which the paper leaves undefined."""
+    rows = []
+    for i in range(len(z)):
+        others = torch.arange(len(z)) != i
+        logits = reference.cosine(z[i], z[others]) / temperature  # (N - 1,)
+        log_p = logits - logits.logsumexp(0)
+        rows.append(-log_p[labels[others] == labels[i]].mean())
+    return torch.stack(rows)
