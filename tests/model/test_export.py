@@ -13,7 +13,8 @@ from nearfar.cli import main
 from nearfar.config import TrainConfig
 from nearfar.modalities.image.backbones import backbone
 from nearfar.modalities.image.views.prepare import Preparation
-from nearfar.model.export.export import FORMATS, export
+from nearfar.model.export import FORMATS
+from nearfar.model.export.export import export
 from nearfar.model.export.layouts import push_to_hub, readme
 from nearfar.model.load import load
 from tests.search.pictures import run_folder

@@ -1,6 +1,7 @@
 """`nearfar export`: write the encoder in a format for other programs."""
 
 from nearfar.cli.parser import Parser
+from nearfar.model.export import FORMATS
 
 
 def main(arguments: list[str]) -> int:
@@ -13,8 +14,8 @@ def main(arguments: list[str]) -> int:
     parser.add_argument(
         "--format",
         default="nearfar",
-        choices=["nearfar", "huggingface", "onnx", "torch-export", "torchscript", "timm", "torchvision"],
-        help="nearfar: safetensors and card (default); timm, torchvision: a plain state_dict",
+        choices=list(FORMATS),
+        help="; ".join(f"{name}: {each.help}" for name, each in FORMATS.items()),
     )
     parser.add_argument("-o", "--out", help="the file or folder (default: RUN/export/...)")
     parser.add_argument("--licence", help="of the weights, such as Apache-2.0, for the card")

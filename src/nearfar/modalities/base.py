@@ -317,6 +317,10 @@ class Modality(ABC):
         """Write what `fit` learned, if it does not fit on the card."""
         return
 
+    def save_library_model(self, network: nn.Module, folder: Path) -> None:
+        """Write a network of another library as that library reads it, too; none by default."""
+        return
+
     def tokenizer_file(self, folder: Path, name: str) -> Path | None:
         """Write the tokenizer beside a graph of the encoder, if there is one."""
         return None

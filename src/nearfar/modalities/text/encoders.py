@@ -122,6 +122,10 @@ class PretrainedText(nn.Module):
         embedding: nn.Embedding = self.model.get_input_embeddings()  # type: ignore[operator]
         return embedding
 
+    def save_pretrained(self, folder: Path) -> None:
+        """Write a folder that `transformers.AutoModel` opens."""
+        self.model.save_pretrained(folder)  # type: ignore[operator]
+
     def forward(self, tokens: Tensor) -> Tensor:
         """tokens (B, L) to h (B, F)."""
         tokens = trim_padding(tokens)

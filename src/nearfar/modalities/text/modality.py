@@ -17,7 +17,7 @@ from nearfar.modalities.base import Modality
 from nearfar.modalities.baseline import Baseline
 from nearfar.modalities.splits import table_splits
 from nearfar.modalities.text.data import TextDataset, open_texts
-from nearfar.modalities.text.encoders import text_encoder
+from nearfar.modalities.text.encoders import PretrainedText, text_encoder
 from nearfar.modalities.text.tfidf import TfIdfBaseline
 from nearfar.modalities.text.tokenizer import Tokenizer
 from nearfar.nn.shard import Shard
@@ -48,6 +48,10 @@ class TokenizingModality(Modality):
     def save(self, folder: Path) -> None:
         assert self.tokenizer is not None
         self.tokenizer.save(folder)
+
+    def save_library_model(self, network: nn.Module, folder: Path) -> None:
+        if isinstance(network, PretrainedText):
+            network.save_pretrained(folder / "transformers")
 
     def tokenizer_file(self, folder: Path, name: str) -> Path:
         assert self.tokenizer is not None

@@ -1,1 +1,46 @@
-"""The encoder in the formats that other programs read."""
+"""The encoder in the formats that other programs read.
+
+Adding one: a function in `graphs.py` or `layouts.py`, and its line in `FORMATS`. This file imports no torch:
+the help of `nearfar export` lists the formats.
+"""
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any, Literal, NamedTuple
+
+
+class Format(NamedTuple):
+    """How a format is written, and the name of its file or folder in RUN/export.
+
+    The writer is a function of (Encoder, Card, folder), of (Exportable, file) for a graph, or of (Encoder, file) for
+    plain weights of another library. The last two return how far the output is from the encoder's.
+    """
+
+    kind: Literal["folder", "graph", "weights"]
+    writer: str  # MODULE:FUNCTION of this package
+    path: str
+    help: str
+
+    def write(self, *arguments: Any) -> float | None:
+        module, function = self.writer.split(":")
+        writer: Callable[..., float | None] = getattr(import_module(f"{__name__}.{module}"), function)
+        return writer(*arguments)
+
+
+FORMATS = {
+    "nearfar": Format("folder", "layouts:to_nearfar", "nearfar", "safetensors and card (default)"),
+    "huggingface": Format("folder", "layouts:to_huggingface", "huggingface", "a folder as on the hub"),
+    "onnx": Format("graph", "graphs:to_onnx", "model.onnx", "a graph for ONNX Runtime"),
+    "torch-export": Format("graph", "graphs:to_torch_export", "model.pt2", "a graph of torch.export"),
+    "torchscript": Format("graph", "graphs:to_torchscript", "model.torchscript", "a graph of torch.jit"),
+    "timm": Format("weights", "layouts:to_timm", "timm.safetensors", "a plain state_dict of timm's model"),
+    "torchvision": Format(
+        "weights", "layouts:to_torchvision", "torchvision.safetensors", "a plain state_dict of torchvision's model"
+    ),
+}
+
+
+def other_formats(*kinds: str) -> str:
+    """The formats of these kinds, for a message: "onnx, torch-export or torchscript"."""
+    *names, last = (name for name, each in FORMATS.items() if each.kind in kinds)
+    return f"{', '.join(names)} or {last}"

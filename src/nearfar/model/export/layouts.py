@@ -12,6 +12,7 @@ from nearfar.metric_text import metric_text
 from nearfar.modalities.image.backbones import TINY
 from nearfar.model.card import Card, transform_of
 from nearfar.model.encoder import Encoder
+from nearfar.model.export import other_formats
 from nearfar.model.export.parity import Exportable, check_parity, exportables
 from nearfar.model.save import write_model, write_weights
 from nearfar.nn.heads import EncoderWithHead
@@ -43,10 +44,15 @@ def _of_images_alone(model: Encoder, library: str) -> Encoder:
     if model.modality.queries != ("image",):
         what = " and ".join(f"{kind}s" for kind in model.modality.queries)
         raise ValueError(
-            f"the encoder takes {what}, and {library} has networks of images alone; use the format nearfar, "
-            "huggingface, onnx, torch-export or torchscript"
+            f"the encoder takes {what}, and {library} has networks of images alone; use the format "
+            f"{other_formats('folder', 'graph')}"
         )
     return model
+
+
+def to_nearfar(encoder: Encoder, card: Card, folder: Path) -> None:
+    """A folder that `nearfar.load` opens: weights, card, and the transform of the features."""
+    write_model(encoder.backbone.state_dict(), card, folder, encoder.transform)
 
 
 def to_huggingface(encoder: Encoder, card: Card, folder: Path) -> None:
@@ -54,12 +60,8 @@ def to_huggingface(encoder: Encoder, card: Card, folder: Path) -> None:
 
     Where it is one of `transformers`, its folder `transformers` is opened by AutoModel.
     """
-    from nearfar.modalities.text.encoders import PretrainedText
-
-    if isinstance(encoder.backbone, PretrainedText):
-        plain: Any = encoder.backbone.model
-        plain.save_pretrained(folder / "transformers")
-    write_model(encoder.backbone.state_dict(), card, folder, encoder.transform)
+    encoder.modality.save_library_model(encoder.backbone, folder)
+    to_nearfar(encoder, card, folder)
     for name, text in (("config.json", json.dumps(_config(encoder, card), indent=1)), ("README.md", readme(card))):
         with replacing(folder / name) as fresh:
             fresh.write_text(text, encoding="utf-8")
@@ -133,11 +135,6 @@ def _about_transform(card: Card) -> list[str]:
         f"Its embeddings are {kind}. Other libraries, and `encode(..., raw=True)`, give the network's features.",
         "",
     ]
-
-
-def _shown(metric: dict[str, Any]) -> str:
-    """The value as the terminal shows it."""
-    return metric_text(str(metric["metric"]), metric["value"])
 
 
 def _config(encoder: Encoder, card: Card) -> dict[str, Any]:
