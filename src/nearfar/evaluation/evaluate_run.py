@@ -114,6 +114,15 @@ def _baselines(modality: Modality, splits: Splits, prepare: Prepare) -> list[Emb
 
 def baseline_embedder(name: str, baseline: Baseline, prepare: Prepare, origin: str = "") -> Embedder:
     """A baseline as protocols see it."""
-    abilities = ("embed_texts", "frames", "sparse_rows", "cosines", "protocols")
-    able = {ability: getattr(baseline, ability) for ability in abilities}
-    return Embedder(name, baseline, prepare, origin, role="baseline", **able)
+    return Embedder(
+        name,
+        baseline,
+        prepare,
+        origin,
+        role="baseline",
+        embed_texts=baseline.embed_texts,
+        frames=baseline.frames,
+        sparse_rows=baseline.sparse_rows,
+        cosines=baseline.cosines,
+        protocols=baseline.protocols,
+    )

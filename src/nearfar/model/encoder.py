@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from nearfar.data.dataset import Dataset
 from nearfar.modalities.base import Modality
 from nearfar.model.card import Card
+from nearfar.nn.sequence import FrameEncoder
 from nearfar.nn.whitening import EmbeddingTransform
 from nearfar.progress import progress_bar
 
@@ -58,7 +59,7 @@ class Encoder(nn.Module):
     @property
     def has_frames(self) -> bool:
         """Whether it gives a row for every frame in time."""
-        return callable(getattr(self.backbone, "frames", None))
+        return isinstance(self.backbone, FrameEncoder)
 
     def prepare(self, samples: Tensor) -> Tensor:
         """(B, ...) raw samples, as the data give them, to the network's input."""
@@ -140,13 +141,18 @@ class Encoder(nn.Module):
 
     def frames(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Prepared input to (B, L, D) and (B, L) booleans, False behind the end; of encoders that have frames."""
-        found: tuple[Tensor, Tensor] = self.backbone.frames(x)  # type: ignore[operator]
-        return found
+        return self._frame_encoder.frames(x)
 
     @property
     def seconds_per_frame(self) -> float:
         """Time from one frame to the next; in steps if the data have no rate."""
-        return self.modality.seconds_per_frame(int(getattr(self.backbone, "hop", 1)))
+        return self.modality.seconds_per_frame(self._frame_encoder.hop)
+
+    @property
+    def _frame_encoder(self) -> FrameEncoder:
+        if not isinstance(self.backbone, FrameEncoder):
+            raise ValueError(f"the encoder {self.card.get('backbone')!r} gives no frames; has_frames tells which do")
+        return self.backbone
 
     def open(
         self, spec: str | Path, split: str | None = None, *, labels: bool | None = None, size: int | None = None

@@ -100,7 +100,7 @@ def _read_transform(folder: Path, card: Card, network: nn.Module) -> EmbeddingTr
         transform = EmbeddingTransform(kind, found["mean"], found.get("weight"))
     except (KeyError, ValueError) as error:
         raise ValueError(f"{path} is not a {kind} transform ({error}); copy or export it again") from None
-    width = getattr(network, "num_features", len(transform.mean))
+    width = network.num_features
     if len(transform.mean) != width:
         raise ValueError(f"{path} is of {len(transform.mean)} features, expected {width}; copy or export it again")
     if not all(bool(x.isfinite().all()) for x in found.values()):

@@ -7,7 +7,7 @@ their features.
 from collections.abc import Callable, Sequence
 from functools import partial
 from math import prod
-from typing import Literal
+from typing import Literal, Protocol, runtime_checkable
 
 import torch
 import torch.nn.functional as F
@@ -17,6 +17,17 @@ from nearfar.losses.arguments import check_choice
 from nearfar.messages import nearest_or_all
 
 Pooling = Literal["mean", "max", "both"]
+
+
+@runtime_checkable
+class FrameEncoder(Protocol):
+    """An encoder that also gives a row for every frame in time."""
+
+    hop: int  # steps of the input from one frame to the next
+
+    def frames(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """(B, C, T) to (B, L, D), and (B, L) booleans: False at padding."""
+        ...
 
 
 class CPCEncoder(nn.Module):

@@ -266,9 +266,8 @@ def _labels(dataset: Dataset, rows: Tensor) -> tuple[Tensor, list[str]]:
 
 
 def _texts(dataset: Dataset, rows: Sequence[int]) -> list[str]:
-    texts = getattr(dataset, "texts", None)
-    if texts is not None:
-        return [str(texts[row]) for row in rows]
+    if dataset.texts is not None:
+        return [dataset.texts[row] for row in rows]
     return [""] * len(rows) if dataset.captions is None else [dataset.captions[row][0] for row in rows]
 
 
