@@ -63,7 +63,7 @@ class HardTwins(Method):
         return Step(loss, z1.detach(), z2, candidates=2 * len(z1) - 1)
 
     def after_step(self, progress: float) -> None:
-        """Called after every step of the optimiser."""
+        """Called after every step of the optimizer."""
         ema_update(self.slow, nn.Sequential(self.encoder, self.projector), self.momentum)
 
 

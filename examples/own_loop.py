@@ -47,14 +47,14 @@ def main(arguments: list[str] | None = None) -> tuple[float, float]:
     encoder = nn.Sequential(nn.Linear(LENGTH, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 64))
     before = score(encoder, test, labels)
 
-    # The part that matters: your model, your optimiser, your loop.
-    optimiser = torch.optim.AdamW(encoder.parameters(), lr=2e-3)
+    # The part that matters: your model, your optimizer, your loop.
+    optimizer = torch.optim.AdamW(encoder.parameters(), lr=2e-3)
     for step in range(options.steps):
         batch = x[torch.randint(len(x), (options.batch_size,))]
         loss = nt_xent(encoder(view(batch)), encoder(view(batch)), temperature=0.2)
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss.backward()
-        optimiser.step()
+        optimizer.step()
         if step % 100 == 0:
             print(f"step {step}: loss {loss.item():.3f}")
 

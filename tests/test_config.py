@@ -31,7 +31,7 @@ def test_what_is_asked_for_comes_first() -> None:
     assert ImageModality.defaults("glyphs")["options"]["temperature"] == 0.2, "the recipe itself was changed"
 
 
-def test_options_stay_with_their_method_and_rates_with_their_optimiser() -> None:
+def test_options_stay_with_their_method_and_rates_with_their_optimizer() -> None:
     assert build(TrainConfig, completed({"method": "byol"}), "train").options == {}
     assert build(TrainConfig, completed({"optimizer": {"name": "sgd"}}), "train").optimizer.lr is None
 

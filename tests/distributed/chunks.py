@@ -12,7 +12,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from nearfar.distributed import fsdp
 from nearfar.distributed.grad_cache import encode_in_chunks, equal_chunks
 from nearfar.distributed.processes import contrast_shards, encode_shard
-from nearfar.distributed.trial import take_rows
+from nearfar.distributed.variants import take_rows
 from nearfar.methods import METHODS, Batch, Method
 from nearfar.methods.byol import BYOL
 from nearfar.methods.simcse import SimCSE
@@ -66,7 +66,7 @@ def mesh() -> Any:
     return init_device_mesh("cpu", (dist.get_world_size(),))
 
 
-def optimiser_of(method: Method, name: str) -> torch.optim.Optimizer:
+def optimizer_of(method: Method, name: str) -> torch.optim.Optimizer:
     weights = [p for p in method.parameters() if p.requires_grad]
     if name == "sgd":
         return torch.optim.SGD(weights, lr=0.05, momentum=0.9)
@@ -75,7 +75,7 @@ def optimiser_of(method: Method, name: str) -> torch.optim.Optimizer:
 
 
 def trained(name: str, cut: bool, by: str, most: int = 0, steps: int = 2) -> dict[str, Any]:
-    """A few steps as the trainer takes them, on a share of the batch; losses, norms, weights and optimiser's state.
+    """A few steps as the trainer takes them, on a share of the batch; losses, norms, weights and optimizer's state.
 
     Args:
         most: rows that are encoded at a time, with gradient caching; 0: all.
@@ -83,13 +83,13 @@ def trained(name: str, cut: bool, by: str, most: int = 0, steps: int = 2) -> dic
     method, batch = made(name), own_rows(batch_of(name))
     if cut:
         fsdp.shard_method(method, mesh())
-    optimiser = optimiser_of(method, by)
+    optimizer = optimizer_of(method, by)
     shard = shard_of(len(batch.index))
     parts = equal_chunks(shard.count, most or max(shard.sizes), max(shard.sizes))
     losses, norms = [], []
     for step in range(steps):
         torch.manual_seed(step)
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         later: list[Any] = []
 
         def encode(rows: slice) -> dict[str, Tensor]:
@@ -103,7 +103,7 @@ def trained(name: str, cut: bool, by: str, most: int = 0, steps: int = 2) -> dic
             rest()
         average(method, cut)
         norms.append(global_norm([p.grad for p in method.parameters() if p.grad is not None]))
-        optimiser.step()
+        optimizer.step()
         method.after_step((step + 1) / steps)
         losses.append(made_step.loss.detach())
         losses += [made_step.log["ema_distance"]] if "ema_distance" in made_step.log else []
@@ -111,12 +111,12 @@ def trained(name: str, cut: bool, by: str, most: int = 0, steps: int = 2) -> dic
         "losses": torch.stack(losses),
         "norms": torch.stack(norms),
         "weights": copy.deepcopy(fsdp.full_state(method.state_dict())),
-        "optimiser": copy.deepcopy(fsdp.full_state(optimiser.state_dict())),
+        "optimizer": copy.deepcopy(fsdp.full_state(optimizer.state_dict())),
         "held": local_bytes(method.parameters()),
         "held in state": local_bytes(
-            x for state in optimiser.state.values() for x in state.values() if isinstance(x, Tensor) and x.ndim
+            x for state in optimizer.state.values() for x in state.values() if isinstance(x, Tensor) and x.ndim
         ),
-        "again": again(method, optimiser, by),
+        "again": again(method, optimizer, by),
     }
 
 
@@ -132,10 +132,10 @@ def average(method: Method, cut: bool) -> None:
             p.grad /= dist.get_world_size()
 
 
-def again(method: Method, optimiser: torch.optim.Optimizer, by: str) -> dict[str, Tensor]:
-    """The weights after one more step of an optimiser that is made anew and given the whole state of this one."""
-    whole = fsdp.full_state(optimiser.state_dict())
-    other = optimiser_of(method, by)
+def again(method: Method, optimizer: torch.optim.Optimizer, by: str) -> dict[str, Tensor]:
+    """The weights after one more step of an optimizer that is made anew and given the whole state of this one."""
+    whole = fsdp.full_state(optimizer.state_dict())
+    other = optimizer_of(method, by)
     other.load_state_dict(
         fsdp.shard_optimizer_state([p for group in other.param_groups for p in group["params"]], whole)
     )
@@ -146,7 +146,7 @@ def again(method: Method, optimiser: torch.optim.Optimizer, by: str) -> dict[str
     return weights
 
 
-CASES = [  # method, optimiser, rows encoded at a time
+CASES = [  # method, optimizer, rows encoded at a time
     ("byol", "sgd", 3),
     ("simcse", "adamw", 3),
     ("siglip", "foreach", 0),  # cut weights and scalars in one list, as on a GPU
@@ -158,7 +158,7 @@ def both_ways(cases: list[tuple[str, str, int]], say: object) -> list[list[dict[
 
 
 def assert_trained_alike(ranks: list[list[list[dict[str, Any]]]]) -> None:
-    """Loss, norm of the gradient, weights, momentum networks and the optimiser's state; with caching and without."""
+    """Loss, norm of the gradient, weights, momentum networks and the optimizer's state; with caching and without."""
     for found in ranks:
         for case, (whole, parts) in zip(CASES, found, strict=True):
             assert close(parts["losses"], whole["losses"]) and close(parts["norms"], whole["norms"]), case
@@ -167,7 +167,7 @@ def assert_trained_alike(ranks: list[list[list[dict[str, Any]]]]) -> None:
                 for name, x in whole[what].items():
                     assert parts[what][name].shape == x.shape and close(parts[what][name], x), (case, what, name)
                     assert parts[what][name].untyped_storage().nbytes() == x.nbytes  # no padding in a file
-            a, b = parts["optimiser"], whole["optimiser"]
+            a, b = parts["optimizer"], whole["optimizer"]
             assert a["param_groups"] == b["param_groups"] and a["state"].keys() == b["state"].keys()
             for number, state in b["state"].items():
                 assert all(close(a["state"][number][name], x) for name, x in state.items()), (case, number)

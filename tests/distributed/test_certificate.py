@@ -14,7 +14,7 @@ from nearfar.distributed.certificate import CertificateRow, certify_methods, che
 from nearfar.distributed.contract import draws, same_object
 from nearfar.distributed.gather import gather
 from nearfar.distributed.processes import run_in_processes
-from nearfar.distributed.trial import VARIANTS, Subject
+from nearfar.distributed.variants import VARIANTS, Subject
 from nearfar.losses.engine.tiles import _TILE
 from nearfar.methods import METHODS, Batch, Step
 from nearfar.methods.check import subject_from, toy_subjects

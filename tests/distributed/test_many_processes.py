@@ -9,7 +9,7 @@ from torch import nn
 
 from nearfar.distributed.certificate import certify_methods
 from nearfar.distributed.processes import ProcessError, run_in_processes
-from nearfar.distributed.trial import Subject
+from nearfar.distributed.variants import Subject
 from nearfar.methods import METHODS
 from tests.distributed import chunks, work
 from tests.support.facts import facts, tells

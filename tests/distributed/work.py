@@ -13,7 +13,7 @@ from nearfar.distributed.gather import gather_rows
 from nearfar.distributed.grad_cache import encode_in_chunks, equal_chunks
 from nearfar.distributed.ops import full_batch_ops
 from nearfar.distributed.ring import RingBackend, global_mean
-from nearfar.distributed.trial import Subject, Trial, shared_trials
+from nearfar.distributed.variants import Subject, VariantResult, run_shared_variants
 from nearfar.losses.engine.backends import use_backend
 from nearfar.methods import Batch, Method, Step
 from nearfar.methods.simclr import SimCLR
@@ -121,8 +121,8 @@ def gathered_kinds(sizes: list[int], say: Any) -> list[Tensor]:
     return [gather_rows(shard.select(x), shard) for x in every]
 
 
-def walks_of_wrong(given: dict[str, tuple[Subject, Any]], say: Any) -> dict[str, dict[str, Trial]]:
-    return {name: shared_trials([subject], how, say)[0] for name, (subject, how) in given.items()}
+def walks_of_wrong(given: dict[str, tuple[Subject, Any]], say: Any) -> dict[str, dict[str, VariantResult]]:
+    return {name: run_shared_variants([subject], how, say)[0] for name, (subject, how) in given.items()}
 
 
 # Gathers and methods with the errors that circulate.

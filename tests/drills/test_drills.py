@@ -42,7 +42,7 @@ def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
 
 
 def test_killed_twenty_times_at_random_moments_a_run_ends_in_the_same_weights(tmp_path: Path) -> None:
-    """Bit for bit, and so is what the optimiser remembers."""
+    """Bit for bit, and so is what the optimizer remembers."""
     kills, whole, mended = killed_again_and_again(tmp_path, kills=20, seed=1, epochs=12)
     assert kills == 20 and same(whole, mended)
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import torch
 
-from nearfar.evaluation.metrics import share
+from nearfar.evaluation.metrics import proportion
 from nearfar.evaluation.protocols import Protocol
 from nearfar.evaluation.task import Outcome
 from nearfar.settings import setting
@@ -33,7 +33,7 @@ class Settings:
 def centroid(task, settings, seed):
     means = torch.stack([task.train_features[task.train.labels == c].mean(0) for c in range(task.classes)])
     found = (torch.cdist(task.test_features, means) + settings.shift).nan_to_num(torch.inf).argmin(1)
-    return Outcome({"accuracy": share(found == task.test.labels)})
+    return Outcome({"accuracy": proportion(found == task.test.labels)})
 
 
 PROTOCOL = Protocol("centroid", centroid, "nearest class centroid", "accuracy", Settings)

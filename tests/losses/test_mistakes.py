@@ -77,13 +77,13 @@ def test_temperature_stays_positive_and_bounded_through_wild_steps_and_comes_bac
     kind: type[LogTemperature] | type[LogitScale], direction: float
 ) -> None:
     learned, raw = kind(0.5), nn.Parameter(torch.tensor(0.5))
-    optimiser = torch.optim.Adam([*learned.parameters(), raw], lr=3.0)
+    optimizer = torch.optim.Adam([*learned.parameters(), raw], lr=3.0)
     reached_raw = []
 
     def push(towards: float) -> float:
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         (towards * (learned() + raw)).backward()
-        optimiser.step()
+        optimizer.step()
         reached_raw.append(raw.item())
         return learned().item()
 

@@ -133,11 +133,11 @@ def test_locked_stays_frozen_and_in_evaluation_mode() -> None:
         assert not any(part.training for part in tower.encoder.modules())
         assert method.encoder.second.training == mode and tower.projection.training == mode
     before = copy.deepcopy(tower.encoder.state_dict())
-    optimiser = torch.optim.SGD([p for p in method.parameters() if p.requires_grad], lr=0.1)
+    optimizer = torch.optim.SGD([p for p in method.parameters() if p.requires_grad], lr=0.1)
     for step in range(3):
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         method(make_batch(step)).loss.backward()
-        optimiser.step()
+        optimizer.step()
     for key, value in tower.encoder.state_dict().items():  # batch statistics included
         assert torch.equal(value, before[key]), key
     assert all(p.grad is None for p in tower.encoder.parameters())
@@ -209,12 +209,12 @@ def test_paired_features_learn_to_match(make: Callable[..., CLIP]) -> None:
         return float((similarity.argmax(1) == torch.arange(200)).float().mean())
 
     assert found() < 0.05
-    optimiser = torch.optim.Adam(method.parameters(), lr=3e-3)
+    optimizer = torch.optim.Adam(method.parameters(), lr=3e-3)
     for step in range(150):
         loss = method(Batch(looks(step, 64), torch.arange(64), torch.arange(64))).loss
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss.backward()
-        optimiser.step()
+        optimizer.step()
     assert found() > 0.5
 
 
@@ -228,13 +228,13 @@ def test_images_learn_their_captions() -> None:
     def pictures(which: Tensor) -> Tensor:
         return colours[which][:, :, None, None].expand(-1, -1, 8, 8) + 0.2 * torch.randn(len(which), 3, 8, 8)
 
-    optimiser = torch.optim.Adam(method.parameters(), lr=1e-2)
+    optimizer = torch.optim.Adam(method.parameters(), lr=1e-2)
     for _ in range(60):
         which = torch.randint(8, (32,))
         loss = method(Batch([pictures(which), captions[which]], which, which)).loss  # equal captions: equal ids
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss.backward()
-        optimiser.step()
+        optimizer.step()
     assert loss < 0.5 * math.log(8)
     method.eval()
     which = torch.arange(8).repeat(8)
@@ -253,13 +253,13 @@ def test_sounds_learn_their_captions() -> None:
         spectrogram = 0.5 * torch.randn(len(which), 1, 16, 24)
         return spectrogram + 3 * (torch.arange(16) // 4 == which[:, None]).float()[:, None, :, None]
 
-    optimiser = torch.optim.Adam(method.parameters(), lr=1e-2)
+    optimizer = torch.optim.Adam(method.parameters(), lr=1e-2)
     for _ in range(40):
         which = torch.randint(4, (16,))
         loss = method(Batch([sounds(which), captions[which]], which, which)).loss
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss.backward()
-        optimiser.step()
+        optimizer.step()
     method.eval()
     which = torch.arange(4).repeat(8)
     z = F.normalize(method.embed(sounds(which))) @ F.normalize(method.encoder.second(captions)).T

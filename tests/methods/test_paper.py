@@ -18,7 +18,7 @@ from nearfar.modalities.text.modality import TextModality, make_text_encoder
 from nearfar.nn.text import TextEncoder
 from nearfar.nn.vit import fix_patches_and_positions, sincos_positions
 from nearfar.training.build_method import check_options
-from nearfar.training.optimizers import make_optimiser, rate_factor
+from nearfar.training.optimizers import make_optimizer, rate_factor
 
 
 def paper_config(method: str, **settings: Any) -> TrainConfig:
@@ -34,7 +34,7 @@ def test_every_method_has_settings_of_its_paper_that_build(name: str) -> None:
     check_options(METHODS[name], config)
     assert not {"epochs", "batch_size"} & set(METHODS[name].paper)  # those are the user's
     method = METHODS[name].toy()[0]
-    make_optimiser(method, config.optimizer, config.batch_size)
+    make_optimizer(method, config.optimizer, config.batch_size)
     assert all(math.isfinite(rate_factor(step, 20, config.optimizer, config.epochs)) for step in range(20))
 
 
@@ -44,12 +44,12 @@ def test_a_tiny_instance_trains_with_the_options_of_its_paper(name: str) -> None
     options = {**paper_config(name).options, **kind.toy_options}
     method, batches = kind.toy()
     method = kind(method.encoder, features=16, samples=64, **options).double().train()
-    optimiser = torch.optim.SGD(method.parameter_groups(0.0), lr=0.01)
+    optimizer = torch.optim.SGD(method.parameter_groups(0.0), lr=0.01)
     for n in range(3):
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss = method(batches[n % 2]).loss
         loss.backward()
-        optimiser.step()
+        optimizer.step()
         method.after_step((n + 1) / 3)
         assert math.isfinite(loss.item()) and any(p.grad is not None for p in method.encoder.parameters())
 
@@ -150,7 +150,7 @@ def test_heads_are_the_authors() -> None:
 def test_simsiams_predictor_keeps_its_rate_and_everything_decays() -> None:
     config = paper_config("simsiam").optimizer
     method = SimSiam(nn.Linear(3, 4), features=4, dim=8, constant_predictor_lr=True)
-    groups = make_optimiser(method, config, 512).param_groups
+    groups = make_optimizer(method, config, 512).param_groups
     constant = {p for group in groups if group.get("constant_lr") for p in group["params"]}
     assert constant == set(method.predictor.parameters())
     assert {p for group in groups for p in group["params"]} == set(method.parameters())
@@ -160,7 +160,7 @@ def test_simsiams_predictor_keeps_its_rate_and_everything_decays() -> None:
 def test_barlow_twins_biases_have_a_rate_of_their_own() -> None:
     config = paper_config("barlow_twins")
     method = BarlowTwins(nn.Linear(3, 4), features=4, dim=8, hidden=8, **config.options)
-    weights, biases = make_optimiser(method, config.optimizer, 2048).param_groups
+    weights, biases = make_optimizer(method, config.optimizer, 2048).param_groups
     assert weights["lr"] == pytest.approx(0.2 * 8) and biases["lr"] == pytest.approx(0.0048 * 8)
 
 

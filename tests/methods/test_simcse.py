@@ -208,15 +208,15 @@ SENTENCES = [f"{s} {v} {p}" for s in SUBJECTS for v in VERBS for p in PLACES]  #
 
 
 def trained(method: SimCSE, tokens: Tensor, steps: int, lr: float = 1e-3) -> list[dict[str, float]]:
-    optimiser = torch.optim.Adam([p for p in method.parameters() if p.requires_grad], lr=lr)
+    optimizer = torch.optim.Adam([p for p in method.parameters() if p.requires_grad], lr=lr)
     logs = []
     for step in range(steps):
         torch.manual_seed(step)
         chosen = torch.randperm(len(tokens))[:32]
         made = method(Batch([tokens[chosen]], chosen, chosen))
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         made.loss.backward()
-        optimiser.step()
+        optimizer.step()
         method.after_step((step + 1) / steps)
         logs.append({"loss": made.loss.item()} | {key: value.item() for key, value in made.log.items()})
     return logs

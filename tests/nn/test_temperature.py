@@ -54,10 +54,10 @@ def test_temperature_learns_through_a_loss() -> None:
     """Twins already closest: a lower temperature lowers the loss, so descent must lower it."""
     z = torch.eye(4)
     temperature = LogTemperature(0.5)
-    optimiser = torch.optim.SGD(temperature.parameters(), lr=0.1)
+    optimizer = torch.optim.SGD(temperature.parameters(), lr=0.1)
     before = nt_xent(z, z, temperature=temperature())
     before.backward()
-    optimiser.step()
+    optimizer.step()
     assert temperature().item() < 0.5
     assert nt_xent(z, z, temperature=temperature()) < before
 
@@ -92,12 +92,12 @@ def test_at_its_bound_it_may_be_called_twice_before_backward(module: LogitScale 
 
 def test_carried_out_by_a_huge_step_it_is_back_at_once() -> None:
     scale = LogitScale()
-    optimiser = torch.optim.SGD(scale.parameters(), lr=1e4)
+    optimizer = torch.optim.SGD(scale.parameters(), lr=1e4)
     early = scale()
     (-early).backward()
-    optimiser.step()
+    optimizer.step()
     assert float(scale().detach()) <= 100.0
-    optimiser.zero_grad()
+    optimizer.zero_grad()
     scale().backward()
-    optimiser.step()
+    optimizer.step()
     assert float(scale().detach()) < 100.0

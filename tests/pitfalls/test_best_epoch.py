@@ -32,11 +32,11 @@ def look(encoder: torch.nn.Module, run: int) -> Tensor:
 def looks(run: int) -> Tensor:
     """(EPOCHS, SETS) of one training run."""
     encoder, found = world.network(run), []
-    optimiser = torch.optim.Adam(encoder.parameters(), lr=3e-3)
+    optimizer = torch.optim.Adam(encoder.parameters(), lr=3e-3)
     for step, (view1, view2) in enumerate(world.batches(EPOCHS * STEPS, run), 1):
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         nt_xent(encoder(view1), encoder(view2), temperature=0.5).backward()
-        optimiser.step()
+        optimizer.step()
         if step % STEPS == 0:
             found.append(look(encoder, run))
     return torch.stack(found)

@@ -39,11 +39,11 @@ def damage() -> Numbers:
     met = code_of("buffers")["update_target"]
     online = with_batch_norm()
     behind, beside = frozen_copy(online).eval(), frozen_copy(online).eval()
-    optimiser = torch.optim.Adam(online.parameters(), lr=3e-3)
+    optimizer = torch.optim.Adam(online.parameters(), lr=3e-3)
     for view1, view2 in world.batches(150):
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         nt_xent(online(view1), online(view2), temperature=0.5).backward()
-        optimiser.step()
+        optimizer.step()
         met(behind, online, MOMENTUM)
         ema_update(beside, online, MOMENTUM)
 

@@ -32,14 +32,14 @@ class Bounded(torch.nn.Module):
 def walked(loss_of: torch.nn.Module) -> tuple[list[float], list[float]]:
     """Temperatures and losses of a training run, of samples that are easy to tell apart."""
     encoder, generator = world.network(), torch.Generator().manual_seed(0)
-    optimiser = torch.optim.Adam([*encoder.parameters(), *loss_of.parameters()], lr=RATE)
+    optimizer = torch.optim.Adam([*encoder.parameters(), *loss_of.parameters()], lr=RATE)
     temperatures, losses = [], []
     for _ in range(STEPS):
         x, noise = torch.randn(2, PAIRS, world.FEATURES, generator=generator)
         loss = loss_of(encoder(x), encoder(x + 0.3 * noise))
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss.backward()
-        optimiser.step()
+        optimizer.step()
         temperatures.append(float(loss_of.temperature.detach()))
         losses.append(float(loss.detach()))
     return temperatures, losses

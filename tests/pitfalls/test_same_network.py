@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from nearfar.distributed.contract import same_object
-from nearfar.distributed.trial import Subject
+from nearfar.distributed.variants import Subject
 from nearfar.methods.toy import ToyImageEncoder, toy_batch
 from nearfar.nn.ema import ema_distance, ema_update, frozen_copy
 from tests.distributed.work import SameObject
@@ -18,14 +18,14 @@ from tests.support.facts import facts, tells
 
 def trained_by(method: torch.nn.Module) -> list[float]:
     """Train what may be trained, and give the losses."""
-    optimiser = torch.optim.Adam([p for p in method.parameters() if p.requires_grad], lr=3e-3)
+    optimizer = torch.optim.Adam([p for p in method.parameters() if p.requires_grad], lr=3e-3)
     losses = []
     for view1, view2 in world.batches(150):
         q, k = (F.normalize(z, dim=1) for z in method(view1, view2))
         loss = F.cross_entropy(q @ k.T / 0.2, torch.arange(len(q)))
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss.backward()
-        optimiser.step()
+        optimizer.step()
         losses.append(float(loss.detach()))
     return losses
 

@@ -52,11 +52,11 @@ def network(seed: int = 0) -> nn.Sequential:
 def trained(loss: Loss, *, steps: int = 150, lr: float = 3e-3, seed: int = 0) -> nn.Sequential:
     """The network after some steps of Adam on a loss of two views' embeddings."""
     encoder = network(seed)
-    optimiser = torch.optim.Adam(encoder.parameters(), lr=lr)
+    optimizer = torch.optim.Adam(encoder.parameters(), lr=lr)
     for view1, view2 in batches(steps, seed):
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss(encoder(view1), encoder(view2)).backward()
-        optimiser.step()
+        optimizer.step()
     return encoder
 
 

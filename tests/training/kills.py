@@ -32,7 +32,7 @@ def killed_again_and_again(
 
 
 def flat(state: dict[str, object]) -> dict[str, torch.Tensor]:
-    """Weights and the optimiser's memory, by name."""
+    """Weights and the optimizer's memory, by name."""
     moments = state["optimizer"]["state"]  # type: ignore[index]
     inside = {f"{i}/{name}": x for i, each in moments.items() for name, x in each.items() if torch.is_tensor(x)}
     return {**state["method"], **inside}  # type: ignore[dict-item]

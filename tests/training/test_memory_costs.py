@@ -19,7 +19,7 @@ def costs(**changed: object) -> Costs:
     given = {
         "process": 500 * MB,
         "gradients": 20 * MB,
-        "optimiser": 40 * MB,
+        "optimizer": 40 * MB,
         "sample": 3000,
         "forward": straight(0, 10 * MB),
         "backward": straight(20 * MB, 10 * MB),

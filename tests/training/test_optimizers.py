@@ -10,7 +10,7 @@ from torch import nn
 from nearfar.methods import Method
 from nearfar.methods.method import decay_groups
 from nearfar.training.config import OptimizerConfig
-from nearfar.training.optimizers import LARS, make_optimiser, rate_factor, set_rates
+from nearfar.training.optimizers import LARS, make_optimizer, rate_factor, set_rates
 
 
 def method_of(network: nn.Module) -> Method:
@@ -35,14 +35,14 @@ def test_frozen_parameters_are_left_out() -> None:
 
 @pytest.mark.parametrize(("batch", "expected"), [(256, 0.06), (512, 0.12), (64, 0.015)])
 def test_the_rate_scales_with_the_batch(batch: int, expected: float) -> None:
-    optimiser = make_optimiser(method_of(nn.Linear(2, 2)), OptimizerConfig(), batch)
-    assert optimiser.param_groups[0]["lr"] == pytest.approx(expected)
+    optimizer = make_optimizer(method_of(nn.Linear(2, 2)), OptimizerConfig(), batch)
+    assert optimizer.param_groups[0]["lr"] == pytest.approx(expected)
 
 
 def test_the_rate_may_scale_with_the_root_of_the_batch() -> None:
     """SimCLR v2's 0.075 times the root of the batch is 1.2 at batch 256."""
-    optimiser = make_optimiser(method_of(nn.Linear(2, 2)), OptimizerConfig(lr=1.2, scale_lr="sqrt"), 4096)
-    assert optimiser.param_groups[0]["lr"] == pytest.approx(0.075 * math.sqrt(4096))
+    optimizer = make_optimizer(method_of(nn.Linear(2, 2)), OptimizerConfig(lr=1.2, scale_lr="sqrt"), 4096)
+    assert optimizer.param_groups[0]["lr"] == pytest.approx(0.075 * math.sqrt(4096))
 
 
 def test_the_rate_rises_then_falls_and_never_leaves_its_bounds() -> None:
@@ -61,15 +61,15 @@ def test_lars_equals_its_algorithm(inside: bool) -> None:
         {"params": [weight], "weight_decay": 0.01, "adapt": True},
         {"params": [bias], "weight_decay": 0.0, "adapt": False},
     ]
-    optimiser = LARS(groups, lr=0.5, momentum=0.9, trust=0.02, lr_in_momentum=inside)
+    optimizer = LARS(groups, lr=0.5, momentum=0.9, trust=0.02, lr_in_momentum=inside)
     expected = [weight.detach().clone(), bias.detach().clone()]
     velocity = [torch.zeros_like(x) for x in expected]
     for rate in (0.0, 0.5, 0.3, 0.1):
         gradients = [torch.randn_like(x) for x in expected]
         weight.grad, bias.grad = gradients[0].clone(), gradients[1].clone()
-        for group in optimiser.param_groups:
+        for group in optimizer.param_groups:
             group["lr"] = rate
-        optimiser.step()
+        optimizer.step()
         step = gradients[0] + 0.01 * expected[0]
         steps = [step * 0.02 * expected[0].norm() / step.norm(), gradients[1]]
         for i in range(2):
@@ -80,25 +80,25 @@ def test_lars_equals_its_algorithm(inside: bool) -> None:
 
 def test_lars_reads_the_state_of_earlier_versions() -> None:
     weight = nn.Parameter(torch.ones(2, 2))
-    optimiser = LARS([weight], lr=0.1)
-    state = optimiser.state_dict()
+    optimizer = LARS([weight], lr=0.1)
+    state = optimizer.state_dict()
     del state["param_groups"][0]["lr_in_momentum"]
-    optimiser.load_state_dict(state)
+    optimizer.load_state_dict(state)
     weight.grad = torch.ones(2, 2)
-    optimiser.step()
+    optimizer.step()
     assert bool((weight < 1).all())
 
 
 def test_decay_of_everything_and_a_rate_that_is_not_scaled() -> None:
     network = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2))
     config = OptimizerConfig(lr=0.03, weight_decay=1e-4, decay_all=True, scale_lr="none")
-    optimiser = make_optimiser(method_of(network), config, 64)
-    assert {(group["lr"], group["weight_decay"]) for group in optimiser.param_groups} == {(0.03, 1e-4)}
+    optimizer = make_optimizer(method_of(network), config, 64)
+    assert {(group["lr"], group["weight_decay"]) for group in optimizer.param_groups} == {(0.03, 1e-4)}
 
 
 def test_adamw_takes_beta2_and_eps() -> None:
     config = OptimizerConfig(name="adamw", beta2=0.98, eps=1e-6)
-    group = make_optimiser(method_of(nn.Linear(2, 2)), config, 256).param_groups[0]
+    group = make_optimizer(method_of(nn.Linear(2, 2)), config, 256).param_groups[0]
     assert group["betas"] == (0.9, 0.98) and group["eps"] == 1e-6
 
 
@@ -110,11 +110,11 @@ def test_groups_may_scale_their_rate_and_keep_it_constant() -> None:
 
     method = Own()
     method.encoder = nn.Linear(2, 2)
-    optimiser = make_optimiser(method, OptimizerConfig(lr=0.5), 256)
-    for group in optimiser.param_groups:
+    optimizer = make_optimizer(method, OptimizerConfig(lr=0.5), 256)
+    for group in optimizer.param_groups:
         group.setdefault("initial_lr", group["lr"])
-    set_rates(optimiser, 0.5)
-    assert [group["lr"] for group in optimiser.param_groups] == pytest.approx([0.25, 0.05])
+    set_rates(optimizer, 0.5)
+    assert [group["lr"] for group in optimizer.param_groups] == pytest.approx([0.25, 0.05])
 
 
 def test_the_step_schedule_divides_by_ten_at_each_milestone() -> None:

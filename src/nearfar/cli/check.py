@@ -10,7 +10,7 @@ from nearfar.cli.stages import stage
 
 if TYPE_CHECKING:
     from nearfar.distributed.certificate import CertificateRow
-    from nearfar.distributed.trial import Subject
+    from nearfar.distributed.variants import Subject
 
 
 def main(arguments: list[str]) -> int:

@@ -1,10 +1,10 @@
 """`nearfar explore`: a local web page for one run or two: map, search, neighbours, duplicates, live view."""
 
 import contextlib
-import importlib.util
 from functools import partial
 
 from nearfar.cli.parser import Parser
+from nearfar.explore import check_installed
 
 
 def main(arguments: list[str]) -> int:
@@ -24,9 +24,7 @@ def main(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     if options.embeddings is not None and len(options.embeddings) != len(options.run):
         raise ValueError(f"{len(options.run)} runs and {len(options.embeddings)} --embeddings, expected one for each")
-    missing = [name for name in ("fastapi", "uvicorn") if importlib.util.find_spec(name) is None]
-    if missing:
-        raise ModuleNotFoundError(f"the page needs {' and '.join(missing)}: pip install 'nearfar[serve]'")
+    check_installed()
 
     from nearfar.explore.live import state_of
     from nearfar.explore.open_run import open_run

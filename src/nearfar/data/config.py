@@ -47,7 +47,7 @@ class ReadConfig:
             raise ValueError(f"data.held_out is {self.held_out!r}, expected COLUMN=VALUE or COLUMN=VALUE,VALUE")
 
     @property
-    def kept(self) -> str | None:
+    def training_rows(self) -> str | None:
         """The split of the rows that are not held out."""
         return None if self.held_out is None else self.held_out.replace("=", "!=", 1)
 

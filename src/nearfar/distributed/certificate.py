@@ -17,16 +17,16 @@ from nearfar.distributed import gather as gathering
 from nearfar.distributed.check import relative_error
 from nearfar.distributed.contract import check_contract, draws, same_object
 from nearfar.distributed.processes import Gather, run_in_processes
-from nearfar.distributed.trial import (
+from nearfar.distributed.variants import (
     EXACT,
     REFERENCE,
     VARIANTS,
     Subject,
-    Trial,
+    VariantResult,
     encode_divided,
     in_dtype,
-    run_trial,
-    shared_trials,
+    run_shared_variants,
+    run_variant,
 )
 from nearfar.losses.engine.backends import DenseBackend, use_backend
 
@@ -95,24 +95,26 @@ def certify_methods(
     tell = said or (lambda _: None)
     for subject in subjects:
         check_contract(subject)
-    shared: list[dict[str, Trial]] = [{} for _ in subjects]
+    shared: list[dict[str, VariantResult]] = [{} for _ in subjects]
     if processes > 1:
         tell(f"starting {processes} processes")
-        shared = run_in_processes(processes, shared_trials, list(subjects), gather or gathering.gather, said=said)[0]
-    for subject, trials in zip(subjects, shared, strict=True):
+        shared = run_in_processes(
+            processes, run_shared_variants, list(subjects), gather or gathering.gather, said=said
+        )[0]
+    for subject, results in zip(subjects, shared, strict=True):
         tell(f"{subject.name}: one process")
-        yield rows_of(subject, trials)
+        yield rows_of(subject, results)
 
 
-def rows_of(subject: Subject, shared: dict[str, Trial]) -> list[CertificateRow]:
+def rows_of(subject: Subject, shared: dict[str, VariantResult]) -> list[CertificateRow]:
     first = replace(subject, batches=subject.batches[:1])
     with use_backend(DenseBackend()):
-        truth, truth_of_one = run_trial(subject, REFERENCE), run_trial(first, REFERENCE)
-        truth_accumulated = run_trial(subject, replace(REFERENCE, accumulate=2))
-        truth_divided = run_trial(subject, replace(REFERENCE, encode=encode_divided))
+        truth, truth_of_one = run_variant(subject, REFERENCE), run_variant(first, REFERENCE)
+        truth_accumulated = run_variant(subject, replace(REFERENCE, accumulate=2))
+        truth_divided = run_variant(subject, replace(REFERENCE, encode=encode_divided))
         in_single = replace(REFERENCE, dtype=torch.float32)
-        singles = [run_trial(subject, replace(in_single, accumulate=n)) for n in (1, 2)]
-        fine, coarse = (run_trial(_shaken(subject, shake), REFERENCE) for shake in (_SHAKE, _COARSE))
+        singles = [run_variant(subject, replace(in_single, accumulate=n)) for n in (1, 2)]
+        fine, coarse = (run_variant(_shaken(subject, shake), REFERENCE) for shake in (_SHAKE, _COARSE))
     # What rounding alone does to this network, kinks and all: float32 cannot be held to less, nor can bfloat16.
     rounding, more = (
         max(relative_error(shaken.gradients, truth.gradients), relative_error(shaken.values, truth.values))
@@ -121,7 +123,7 @@ def rows_of(subject: Subject, shared: dict[str, Trial]) -> list[CertificateRow]:
     note = same_object(subject)
     rows = []
     for name, variant in VARIANTS.items():
-        trial = run_trial(first if variant.once else subject, variant)
+        result = run_variant(first if variant.once else subject, variant)
         expected = truth_of_one if variant.once else truth_accumulated if variant.accumulate > 1 else truth
         expected = truth_divided if variant.divided else expected
         tolerance = variant.tolerance
@@ -129,8 +131,8 @@ def rows_of(subject: Subject, shared: dict[str, Trial]) -> list[CertificateRow]:
             expected, tolerance = singles[variant.accumulate - 1], max(tolerance, _ROUNDINGS * rounding)
         elif variant.dtype != torch.float64:
             tolerance = max(tolerance, _ROUNDINGS * more)
-        rows.append(_compared(subject.name, name, trial, expected, tolerance, note))
-    rows += [_compared(subject.name, variant, trial, truth, EXACT, note) for variant, trial in shared.items()]
+        rows.append(_compared(subject.name, name, result, expected, tolerance, note))
+    rows += [_compared(subject.name, variant, result, truth, EXACT, note) for variant, result in shared.items()]
     if any(row.off and not row.note for row in rows) and (drawn := draws(subject)):
         rows = [replace(row, note=drawn) if row.off and not row.note else row for row in rows]
     return rows
@@ -157,7 +159,9 @@ def _shaken(subject: Subject, shake: float) -> Subject:
     return replace(subject, method=method, batches=batches)
 
 
-def _compared(what: str, variant: str, seen: Trial, truth: Trial, tolerance: float, note: str) -> CertificateRow:
+def _compared(
+    what: str, variant: str, seen: VariantResult, truth: VariantResult, tolerance: float, note: str
+) -> CertificateRow:
     if seen.note:
         return CertificateRow(what, variant, math.nan, math.nan, math.nan, tolerance, seen.note)
     if seen.counters.shape != truth.counters.shape or not torch.equal(seen.counters, truth.counters):

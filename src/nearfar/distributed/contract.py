@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from nearfar.distributed.processes import encode_shard
-from nearfar.distributed.trial import PART, Subject, in_dtype, take_rows
+from nearfar.distributed.variants import PART, Subject, in_dtype, take_rows
 from nearfar.plugins import PluginError, call_plugin
 
 _DRAWS = frozenset(  # drawn anew by each process, and in the type of its numbers

@@ -198,7 +198,7 @@ class _RNGState:
 
 def _buffers(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
     """Buffers that encoding may change. Queues and banks are large, and only `after_step` changes them."""
-    stores = {id(b) for chunk in module.modules() if isinstance(chunk, Queue | Bank) for b in chunk.buffers()}
+    stores = {id(b) for store in module.modules() if isinstance(store, Queue | Bank) for b in store.buffers()}
     yield from ((name, buffer) for name, buffer in module.named_buffers() if id(buffer) not in stores)
 
 

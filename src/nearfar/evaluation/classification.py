@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nearfar.evaluation.metrics import accuracy, resamples, share, with_interval
+from nearfar.evaluation.metrics import accuracy, proportion, resamples, with_interval
 from nearfar.evaluation.paired import SampleValues
 from nearfar.evaluation.task import Curves, Outcome, Task, arrays
 
@@ -62,7 +62,7 @@ def classification(scores: Tensor, labels: Tensor, *, classes: int, count: int, 
     metrics = {"accuracy": accuracy(predicted, labels)}
     if classes > 5:
         best = scores.argsort(dim=1, descending=True, stable=True)[:, :5]  # of equal scores the first, as in argmax
-        metrics["top-5 accuracy"] = share((best == labels[:, None]).any(1))
+        metrics["top-5 accuracy"] = proportion((best == labels[:, None]).any(1))
     for name, value in values.items():
         metrics[name] = with_interval(float(value), torch.cat(draws[name]), len(labels))
     curves = arrays(

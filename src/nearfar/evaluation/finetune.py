@@ -210,12 +210,12 @@ class _Fitting:
         size = min(recipe.batch_size, len(fit))
         self.loader = Loader(len(fit), size, seed, drop_last=len(fit) % size == 1)  # one row has no batch statistics
         groups = parameter_groups(model, recipe)
-        self.optimiser: torch.optim.Optimizer = (
+        self.optimizer: torch.optim.Optimizer = (
             torch.optim.SGD(groups, momentum=0.9) if recipe.optimizer == "sgd" else torch.optim.AdamW(groups)
         )
         self.passes = math.ceil(_LEAST_STEPS / len(self.loader))
         total = recipe.epochs * self.passes * len(self.loader)
-        self.schedule = torch.optim.lr_scheduler.LambdaLR(self.optimiser, lambda step: rate(step / total))
+        self.schedule = torch.optim.lr_scheduler.LambdaLR(self.optimizer, lambda step: rate(step / total))
 
     def epoch(self, number: int) -> None:
         self.model.train()
@@ -235,7 +235,7 @@ class _Fitting:
             h = self.model.encoder(x)
         logits = self.model.head(self.model.norm(h))
         loss = F.cross_entropy(logits, self.task.train.labels[places].to(logits.device))
-        self.optimiser.zero_grad()
+        self.optimizer.zero_grad()
         loss.backward()
-        self.optimiser.step()
+        self.optimizer.step()
         self.schedule.step()

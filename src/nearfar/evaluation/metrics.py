@@ -41,10 +41,10 @@ def accuracy(predicted: Tensor, labels: Tensor, *, level: float = 0.95) -> Estim
             f"predicted has shape {tuple(predicted.shape)} and labels {tuple(labels.shape)}, "
             "expected (N,) or (N, C) and (N,) with at least one sample"
         )
-    return share(predicted == labels, level=level)
+    return proportion(predicted == labels, level=level)
 
 
-def share(hits: Tensor, *, level: float = 0.95) -> Estimate:
+def proportion(hits: Tensor, *, level: float = 0.95) -> Estimate:
     """The share of (N,) booleans that are true, with Wilson's interval."""
     right, n = int(hits.sum()), len(hits)
     low, high = wilson(right, n, level=level)

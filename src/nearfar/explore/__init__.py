@@ -3,12 +3,15 @@
 Needs FastAPI and uvicorn, the extra `serve`, from the first call on; importing the package does not.
 """
 
+from collections.abc import Sequence
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from nearfar.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from nearfar.explore.app import make_app
+    from fastapi import FastAPI
+
     from nearfar.explore.limits import Limits
     from nearfar.explore.space import ExploredRun, Space
 
@@ -24,6 +27,20 @@ __getattr__ = lazy_names(
         "ExploredRun": "space",
         "Limits": "limits",
         "Space": "space",
-        "make_app": "app",
     },
 )
+
+
+def make_app(runs: "Sequence[ExploredRun]", *, limits: "Limits | None" = None) -> "FastAPI":
+    """The application for these runs; put `nearfar.explore.guard.Guard` around it."""
+    check_installed()
+    from nearfar.explore import app
+
+    return app.make_app(runs, limits=limits)
+
+
+def check_installed() -> None:
+    """Raise if a package of the extra `serve` is missing."""
+    missing = [name for name in ("fastapi", "uvicorn") if find_spec(name) is None]
+    if missing:
+        raise ModuleNotFoundError(f"the explorer needs {' and '.join(missing)}: pip install 'nearfar[serve]'")

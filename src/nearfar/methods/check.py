@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from nearfar.distributed.trial import Subject
+from nearfar.distributed.variants import Subject
 from nearfar.methods import METHODS
 from nearfar.methods.method import Method
 from nearfar.methods.toy import SAMPLES, ToyImageEncoder, toy_method, with_more_views

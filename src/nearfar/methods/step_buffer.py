@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-MOST = 1024  # batches between two steps of the optimiser; more than anyone accumulates
+MOST = 1024  # batches between two steps of the optimizer; more than anyone accumulates
 
 
 class Pending:
@@ -18,7 +18,7 @@ class Pending:
         if len(self._batches) == MOST:
             raise RuntimeError(
                 f"{MOST} batches were contrasted and after_step was never called: queue, bank and momentum network "
-                "stand still; call method.after_step(progress) after each step of the optimiser"
+                "stand still; call method.after_step(progress) after each step of the optimizer"
             )
         self._batches.append(tuple(r.detach() for r in rows))
 

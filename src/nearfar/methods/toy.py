@@ -87,7 +87,7 @@ def toy_method(
         own = {name: value for name, value in options.items() if name in method.options()}
         small = method(made, features=made.num_features, samples=SAMPLES, **own)
     batches = [toy_batch(views, rows=rows, seed=seed) for seed in range(2)]
-    return small, [replace(each, views=each.views[: method.usual_views]) for each in batches]
+    return small, [replace(each, views=each.views[: getattr(method, "usual_views", None)]) for each in batches]
 
 
 def with_more_views(toy: Toy, full: int = 3, local: int = 2) -> Toy:

@@ -68,7 +68,7 @@ def _own_parts(modality: Modality, data: str) -> tuple[Dataset, Dataset | None, 
     """The data but its test part, its test part if it has one, the name of that, and notes."""
     read, own = modality.config.data, modality.own_splits(data)
     if read.held_out is not None:
-        return modality.open(data, read.kept), modality.open(data, read.held_out), "test", []
+        return modality.open(data, read.training_rows), modality.open(data, read.held_out), "test", []
     if own is None:
         return modality.open(data), None, "test", []
     if read.groups_file is not None and is_folder(

@@ -18,7 +18,7 @@ from nearfar.data.tables import READERS, path_and_rows, read_columns
 from nearfar.methods import Method
 from nearfar.methods.advice import RunFacts, Verdict
 
-_STEPS = 200  # fewer optimiser steps teach next to nothing
+_STEPS = 200  # fewer optimizer steps teach next to nothing
 _ENOUGH = 1000  # so many are advised instead, and the rest of the advice is for them
 _EQUAL = 0.2  # part of all pairs of samples that may be no negatives
 _HEADS = 20  # heads so many times larger than the encoder are most of the time and memory
@@ -37,7 +37,7 @@ def advise(
 
     Args:
         samples: of the training part.
-        total: optimiser steps of the whole run.
+        total: optimizer steps of the whole run.
         ids: (N,) equal where samples are no negatives of each other.
         groups: (N,) what the data or a table say of that, beside what equal captions and texts do.
     """

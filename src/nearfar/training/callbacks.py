@@ -116,7 +116,7 @@ class TrainingMonitor(lightning.Callback):
 
     def resume(self, state: dict[str, Any], module: Pretraining) -> None:
         """Take up a run where a checkpoint left it; what was logged after that is forgotten."""
-        module.done, module.optimiser_state, self.best = state["step"], state["optimizer"], state["best"]
+        module.done, module.optimizer_state, self.best = state["step"], state["optimizer"], state["best"]
         self._scaler = state["scaler"]
         if not self.is_rank_zero:
             return

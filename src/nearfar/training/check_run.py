@@ -5,7 +5,7 @@ from pathlib import Path
 from rich.console import Console
 
 from nearfar.config import TrainConfig
-from nearfar.distributed.trial import Subject
+from nearfar.distributed.variants import Subject
 from nearfar.training import checkpoint
 from nearfar.training.setup import TrainingSetup
 

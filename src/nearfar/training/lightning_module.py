@@ -22,7 +22,7 @@ from nearfar.nn.shard import Shard, global_norm, shard_of
 from nearfar.training._lightning import lightning
 from nearfar.training.errors import NotFiniteError
 from nearfar.training.health import not_finite
-from nearfar.training.optimizers import make_optimiser, rate_factor, set_rates
+from nearfar.training.optimizers import make_optimizer, rate_factor, set_rates
 from nearfar.training.processes import rank_and_world, shards_weights
 
 
@@ -69,7 +69,7 @@ class Pretraining(lightning.LightningModule):
             method: what is trained.
             modality: makes the views.
             source: the training samples.
-            total: optimiser steps of the whole run.
+            total: optimizer steps of the whole run.
             ids: (N,) of every training sample; equal ids are never negatives of each other.
             labels: (N,), for methods that learn from them; None otherwise.
             checkpoint: names the last good checkpoint.
@@ -78,11 +78,11 @@ class Pretraining(lightning.LightningModule):
         self.method, self.config, self.total = method, config, total
         self.modality, self.source = modality, source
         self.ids, self.labels, self._checkpoint = ids, labels, checkpoint
-        self.done = 0  # optimiser steps
+        self.done = 0  # optimizer steps
         self.last: Step | None = None
         self.gradient_norm = float("nan")
-        self.optimiser_state: dict[str, Any] | None = None  # to begin with, where the run is resumed
-        self.optimiser: torch.optim.Optimizer | None = None
+        self.optimizer_state: dict[str, Any] | None = None  # to begin with, where the run is resumed
+        self.optimizer: torch.optim.Optimizer | None = None
         self.is_sharded = False  # whether each process holds a part of the weights (FSDP)
         # The method without weights, to evaluate it on rank 0 while they are sharded. In a list, so that it is no
         # submodule: Lightning initialises again what it finds on the meta device.
@@ -179,17 +179,17 @@ class Pretraining(lightning.LightningModule):
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         batch = self.config.batch_size * self.config.accumulate_batches
-        self.optimiser = make_optimiser(self.method, self.config.optimizer, batch)
-        for group in self.optimiser.param_groups:
+        self.optimizer = make_optimizer(self.method, self.config.optimizer, batch)
+        for group in self.optimizer.param_groups:
             group.setdefault("initial_lr", group["lr"])
-        if self.optimiser_state is not None:
-            weights = [p for group in self.optimiser.param_groups for p in group["params"]]
+        if self.optimizer_state is not None:
+            weights = [p for group in self.optimizer.param_groups for p in group["params"]]
             state = (
-                fsdp.shard_optimizer_state(weights, self.optimiser_state) if self.is_sharded else self.optimiser_state
+                fsdp.shard_optimizer_state(weights, self.optimizer_state) if self.is_sharded else self.optimizer_state
             )
-            self.optimiser.load_state_dict(state)
-            self.optimiser_state = None
-        return self.optimiser
+            self.optimizer.load_state_dict(state)
+            self.optimizer_state = None
+        return self.optimizer
 
     # Whole weights, for checkpoints and evaluation: collectives that every process must call; rank 0 gets the result.
 
@@ -200,9 +200,9 @@ class Pretraining(lightning.LightningModule):
 
     def whole_optimizer_state(self) -> dict[str, Any]:
         """The optimizer's state dict."""
-        if self.optimiser is None:
+        if self.optimizer is None:
             return {}
-        state: dict[str, Any] = fsdp.full_state(self.optimiser.state_dict(), keep=self.trainer.is_global_zero)
+        state: dict[str, Any] = fsdp.full_state(self.optimizer.state_dict(), keep=self.trainer.is_global_zero)
         return state
 
     def whole_method(self, weights: dict[str, Tensor]) -> Method:
@@ -217,7 +217,7 @@ class Pretraining(lightning.LightningModule):
 
     @property
     def rate(self) -> float:
-        return float(self.optimiser.param_groups[0]["lr"]) if self.optimiser is not None else 0.0
+        return float(self.optimizer.param_groups[0]["lr"]) if self.optimizer is not None else 0.0
 
 
 def derive_seed(seed: int, number: int, rank: int = 0) -> int:

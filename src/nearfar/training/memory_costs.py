@@ -101,7 +101,7 @@ class Costs:
 
     process: int  # interpreter, packages, data, weights, momentum networks, queue, bank
     gradients: int  # of the trained parameters
-    optimiser: int  # its state
+    optimizer: int  # its state
     sample: int  # a fetched sample
     forward: LinearCost  # encoding, with its graph; its end is what is held for the backward pass
     backward: LinearCost  # the same and on to the gradients of the parameters, which are counted in it
@@ -131,41 +131,39 @@ class Costs:
         """
         own = -(-batch // processes)
         rows = own if micro is None else min(micro, own)
-        cached = rows < own
         viewed = rows if self.viewed_in_parts else own
-        old = self.gradients  # of the step before, until the backward pass; or those that are accumulated
         sent = self.gradients if processes > 1 else 0  # DDP's own copy of them
-        encoded = self.encoded * own
-        inside = self.workspace * rows
         contrast = self.contrast.peak(min(batch, 2 * own) if ring else batch) + tile_bytes
-        if cached:
-            sums = self.gradients + (self.gradients if accumulate > 1 else 0)
-            phases = [
-                old + self.forward.peak(rows) + encoded + inside,
-                old + contrast,
-                sums + 2 * encoded + self.backward.peak(rows) + inside,
-            ]
-        else:
-            again = self.gradients if accumulate > 1 else 0
-            phases = [
-                old + self.forward.peak(rows) + inside,
-                old + self.forward.end(rows) + contrast - encoded,
-                again + encoded + self.backward.peak(rows) + inside,
-            ]
-        step = max(phases)
+        step = self._step_peak(own, rows, contrast, accumulated=accumulate > 1)
         ahead = 1 if micro is not None else 2
         samples = (2 + ahead) * own * self.sample  # at work, waiting, and being fetched
-        making = old + self.views.peak(viewed)
-        largest = max(step + self.views.end(viewed), making, old + self.readout)
+        making = self.gradients + self.views.peak(viewed)
+        largest = max(step + self.views.end(viewed), making, self.gradients + self.readout)
         return Peak(
             process=self.process,
-            weights=self.gradients + sent + self.optimiser,
+            weights=self.gradients + sent + self.optimizer,
             samples=samples,
             views=self.views.end(viewed),
             embeddings=min(contrast, largest),
             activations=max(0, largest - self.gradients - self.views.end(viewed) - min(contrast, largest)),
-            total=self.process + self.optimiser + sent + samples + largest,
+            total=self.process + self.optimizer + sent + samples + largest,
         )
+
+    def _step_peak(self, own: int, rows: int, contrast: int, *, accumulated: bool) -> int:
+        """The most of encoding, contrasting and the backward pass, with the gradients that are held meanwhile.
+
+        Args:
+            own: samples of this process.
+            rows: of them encoded at a time; fewer than `own`: gradients are cached.
+            contrast: bytes that contrasting takes.
+        """
+        old = self.gradients  # of the step before, until the backward pass; or those that are accumulated
+        again = self.gradients if accumulated else 0
+        encoded, inside = self.encoded * own, self.workspace * rows
+        forward, backward = self.forward.peak(rows) + inside, self.backward.peak(rows) + inside
+        if rows < own:
+            return max(old + forward + encoded, old + contrast, self.gradients + again + 2 * encoded + backward)
+        return max(old + forward, old + self.forward.end(rows) + contrast - encoded, again + encoded + backward)
 
 
 @dataclass(frozen=True)
@@ -173,7 +171,7 @@ class Peak:
     """Bytes at the moment when most are held."""
 
     process: int
-    weights: int  # gradients and optimiser
+    weights: int  # gradients and optimizer
     samples: int
     views: int
     embeddings: int  # what is contrasted

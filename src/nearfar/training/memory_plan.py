@@ -25,7 +25,7 @@ from nearfar.methods import Batch, Method
 from nearfar.methods.method import Encoded
 from nearfar.nn.queue import Queue
 from nearfar.training.memory_costs import Costs, LiveBytes, MemoryPlan, choose, measured_line
-from nearfar.training.optimizers import make_optimiser
+from nearfar.training.optimizers import make_optimizer
 from nearfar.training.setup import TrainingSetup
 
 _QUIET = Console(quiet=True)
@@ -72,14 +72,14 @@ def costs_of(config: TrainConfig) -> Costs:
     frames = max([1, *(x.shape[1] for x in encoded.values() if x.ndim > 2)])
     more = max(_MORE, min(max(config.batch_size, _MORE), _CONTRASTED // frames))
     contrast = measured_line(probe.contrast(encoded), more // 2, more)
-    gradients, optimiser = probe.optimised()
+    gradients, optimizer = probe.optimizer_bytes()
     row = sum(x.numel() * x.element_size() for x in encoded.values()) // _FEW
     sample = setup.train.fetch(torch.arange(_FEW))
     readout, workspace = measured_line(probe.readout, _FEW, _MORE), probe.workspace()
     return Costs(
         process=process,
         gradients=gradients,
-        optimiser=optimiser,
+        optimizer=optimizer,
         sample=sample.numel() * sample.element_size() // _FEW,
         forward=forward,
         backward=both,
@@ -202,16 +202,16 @@ class _Probe:
         with self.autocast():
             return self.method().encode(self.batch(_FEW))
 
-    def optimised(self) -> tuple[int, int]:
-        """Bytes of the gradients and of the optimiser's state."""
+    def optimizer_bytes(self) -> tuple[int, int]:
+        """Bytes of the gradients and of the optimizer's state."""
         trained = [p for p in self.setup.method.parameters() if p.requires_grad]
         sizes = [p.numel() * p.element_size() for p in trained]
         one = Method()
         one.encoder = nn.Linear(64, 64)  # an optimizer holds so many numbers for each of its weights
-        optimiser = make_optimiser(one, self.config.optimizer, self.config.batch_size)
+        optimizer = make_optimizer(one, self.config.optimizer, self.config.batch_size)
         one.encoder(torch.ones(1, 64)).sum().backward()
-        optimiser.step()
-        state = sum(x.numel() for each in optimiser.state.values() for x in each.values() if x.numel() > 1)
+        optimizer.step()
+        state = sum(x.numel() for each in optimizer.state.values() for x in each.values() if x.numel() > 1)
         return sum(sizes), round(sum(sizes) * state / sum(p.numel() for p in one.parameters()))
 
     def readout(self, rows: int) -> Callable[[], object]:

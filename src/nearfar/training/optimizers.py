@@ -1,4 +1,4 @@
-"""Optimisers, what they decay, and the rate at each step."""
+"""Optimizers, what they decay, and the rate at each step."""
 
 import math
 from collections.abc import Callable, Iterable
@@ -17,7 +17,7 @@ DEFAULT_DECAY = {"sgd": 5e-4, "adamw": 0.05, "lars": 1e-6, "muon": 0.0}
 DEFAULT_MOMENTUM = {"sgd": 0.9, "adamw": 0.9, "lars": 0.9, "muon": 0.95}
 
 
-def make_optimiser(method: Method, config: OptimizerConfig, batch_size: int) -> torch.optim.Optimizer:
+def make_optimizer(method: Method, config: OptimizerConfig, batch_size: int) -> torch.optim.Optimizer:
     """The optimizer over the method's parameter groups, its learning rate scaled with the batch.
 
     A group may have `lr_scale`, which multiplies its learning rate, and `constant_lr`, which the schedule leaves alone.

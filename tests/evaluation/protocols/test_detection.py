@@ -65,13 +65,13 @@ def test_a_training_step_lowers_the_loss_of_a_fixed_batch(head: str) -> None:
     x = [whole(images.picture(i)[None])[0] for i in range(4)]
     targets = [{"boxes": t.boxes, "labels": t.kinds} for t in images.targets]
     targets[3] = {"boxes": torch.zeros(0, 4), "labels": torch.zeros(0, dtype=torch.long)}  # a negative
-    optimiser = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     losses = []
     for _ in range(8):
         loss = torch.stack(list(model(x, targets).values())).sum()
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss.backward()
-        optimiser.step()
+        optimizer.step()
         losses.append(loss.item())
     assert losses[-1] < 0.9 * losses[0]
 

@@ -106,9 +106,9 @@ def train_detector(
     learned = [p for p in model.parameters() if p.requires_grad]
     matrices, vectors = ([p for p in learned if (p.ndim > 1) == wanted] for wanted in (True, False))
     groups = [{"params": matrices, "weight_decay": WEIGHT_DECAY}, {"params": vectors, "weight_decay": 0.0}]
-    optimiser = torch.optim.AdamW(groups, lr=settings.lr)
+    optimizer = torch.optim.AdamW(groups, lr=settings.lr)
     total = settings.epochs * len(loader)
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda step: rate(step / total))
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: rate(step / total))
     model.train()
     for epoch in range(settings.epochs):
         for step, rows in loader.batches(epoch):
@@ -127,10 +127,10 @@ def train_detector(
                 loss = torch.stack(list(model(x, targets).values())).sum()
                 if not bool(loss.isfinite()):
                     raise ValueError(f"the loss is {loss.item()} at step {schedule.last_epoch}; lower detection.lr")
-                optimiser.zero_grad()
+                optimizer.zero_grad()
                 loss.backward()
             nn.utils.clip_grad_norm_(learned, CLIP)
-            optimiser.step()
+            optimizer.step()
             schedule.step()
             advance(len(rows))
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from nearfar.data.dataset import counted
 from nearfar.data.groups import caption_ids
-from nearfar.evaluation.metrics import Estimate, resamples, share, wilson, with_interval
+from nearfar.evaluation.metrics import Estimate, proportion, resamples, wilson, with_interval
 from nearfar.evaluation.paired import SampleValues
 from nearfar.evaluation.protocols.protocol import Protocol
 from nearfar.evaluation.task import Outcome, Task, arrays
@@ -251,7 +251,7 @@ def _measured(
         if "rank" in name:
             estimate = with_interval(value, torch.cat(draws[name]), n, least=1.0, most=float(answers))
         elif name != "MRR" and images == n:
-            estimate = share(parts[name].bool())
+            estimate = proportion(parts[name].bool())
         elif value in (0.0, 1.0):  # no resample differs: Wilson's, of as many samples as there are images
             estimate = Estimate(value, *wilson(round(value * images), images), n)
         else:

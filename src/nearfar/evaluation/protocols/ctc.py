@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nearfar.evaluation.metrics import Estimate, resamples, share, with_interval
+from nearfar.evaluation.metrics import Estimate, proportion, resamples, with_interval
 from nearfar.evaluation.paired import SampleValues
 from nearfar.evaluation.protocols.protocol import Protocol
 from nearfar.evaluation.task import Outcome, Part, Task, arrays
@@ -66,7 +66,7 @@ def ctc(task: Task, settings: CtcSettings, seed: int) -> Outcome:
     count = torch.tensor([len(said) for said in spoken])
     metrics = {
         "word error rate": rate(wrong, count, count=task.bootstrap, seed=seed),
-        "sequences right": share(wrong == 0),
+        "sequences right": proportion(wrong == 0),
     }
     if not units.whole:
         texts = [(SPACE.join(said), SPACE.join(got)) for said, got in zip(spoken, heard, strict=True)]
@@ -164,9 +164,9 @@ def _fitted(task: Task, train: Sequence[Connected], units: Units, settings: CtcS
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = Recogniser(kept[0].shape[1], settings.hidden, len(units.symbols)).to(device).train()
-    optimiser = torch.optim.AdamW(model.parameters(), lr=settings.lr)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=settings.lr)
     total = settings.epochs * math.ceil(len(kept) / settings.batch_size)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, settings.lr, total_steps=total, pct_start=0.1)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, settings.lr, total_steps=total, pct_start=0.1)
     generator = torch.Generator().manual_seed(seed)
     with torch.enable_grad(), progress_bar(task.progress("connected words"), settings.epochs) as step:
         for _ in range(settings.epochs):
@@ -179,10 +179,10 @@ def _fitted(task: Task, train: Sequence[Connected], units: Units, settings: CtcS
                 wanted = torch.tensor([len(written[i]) for i in rows])
                 scores = model(h, present.to(device)).transpose(0, 1)  # (L, B, units + 1)
                 loss = F.ctc_loss(scores, targets.to(device), lengths, wanted, blank=BLANK, zero_infinity=True)
-                optimiser.zero_grad()
+                optimizer.zero_grad()
                 loss.backward()
                 nn.utils.clip_grad_norm_(model.parameters(), _CLIP)
-                optimiser.step()
+                optimizer.step()
                 schedule.step()
             step(1)
     return model.eval()

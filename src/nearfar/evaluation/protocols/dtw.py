@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from nearfar.evaluation.metrics import share
+from nearfar.evaluation.metrics import proportion
 from nearfar.evaluation.paired import SampleValues
 from nearfar.evaluation.protocols.protocol import Protocol
 from nearfar.evaluation.task import Outcome, Part, Task
@@ -41,7 +41,7 @@ def dtw(task: Task, settings: DtwSettings, seed: int) -> Outcome:
     right, euclidean = (task.train.labels[found] == task.test.labels for found in (index, plain))
     found = {"accuracy": right, "accuracy, Euclidean": euclidean}
     return Outcome(
-        {metric: share(hits) for metric, hits in found.items()},
+        {metric: proportion(hits) for metric, hits in found.items()},
         samples={metric: SampleValues(hits) for metric, hits in found.items()},
     )
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from nearfar.evaluation.linear import linear_probe
-from nearfar.evaluation.metrics import mean_estimate, share
+from nearfar.evaluation.metrics import mean_estimate, proportion
 from nearfar.evaluation.paired import SampleValues
 from nearfar.evaluation.protocols.protocol import Protocol
 from nearfar.evaluation.task import Outcome, Part, Task
@@ -44,7 +44,7 @@ def frames(task: Task, settings: FramesSettings, seed: int) -> Outcome:
     return Outcome(
         {
             "accuracy, single frames": mean_estimate(right, count=task.bootstrap, seed=seed),
-            "accuracy, all frames": share(whole),
+            "accuracy, all frames": proportion(whole),
         },
         samples={"accuracy, single frames": SampleValues(right), "accuracy, all frames": SampleValues(whole)},
     )

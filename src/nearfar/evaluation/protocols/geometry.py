@@ -15,7 +15,7 @@ from nearfar.evaluation.geometry import (
     participation_ratio,
     uniformity,
 )
-from nearfar.evaluation.metrics import Estimate, mean_estimate, share
+from nearfar.evaluation.metrics import Estimate, mean_estimate, proportion
 from nearfar.evaluation.protocols.protocol import Protocol
 from nearfar.evaluation.task import Outcome, Task, arrays
 from nearfar.nn.seeding import seeded_generator
@@ -47,7 +47,7 @@ def geometry(task: Task, settings: GeometrySettings, seed: int) -> Outcome:
         "hubness": (near.hubness, n),
     }
     metrics = {name: Estimate(value, None, None, count) for name, (value, count) in values.items()}
-    metrics["orphans"] = share(near.occurrence == 0)
+    metrics["orphans"] = proportion(near.occurrence == 0)
     if near.purity is not None:
         metrics["neighbourhood purity"] = mean_estimate(near.purity, count=task.bootstrap, seed=seed)
     notes = []

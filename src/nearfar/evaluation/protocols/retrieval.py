@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from nearfar.evaluation.metrics import mean_estimate, share
+from nearfar.evaluation.metrics import mean_estimate, proportion
 from nearfar.evaluation.paired import SampleValues
 from nearfar.evaluation.protocols.protocol import Protocol
 from nearfar.evaluation.task import Outcome, Task, arrays
@@ -31,7 +31,7 @@ def retrieve(task: Task, settings: RetrievalSettings, seed: int) -> Outcome:
     found = retrieval(task.test_features, labels, cutoffs=settings.cutoffs, queries=settings.max_queries)
     metrics = {"mAP": mean_estimate(found.average_precision, count=task.bootstrap, seed=seed)}
     for k, hits in found.recall.items():
-        metrics[f"recall@{k}"] = share(hits)
+        metrics[f"recall@{k}"] = proportion(hits)
     for k, shares in found.precision.items():
         metrics[f"precision@{k}"] = mean_estimate(shares, count=task.bootstrap, seed=seed)
     alone = int((labels.bincount()[labels] < 2).sum())

@@ -84,7 +84,7 @@ def open_series(
             drawn.labels, drawn.classes = None, None
         return drawn
     path = series_file(Path(spec).expanduser(), split)
-    rows = read_series(path, label=read.label_column, group=read.group_column).alike()
+    rows = read_series(path, label=read.label_column, group=read.group_column).with_usual_channels()
     if rows.skipped and (read.strict or not rows.values):
         raise ValueError(f"{rows.skipped[0].path} of {path} cannot be used: {rows.skipped[0].reason}")
     if not rows.values:

@@ -61,7 +61,7 @@ class Rows:
         self.groups.append(group)
         self.names.append(name)
 
-    def alike(self) -> "Rows":
+    def with_usual_channels(self) -> "Rows":
         """With those rows alone that have as many channels as most have; the others are listed."""
         counts = Counter(map(len, self.values))
         if len(counts) < 2:

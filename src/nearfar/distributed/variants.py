@@ -34,7 +34,7 @@ class Subject:
 
 
 @dataclass(frozen=True)
-class Trial:
+class VariantResult:
     """The result of a few training steps."""
 
     values: Tensor  # (steps,)
@@ -84,28 +84,30 @@ VARIANTS: dict[str, Variant] = {
 REFERENCE = Variant(torch.float64, 0.0)
 
 
-def shared_trials(subjects: Sequence[Subject], gather: Gather, say: Callable[[str], None]) -> list[dict[str, Trial]]:
-    """In each process: the trials of each method on a batch that all share, in float64."""
+def run_shared_variants(
+    subjects: Sequence[Subject], gather: Gather, say: Callable[[str], None]
+) -> list[dict[str, VariantResult]]:
+    """In each process: the variants of each method on a batch that all share, in float64."""
     found = []
     for subject in subjects:
         say(f"{subject.name}: {dist.get_world_size()} processes")
-        trials = {}
+        results = {}
         for variant, by, split in SHARED:
             if by == "ring" and not getattr(subject.method, "ring", False):
                 continue
-            trials[variant] = run_trial(subject, REFERENCE, partial(_shared_step, split=split, by=by, gather=gather))
-        trials["fsdp"] = _sharded_trial(subject, partial(_shared_step, split=evenly, by="gather", gather=gather))
-        found.append(trials)
+            results[variant] = run_variant(subject, REFERENCE, partial(_shared_step, split=split, by=by, gather=gather))
+        results["fsdp"] = _run_sharded(subject, partial(_shared_step, split=evenly, by="gather", gather=gather))
+        found.append(results)
     return found
 
 
-def _sharded_trial(subject: Subject, step: Callable[[Any, Any], Any]) -> Trial:
+def _run_sharded(subject: Subject, step: Callable[[Any, Any], Any]) -> VariantResult:
     """The same with sharded weights (FSDP); a note where a method or a network cannot be sharded."""
     try:
-        return run_trial(subject, REFERENCE, step, cut=True)
+        return run_variant(subject, REFERENCE, step, cut=True)
     except Exception as error:
         nothing, words = torch.zeros(0), " ".join(str(error).split()) or type(error).__name__
-        return Trial(nothing, nothing, nothing, nothing, f"its weights cannot be sharded (fsdp): {words[:200]}")
+        return VariantResult(nothing, nothing, nothing, nothing, f"its weights cannot be sharded (fsdp): {words[:200]}")
 
 
 def evenly(rows: int, world: int) -> list[int]:
@@ -133,9 +135,9 @@ SHARED: list[tuple[str, Any, Split]] = [
 ]
 
 
-def run_trial(
+def run_variant(
     subject: Subject, variant: Variant, shared: Callable[[Any, Any], Any] | None = None, *, cut: bool = False
-) -> Trial:
+) -> VariantResult:
     """A few steps of gradient descent, of a copy of the method.
 
     Args:
@@ -177,7 +179,7 @@ def run_trial(
     state = fsdp.full_state(method.state_dict())
     floating = [x.double().flatten() for x in state.values() if x.is_floating_point()]
     counted = [x.long().flatten() for x in state.values() if not x.is_floating_point()]
-    return Trial(
+    return VariantResult(
         torch.tensor(values, dtype=torch.float64),
         torch.stack(gradients),
         torch.cat(floating).nan_to_num(0.0),
