@@ -9,7 +9,7 @@ from torch import Tensor
 
 from nearfar import losses
 from nearfar.distributed import check
-from nearfar.losses import info_nce
+from nearfar.losses import info_nce, reference
 from nearfar.losses.reference import DEFINITIONS
 
 
@@ -37,3 +37,19 @@ def detached_keys(z1: Tensor, z2: Tensor, *, temperature: Tensor) -> Tensor:
 def test_a_wrong_loss_or_gradient_is_caught(wrong: Callable[..., Tensor], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(check, "DEFINITIONS", {"info_nce": DEFINITIONS["info_nce"]._replace(loss=wrong)})
     assert not any(row.passed for row in check.compare_losses())
+
+
+def test_a_loss_is_compared_once_its_definition_is_declared(monkeypatch: pytest.MonkeyPatch) -> None:
+    declared: dict[str, reference.Definition] = {}
+    for module in (reference, check):
+        monkeypatch.setattr(module, "DEFINITIONS", declared)
+
+    def mean_product(z1: Tensor, z2: Tensor, *, temperature: Tensor) -> Tensor:
+        return (z1 * z2).sum(1).mean() / temperature
+
+    @reference.definition_of(mean_product)
+    def mean_product_reference(z1: Tensor, z2: Tensor, temperature: Tensor) -> Tensor:
+        return torch.stack([reference.dot(a, b) / temperature for a, b in zip(z1, z2, strict=True)])
+
+    rows = list(check.compare_losses(tiles=(None,)))
+    assert [row.loss for row in rows] == ["mean_product"] and rows[0].passed

@@ -13,7 +13,8 @@ from nearfar.cli import main
 from nearfar.config import TrainConfig
 from nearfar.modalities.image.backbones import backbone
 from nearfar.modalities.image.views.prepare import Preparation
-from nearfar.model.export import FORMATS
+from nearfar.model.encoder import Encoder
+from nearfar.model.export import FORMATS, Format, layouts
 from nearfar.model.export.export import export
 from nearfar.model.export.layouts import push_to_hub, readme
 from nearfar.model.load import load
@@ -217,3 +218,21 @@ def test_the_preparation_of_the_views_is_the_encoders_wherever_it_is_read(tmp_pa
     assert load(own).digest() != load(plain).digest()
     assert "0.2989 R" in load(own).card["preprocessing"] and tells(readme(load(own).card), "mean")
     assert preparation_of(load(export(own, "nearfar").path)) == prepare
+
+
+def test_a_line_in_the_table_adds_a_format_to_the_command(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def to_names(encoder: Encoder, path: Path) -> float:
+        path.write_text("\n".join(encoder.backbone.state_dict()))
+        return 0.0
+
+    monkeypatch.setattr(layouts, "to_names", to_names, raising=False)
+    monkeypatch.setitem(
+        FORMATS, "names", Format("weights", "layouts:to_names", "names.txt", "the names of the weights")
+    )
+    assert main(["export", str(run), "--format", "names"]) == 0
+    assert (run / "export" / "names.txt").read_text().splitlines() == list(load(run).backbone.state_dict())
+    with pytest.raises(SystemExit):
+        main(["export", "--help"])
+    assert "names: the names of the weights" in " ".join(capsys.readouterr().out.split())
