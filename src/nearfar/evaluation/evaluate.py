@@ -242,8 +242,8 @@ def _open(
     if data is not None:
         splits = reader.reading(DataConfig(**given)).split(data, test, seed=seed)
         if config is not None:
-            held_out, part = read.held_out, splits.test_name
-            splits.notes.extend(training_notes(config, data, test, part, held_out=held_out, noun=reader.noun))
+            part = splits.test_name
+            splits.notes.extend(training_notes(config, data, test, part, reading=read, noun=reader.noun))
         return named(shown, test), splits
     if config is None:
         raise ValueError(f"{name} comes without data; give --data, such as a folder with a sub-folder per class")
@@ -254,7 +254,7 @@ def _open(
             "with --test"
         )
     other = config.data.path if test is not None or "held_out" in given else None
-    splits.notes.extend(training_notes(config, other, test, splits.test_name, held_out=read.held_out, noun=reader.noun))
+    splits.notes.extend(training_notes(config, other, test, splits.test_name, reading=read, noun=reader.noun))
     if not isinstance(encoder, Encoder) and test is None and not given and largest == config.image_size:
         splits.notes.extend(changes_since(Path(encoder), reader, splits))
     tested = test or (config.data.test if splits.test is not None else None)
