@@ -32,7 +32,7 @@ def main(arguments: list[str]) -> int:
     )
     parser.add_argument("--config", type=str | None, help=CONFIG_HELP)
     parser.add_argument("--out", type=str | None, help="the run folder (default: the next free one under runs/)")
-    parser.add_argument("--resume", type=str | None, help="go on with the run in this folder")
+    parser.add_argument("--resume", type=str | None, help="continue the run in this folder")
     parser.add_class_arguments(TrainConfig, as_group=False)
     describe(parser, TrainConfig)
     known = {action.dest for action in parser._actions}
@@ -53,9 +53,10 @@ def main(arguments: list[str]) -> int:
     console = Console()
     if options.get("resume") is not None:
         if other := sorted({*options.as_dict(), *(["config"] if names else [])} - {"resume", *MAY_CHANGE}):
+            allowed = ", ".join(f"--{name}" for name in MAY_CHANGE)
             print(
-                f"nearfar train: --resume goes on with the run's own settings, so --{other[0]} has no place; "
-                "--epochs, --steps, --processes, --nodes and --strategy may be others",
+                f"nearfar train: --{other[0].replace('_', '-')} was given with --resume, which continues with the "
+                f"run's own settings: leave it out; only {allowed} may change",
                 file=sys.stderr,
             )
             return 2
