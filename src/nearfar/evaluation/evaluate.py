@@ -16,7 +16,7 @@ from nearfar.evaluation.detection.splits import open_boxed_splits
 from nearfar.evaluation.evaluate_run import as_embedder, evaluate_run
 from nearfar.evaluation.leakage import training_notes
 from nearfar.evaluation.measure import Finished
-from nearfar.evaluation.protocols import PROTOCOLS, ProtocolConfig, find_protocol
+from nearfar.evaluation.protocols import PROTOCOLS, ProtocolConfig, find_protocol, protocol_config
 from nearfar.evaluation.requirements import check_protocols
 from nearfar.evaluation.results import Results
 from nearfar.evaluation.splits import changes_since, named
@@ -71,7 +71,8 @@ class Evaluation:
     Args:
         encoder, data, test, protocols: as in `evaluate`.
         against: further encoders to compare with, of images.
-        settings: of the protocols, such as `ProtocolConfig(bootstrap=1000)`.
+        settings: of the protocols, such as `ProtocolConfig(bootstrap=1000)` or {"knn": {"k": [10]}}; of a protocol from
+            outside, too, by its name.
         seeds: for the protocols that depend on one; a number counts from the run's own seed, or from 0 on other data.
         image_size: pixels of the input of encoders of other libraries.
         compute: batch size, device and progress.
@@ -98,13 +99,14 @@ class Evaluation:
         if image_size is not None and (not isinstance(image_size, int) or image_size < 1):
             raise ValueError(f"image_size is {image_size!r}, expected a whole number of at least 1")
         protocols = [protocols] if isinstance(protocols, str) else protocols
-        given = build(ProtocolConfig, settings, "settings") if isinstance(settings, Mapping) else settings
-        self.settings: ProtocolConfig = given or ProtocolConfig()
         self.compute = compute or Compute()
         read: EvaluationData = build(EvaluationData, as_section(EvaluationData, data), "data")
         path, test = read.path, read.test if test is None else str(test)
         self.protocols, boxed = _chosen(protocols, path)
         _seeds(seeds, 0)  # refused before anything is loaded
+        keys = protocol_config(self.protocols)
+        given = build(keys, settings, "settings") if isinstance(settings, Mapping) else settings
+        self.settings: ProtocolConfig = given or keys()
         names = _names(encoder, against)
         self.encoders = _load(names, self.compute, image_size)
         first = next(iter(self.encoders.values()))
