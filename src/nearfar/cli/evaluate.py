@@ -7,7 +7,7 @@ from pathlib import Path
 from jsonargparse import ArgumentError as BadArgument
 from jsonargparse import ArgumentParser, DefaultHelpFormatter
 
-from nearfar.cli.flags import describe
+from nearfar.cli.flags import describe, show_dashes
 from nearfar.cli.train import explained, full_flags
 from nearfar.data.config import EvaluationData
 from nearfar.evaluation.protocols import PROTOCOLS, protocol_config
@@ -48,6 +48,7 @@ def main(arguments: list[str]) -> int:
     parser.add_class_arguments(settings, "protocols")
     describe(parser, EvaluationData, "data.")
     describe(parser, settings, "protocols.")
+    show_dashes(parser)
     known = {action.dest for action in parser._actions}
     try:
         options = parser.parse_args(full_flags(arguments, SHORT))

@@ -8,7 +8,7 @@ from typing import Any
 from jsonargparse import ArgumentError as BadArgument
 from jsonargparse import ArgumentParser, Namespace
 
-from nearfar.cli.flags import describe, main_flags
+from nearfar.cli.flags import describe, main_flags, show_dashes
 from nearfar.config import TrainConfig, completed
 from nearfar.settings import build, checked_values, overlaid, unknown_key
 from nearfar.yaml_reader import read_yaml
@@ -26,7 +26,8 @@ def main(arguments: list[str]) -> int:
     parser = ArgumentParser(
         prog="nearfar train",
         description="Pretrain an encoder, evaluate it and write a report. Without arguments: SimCLR on glyphs. "
-        "--data PATH is short for --data.path, --views NAME for --views.preset, --group FILE for --data.groups_file.",
+        "--data PATH is short for --data.path, --views NAME for --views.preset, --optimizer NAME for --optimizer.name, "
+        "--group FILE for --data.groups-file.",
         exit_on_error=False,
         default_env=False,
     )
@@ -35,6 +36,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--resume", type=str | None, help="continue the run in this folder")
     parser.add_class_arguments(TrainConfig, as_group=False)
     describe(parser, TrainConfig)
+    show_dashes(parser)
     known = {action.dest for action in parser._actions}
     names, arguments = take_configs(arguments)
     files = [config_file(name) for name in names]
