@@ -99,6 +99,8 @@ def test_moco_v3_tells_resnets_from_vits() -> None:
     )
     assert resnet.options["temperature"] == 1.0 and resnet.optimizer.name == "lars"
     assert vit.options == {"fixed_patches": True} and vit.optimizer.name == "adamw" and vit.optimizer.decay_all
+    other = paper_config("moco_v3", backbone="torchvision:vit_b_16")
+    assert (other.options, other.optimizer) == (vit.options, vit.optimizer)
     pretrained = paper_config("moco_v3", backbone="vit_small_patch16_224", pretrained=True)
     assert pretrained.options == {}
 
@@ -241,3 +243,13 @@ def test_a_vits_patches_and_positions_are_fixed() -> None:
     assert 0.9 * bound < float(encoder.patch_embed.proj.weight.abs().max()) <= bound
     with pytest.raises(ValueError, match="Vision Transformer"):
         fix_patches_and_positions(nn.Linear(2, 2))
+
+
+def test_patches_and_positions_of_torchvisions_vits_are_fixed() -> None:
+    from torchvision.models import VisionTransformer
+
+    encoder = VisionTransformer(32, 8, num_layers=1, num_heads=2, hidden_dim=16, mlp_dim=16)
+    fix_patches_and_positions(encoder)
+    frozen = {name for name, p in encoder.named_parameters() if not p.requires_grad}
+    assert frozen == {"encoder.pos_embedding", "conv_proj.weight", "conv_proj.bias"}
+    torch.testing.assert_close(encoder.encoder.pos_embedding[0, 1:], sincos_positions(4, 4, 16))
