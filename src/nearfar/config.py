@@ -186,6 +186,7 @@ def completed(given: Mapping[str, Any]) -> dict[str, Any]:
     own = with_sections(TrainConfig, own)
     if method != TrainConfig.method:
         own.pop("options", None)
+    remarks: list[str] = []
     if given.get("recipe") == "paper":
         backbone = str(given.get("backbone") or own.get("backbone") or TrainConfig.backbone)
         for name in ("options", "optimizer", "views"):
@@ -193,6 +194,8 @@ def completed(given: Mapping[str, Any]) -> dict[str, Any]:
         pretrained = bool(given.get("pretrained") or given.get("weights"))
         paper = declared.paper_settings(kind, backbone, pretrained=pretrained)
         own = overlaid(own, with_sections(TrainConfig, paper))
+        if not (declared.paper_views or any(value for name, value in paper.items() if name != "views")):
+            remarks.append(f"recipe paper: {method} declares no paper settings (`paper` of its class): the defaults")
     chosen = None
     if given.get("recipe", TrainConfig.recipe) == "default" and not outside:
         chosen = modality.automatic(Request(given, declared))
@@ -204,5 +207,5 @@ def completed(given: Mapping[str, Any]) -> dict[str, Any]:
     merged = {**own, **given}
     modality.complete(given, merged)
     final = overlaid(own, merged)
-    notes = [] if chosen is None else chosen.notes(final)
+    notes = remarks if chosen is None else chosen.notes(final)
     return {**final, "notes": notes} if notes else final

@@ -19,6 +19,7 @@ from nearfar.nn.text import TextEncoder
 from nearfar.nn.vit import fix_patches_and_positions, sincos_positions
 from nearfar.training.build_method import check_options
 from nearfar.training.optimizers import make_optimiser, rate_factor
+from tests.support.facts import tells
 
 
 def paper_config(method: str, **settings: Any) -> TrainConfig:
@@ -90,6 +91,27 @@ def test_the_default_recipe_is_as_before() -> None:
         **completed({"data": "photos/"}),
         "recipe": "default",
     }
+
+
+class NoPaper(SimCLR):
+    """A method from outside, without settings of a paper."""
+
+    paper, paper_views = {}, {}
+
+
+class OwnPaper(SimCLR):
+    """A method from outside that declares some."""
+
+    paper, paper_views = {"optimizer": {"name": "lars", "lr": 0.5}}, {}
+
+
+def test_a_method_from_outside_has_its_own_paper_or_says_that_it_has_none() -> None:
+    asked = {"data": "glyphs:50", "recipe": "paper"}
+    (note,) = completed({**asked, "method": f"{__name__}:NoPaper"})["notes"]
+    assert tells(note, "recipe paper NoPaper no settings defaults")
+    own = completed({**asked, "method": f"{__name__}:OwnPaper"})
+    assert "notes" not in own and own["optimizer"] == {"name": "lars", "lr": 0.5}
+    assert "notes" not in completed({"data": "glyphs:50", "method": f"{__name__}:NoPaper"})
 
 
 def test_moco_v3_tells_resnets_from_vits() -> None:
