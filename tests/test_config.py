@@ -90,3 +90,13 @@ def test_a_switch_of_a_method_is_true_or_false() -> None:
     config = TrainConfig(method="instdisc", options={"noise_per_sample": "sometimes"})
     with pytest.raises(ValueError, match=facts("--options.noise_per_sample sometimes")):
         build_method(config, samples=5)
+
+
+@pytest.mark.parametrize(
+    "given", [{"backbone": "transformers:no-one/bert"}, {"text": {"encoder": "transformers:no-one/bert"}}]
+)
+def test_the_encoder_of_sentences_is_stored_by_both_of_its_names(given: dict[str, Any]) -> None:
+    config = build(TrainConfig, completed({"data": "lines.txt", "method": "simcse", **given}), "test")
+    assert config.backbone == config.text.encoder == "transformers:no-one/bert"
+    plain = build(TrainConfig, completed({"data": "lines.txt", "method": "simcse"}), "test")
+    assert plain.backbone == plain.text.encoder

@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 
+import nearfar
 from nearfar.cli import main
+from tests.support.facts import tells
+from tests.support.models import save_untrained_of
 
 PLUGIN = '''
 import torch
@@ -126,3 +129,33 @@ def test_toys_from_outside_go_through_every_command(here: Path, capsys: pytest.C
     assert main(["report", "run"]) == 0
     assert main(["check", "toy_plugin:PullTogether", "--processes", "1"]) == 0
     assert main(["check", "run", "--processes", "1"]) == 0
+
+
+def test_settings_of_a_protocol_from_outside_have_flags(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "scaled.py").write_text(
+        "from dataclasses import dataclass\n"
+        "from nearfar.evaluation.metrics import Estimate\n"
+        "from nearfar.evaluation.protocols import Protocol\n"
+        "from nearfar.evaluation.task import Outcome\n"
+        "from nearfar.settings import setting\n\n\n"
+        "@dataclass(frozen=True)\n"
+        "class Settings:\n"
+        "    factor: float = setting(1.0, 'what it is multiplied by', above=0)\n\n\n"
+        "def run(task, settings, seed):\n"
+        "    return Outcome({'factor': Estimate(settings.factor, None, None, len(task.test_features))})\n\n\n"
+        "PROTOCOL = Protocol('scaled', run, 'a factor', 'factor', Settings, needs='samples')\n"
+        "SAME = Protocol('knn', run, 'a factor', 'factor', Settings, needs='samples')\n"
+    )
+    run = str(save_untrained_of("image", here))
+    words = ["evaluate", run, "--data", "glyphs:40", "--device", "cpu", "--out", "out", "--protocol", "scaled:PROTOCOL"]
+    assert main([*words, "--protocols.scaled.factor", "3"]) == 0
+    rows = json.loads((here / "out" / "evaluation.json").read_text())["results"]
+    assert {row["value"] for row in rows if row["metric"] == "factor"} == {3.0}
+    results = nearfar.evaluate(run, "glyphs:40", protocols=["scaled:PROTOCOL"], settings={"scaled": {"factor": 4}})
+    assert results.value("trained", "scaled", "factor") == 4.0
+    capsys.readouterr()
+    for flag, value in (("factor", "-1"), ("faktor", "3")):
+        assert main([*words, f"--protocols.scaled.{flag}", value]) != 0
+        assert tells(capsys.readouterr().err, f"protocols.scaled.{flag} {'-1' if value == '-1' else 'factor'}")
+    assert main(["evaluate", run, "--protocol", "scaled:SAME"]) == 1
+    assert tells(capsys.readouterr().err, "scaled:SAME 'knn'")

@@ -84,15 +84,15 @@ class TrainConfig:
     tile_size: int | None = setting(
         None, "side of the similarity tiles held in memory at a time; None: what fits the cache", least=1
     )
-    seed: int = setting(0, "of weights, order and views", least=0, below=1 << 63)
+    seed: int = setting(0, "random seed of weights, sample order and views", least=0, below=1 << 63)
     device: str = setting("auto", "auto, cpu, cuda, cuda:1 or mps")
-    precision: Literal["32", "bf16", "fp16"] = setting("32", "of the forward pass")
+    precision: Literal["32", "bf16", "fp16"] = setting("32", "number format of the forward pass")
     accumulate_batches: int = setting(1, "batches of one optimizer step", least=1)
     processes: int = setting(1, "processes on each machine, one per GPU; they share the batch", least=1)
     nodes: int = setting(1, "machines", least=1)
-    strategy: Literal["ddp", "fsdp"] = setting("ddp", "of several processes: each has all weights, or a shard of them")
+    strategy: Literal["ddp", "fsdp"] = setting("ddp", "ddp: each process has all weights; fsdp: a shard of them")
     gather: Literal["gather", "ring"] = setting(
-        "gather", "of several processes: each has all keys at once, or keys travel in a ring, in linear memory"
+        "gather", "gather: each process has all keys; ring: keys go round, in linear memory"
     )
     channels_last: bool = setting(True, "memory layout of images: faster for most convolutions")
     views: ViewsConfig = setting(ViewsConfig, "augmented views of each sample; as a plain value, the preset")
@@ -107,7 +107,7 @@ class TrainConfig:
     modality: str | None = setting(
         None, "image, image-text, series, sound, text or MODULE:NAME; None: what data and method say"
     )
-    optimizer: OptimizerConfig = setting(OptimizerConfig, "optimizer and learning rate schedule")
+    optimizer: OptimizerConfig = setting(OptimizerConfig, "optimizer and schedule; as a plain value, its name")
     notes: list[str] = setting([], "what was chosen automatically, and why; written by the run")
     text: TextConfig = setting(TextConfig, "how texts become tokens and features")
     series: SeriesConfig = setting(SeriesConfig, "how series are normalized")
@@ -186,6 +186,7 @@ def completed(given: Mapping[str, Any]) -> dict[str, Any]:
     own = with_sections(TrainConfig, own)
     if method != TrainConfig.method:
         own.pop("options", None)
+    remarks: list[str] = []
     if given.get("recipe") == "paper":
         backbone = str(given.get("backbone") or own.get("backbone") or TrainConfig.backbone)
         for name in ("options", "optimizer", "views"):
@@ -193,6 +194,8 @@ def completed(given: Mapping[str, Any]) -> dict[str, Any]:
         pretrained = bool(given.get("pretrained") or given.get("weights"))
         paper = declared.paper_settings(kind, backbone, pretrained=pretrained)
         own = overlaid(own, with_sections(TrainConfig, paper))
+        if not (declared.paper_views or any(value for name, value in paper.items() if name != "views")):
+            remarks.append(f"recipe paper: {method} declares no paper settings (`paper` of its class): the defaults")
     chosen = None
     if given.get("recipe", TrainConfig.recipe) == "default" and not outside:
         chosen = modality.automatic(Request(given, declared))
@@ -204,5 +207,5 @@ def completed(given: Mapping[str, Any]) -> dict[str, Any]:
     merged = {**own, **given}
     modality.complete(given, merged)
     final = overlaid(own, merged)
-    notes = [] if chosen is None else chosen.notes(final)
+    notes = remarks if chosen is None else chosen.notes(final)
     return {**final, "notes": notes} if notes else final

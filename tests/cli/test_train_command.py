@@ -1,6 +1,7 @@
 """`nearfar train`, and the flags that `nearfar plan` shares: what is asked for, and what is told where it fails."""
 
-import sys
+import re
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -28,7 +29,7 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[TrainConfig]:
 
     import nearfar.training.memory_plan
 
-    monkeypatch.setattr(sys.modules["nearfar.training.train"], "run", run)
+    monkeypatch.setattr(import_module("nearfar.training.train"), "run", run)
     monkeypatch.setattr(nearfar.training.memory_plan, "plan", plan)
     monkeypatch.chdir(tmp_path)
     return found
@@ -120,3 +121,24 @@ def test_a_run_that_fails_at_its_first_step_leaves_no_folder_but_what_was_there(
         assert "nothing fits" in heard.err and ("report:" in heard.out) is stays
     assert not list(Path("runs").glob("*")) and Path("mine/report.html").exists()
     assert main([*words, "--out", "runs/new"]) == 1 and not Path("runs/new").exists()
+
+
+@pytest.mark.parametrize("words", ["--optimizer lars", "--optimizer=lars", "--optimizer.name lars"])
+def test_an_optimizer_is_named_as_data_are(words: str, asked: list[TrainConfig]) -> None:
+    assert main(["train", *words.split(), "--optimizer.lr", "0.2"]) == 0
+    assert (asked[0].optimizer.name, asked[0].optimizer.lr) == ("lars", 0.2)
+    assert TrainConfig(optimizer="lars").optimizer.name == "lars"  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("command", ["train", "plan", "evaluate"])
+def test_help_spells_flags_with_dashes(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main([command, "--help"])
+    flags = set(re.findall(r"--[\w.-]+", capsys.readouterr().out))
+    assert "--batch-size" in flags and not [flag for flag in flags if "_" in flag]
+
+
+def test_both_spellings_of_a_flag_are_taken(asked: list[TrainConfig]) -> None:
+    for flag in ("--batch-size", "--batch_size"):
+        assert main(["train", flag, "48", "--data.label-column=kind"]) == 0
+    assert [each.batch_size for each in asked] == [48, 48] and asked[0].data.label_column == "kind"

@@ -10,6 +10,7 @@ import torch
 from rich.console import Console
 from torch import Tensor, nn
 
+import nearfar
 from nearfar.evaluation.baselines import RawValues
 from nearfar.evaluation.embedding import embed
 from nearfar.evaluation.metrics import Estimate
@@ -197,3 +198,20 @@ def shown(results: Results) -> str:
     with console.capture() as captured:
         console.print(results.table())
     return captured.get()
+
+
+@pytest.mark.parametrize(
+    ("given", "kind", "said"),
+    [
+        ({"protocol": ["knn"]}, TypeError, "'protocol' 'protocols'"),
+        ({"sedes": 2}, TypeError, "'sedes' 'seeds'"),
+        ({"protocols": []}, ValueError, "protocols [] 'knn'"),
+        ({"protocols": [None]}, ValueError, "protocols [None] 'knn'"),
+        ({"seeds": "two"}, ValueError, "seeds 'two'"),
+        ({"image_size": "64"}, ValueError, "image_size '64'"),
+        ({"encoder": None}, TypeError, "encoder None Encoder"),
+    ],
+)
+def test_a_wrong_parameter_is_told_by_its_name(given: dict[str, object], kind: type[Exception], said: str) -> None:
+    with pytest.raises(kind, match=facts(said)):
+        nearfar.evaluate(**{"encoder": "torchvision:resnet18=no-file", "data": "glyphs:40", **given})  # type: ignore[arg-type]

@@ -62,5 +62,6 @@ def test_a_ring_refuses_what_needs_all_rows(loss: Callable[[Tensor, Tensor], Ten
 
 def test_methods_say_whether_keys_may_travel() -> None:
     check_ring(METHODS["siglip"].toy()[0])  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=facts("gather 'ring' MoCo")):
-        check_ring(METHODS["moco"].toy()[0])  # type: ignore[arg-type]
+    for name, shown in (("moco", "MoCo"), ("byol", "BYOL")):
+        with pytest.raises(ValueError, match=facts(f"gather 'ring' {shown} --gather")):
+            check_ring(METHODS[name].toy()[0])  # type: ignore[arg-type]

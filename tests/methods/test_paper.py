@@ -19,6 +19,7 @@ from nearfar.nn.text import TextEncoder
 from nearfar.nn.vit import fix_patches_and_positions, sincos_positions
 from nearfar.training.build_method import check_options
 from nearfar.training.optimizers import make_optimizer, rate_factor
+from tests.support.facts import tells
 
 
 def paper_config(method: str, **settings: Any) -> TrainConfig:
@@ -92,6 +93,27 @@ def test_the_default_recipe_is_as_before() -> None:
     }
 
 
+class NoPaper(SimCLR):
+    """A method from outside, without settings of a paper."""
+
+    paper, paper_views = {}, {}
+
+
+class OwnPaper(SimCLR):
+    """A method from outside that declares some."""
+
+    paper, paper_views = {"optimizer": {"name": "lars", "lr": 0.5}}, {}
+
+
+def test_a_method_from_outside_has_its_own_paper_or_says_that_it_has_none() -> None:
+    asked = {"data": "glyphs:50", "recipe": "paper"}
+    (note,) = completed({**asked, "method": f"{__name__}:NoPaper"})["notes"]
+    assert tells(note, "recipe paper NoPaper no settings defaults")
+    own = completed({**asked, "method": f"{__name__}:OwnPaper"})
+    assert "notes" not in own and own["optimizer"] == {"name": "lars", "lr": 0.5}
+    assert "notes" not in completed({"data": "glyphs:50", "method": f"{__name__}:NoPaper"})
+
+
 def test_moco_v3_tells_resnets_from_vits() -> None:
     resnet, vit = (
         paper_config("moco_v3", backbone="resnet50"),
@@ -99,6 +121,8 @@ def test_moco_v3_tells_resnets_from_vits() -> None:
     )
     assert resnet.options["temperature"] == 1.0 and resnet.optimizer.name == "lars"
     assert vit.options == {"fixed_patches": True} and vit.optimizer.name == "adamw" and vit.optimizer.decay_all
+    other = paper_config("moco_v3", backbone="torchvision:vit_b_16")
+    assert (other.options, other.optimizer) == (vit.options, vit.optimizer)
     pretrained = paper_config("moco_v3", backbone="vit_small_patch16_224", pretrained=True)
     assert pretrained.options == {}
 
@@ -241,3 +265,13 @@ def test_a_vits_patches_and_positions_are_fixed() -> None:
     assert 0.9 * bound < float(encoder.patch_embed.proj.weight.abs().max()) <= bound
     with pytest.raises(ValueError, match="Vision Transformer"):
         fix_patches_and_positions(nn.Linear(2, 2))
+
+
+def test_patches_and_positions_of_torchvisions_vits_are_fixed() -> None:
+    from torchvision.models import VisionTransformer
+
+    encoder = VisionTransformer(32, 8, num_layers=1, num_heads=2, hidden_dim=16, mlp_dim=16)
+    fix_patches_and_positions(encoder)
+    frozen = {name for name, p in encoder.named_parameters() if not p.requires_grad}
+    assert frozen == {"encoder.pos_embedding", "conv_proj.weight", "conv_proj.bias"}
+    torch.testing.assert_close(encoder.encoder.pos_embedding[0, 1:], sincos_positions(4, 4, 16))

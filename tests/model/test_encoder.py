@@ -257,3 +257,10 @@ def test_untrained_is_the_same_network_with_other_weights(kind: str, model: Mode
     assert fresh.digest() == again.digest() and fresh.num_features == model(kind).num_features
     assert torch.equal(fresh.encode(items(kind)), again.encode(items(kind)))
     assert nearfar.load(place / kind / "run").digest() == model(kind).digest()
+
+
+def test_an_unknown_device_is_told_by_its_name(model: Models, place: Path) -> None:
+    model("image")
+    with pytest.raises(ValueError, match=facts("device 'tpu' cpu")):
+        nearfar.load(place / "image" / "run", device="tpu")
+    assert nearfar.load(place / "image" / "run", device="auto").device.type

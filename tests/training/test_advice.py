@@ -87,7 +87,8 @@ def test_groups_of_a_file_and_equal_captions_are_named() -> None:
 
 def test_advice_on_a_run_that_is_too_short_is_for_the_length_advised() -> None:
     found = said("moco")  # 80 steps
-    assert "--epochs 250" in found["few_steps"].text and tells(found["momentum"].text, "1,000 steps")
+    assert "--epochs 250" in found["few_steps"].text and tells(found["momentum"].text, "even 1,000 steps would")
+    assert "end of the run" not in found["momentum"].text and "train longer" not in found["momentum"].text
 
 
 @pytest.mark.parametrize("method", ["moco", "nnclr"])
@@ -97,6 +98,9 @@ def test_a_queue_larger_than_the_data_is_named_with_a_size_that_is_not(method: s
     advised = int(text.split("--options.queue_size ")[1])
     assert 64 <= advised <= 300
     assert "queue_size" not in said(method, queue_size=advised)
+    filled = said(method, epochs=60)["queue_size"].text  # 240 steps of 64
+    assert tells(filled, "15,360") and "several" not in filled
+    assert "several" in said(method, epochs=60, queue_size=500)["queue_size"].text
 
 
 def test_instdiscs_normaliser_is_to_be_held_later_where_batches_are_few() -> None:

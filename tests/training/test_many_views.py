@@ -114,7 +114,7 @@ def test_a_pair_for_validation_has_no_local_view() -> None:
         ({"data": "waves:40", "method": "cpc", "views": {"local": 1}}, "--views.local"),
         ({"data": "x.txt", "method": "simcse", "views": {"local": 1}}, "--views.local 1 sentences"),
         ({"method": "simclr", "views": {"count": 1}}, "--views.count 1 simclr 2"),
-        ({"data": "glyphs:40", "views": {"preset": "shapes", "local": 1}}, "--views.local --views.preset"),
+        ({"data": "glyphs:40", "views": {"preset": "shapes", "local": 1}}, "--views.local 1 'shapes' simclr byol dino"),
     ],
 )
 def test_what_cannot_be_is_refused_in_a_line(settings: dict[str, Any], said: str) -> None:

@@ -10,6 +10,7 @@ import torch
 from PIL import Image
 from rich.console import Console
 
+import nearfar
 from nearfar.config import TrainConfig
 from nearfar.data.config import DataConfig
 from nearfar.modalities.image.data.opening import find_images
@@ -17,7 +18,7 @@ from nearfar.modalities.image.data.shard_writer import write_shards
 from nearfar.training import checkpoint
 from nearfar.training.run import Run
 from nearfar.training.signals import TrainingStopped
-from tests.support.facts import facts
+from tests.support.facts import facts, tells
 from tests.training.runs import QUIET, config, stop_after, weights
 
 
@@ -54,6 +55,28 @@ def test_a_stopped_run_resumes_to_the_same_weights(
         resumed.execute()
         for name, x in weights(whole).items():
             assert torch.equal(x, weights(resumed)[name]), (steps, name)
+
+
+def test_python_resumes_a_run_as_the_command_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], train_only: None
+) -> None:
+    whole = Run(config("simclr", epochs=3), tmp_path / "whole", resume=False, console=QUIET)
+    whole.execute()
+    folder = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        stop_after(3, patch)
+        with pytest.raises(TrainingStopped):
+            Run(config("simclr", epochs=3), folder, resume=False, console=QUIET).execute()
+    for given in ({"data": "icons"}, {"out": "elsewhere"}, {"batch_size": 8}, {"image_size": 64}):
+        with pytest.raises(ValueError, match=facts(f"resume {next(iter(given))}")):
+            nearfar.train(resume=folder, **given)  # type: ignore[arg-type]
+    encoder = nearfar.train(resume=folder)
+    for name, x in whole.setup.method.encoder.state_dict().items():
+        assert torch.equal(x, encoder.backbone.state_dict()[name]), name
+    capsys.readouterr()
+    nearfar.train(resume=folder, epochs=4)
+    heard = capsys.readouterr().out
+    assert tells(heard, "epochs: 3 to 4") and TrainConfig.from_yaml(folder / "config.yaml").epochs == 4
 
 
 def pictures(folder: Path, count: int) -> None:

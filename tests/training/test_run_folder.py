@@ -225,3 +225,10 @@ def test_an_encoder_says_what_it_wants(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match=facts("encode(images)")):
         encoder(images)
     assert encoder.encode(images).shape == (2, encoder.num_features)
+
+
+def test_training_on_none_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match=facts("data None 'glyphs'")):
+        nearfar.train(None)  # type: ignore[arg-type]
+    assert not list(tmp_path.iterdir())

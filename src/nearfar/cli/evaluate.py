@@ -7,10 +7,10 @@ from pathlib import Path
 from jsonargparse import ArgumentError as BadArgument
 from jsonargparse import ArgumentParser, DefaultHelpFormatter
 
-from nearfar.cli.flags import describe
+from nearfar.cli.flags import describe, show_dashes
 from nearfar.cli.train import explained, full_flags
 from nearfar.data.config import EvaluationData
-from nearfar.evaluation.protocols import PROTOCOLS, ProtocolConfig
+from nearfar.evaluation.protocols import PROTOCOLS, protocol_config
 from nearfar.settings import build
 
 ENCODERS = "a run folder, timm:NAME, torchvision:NAME, either with =FILE for local weights, or a file.onnx"
@@ -27,7 +27,7 @@ def main(arguments: list[str]) -> int:
         prog="nearfar evaluate",
         description="Measure an encoder beside the raw samples and its untrained self.\n\n"
         f"protocols:\n{listed}\n  {'all':<14}all that suit any encoder of such data\n"
-        f"  {'MODULE:NAME':<14}your own\n\n"
+        f"  {'MODULE:NAME':<14}your own; its settings are --protocols.NAME.KEY\n\n"
         "--data PATH is short for --data.path, --test PATH for --data.test.",
         formatter_class=_Help,
         exit_on_error=False,
@@ -44,9 +44,11 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--device", type=str, default="auto", help="auto, cpu, cuda, cuda:1, mps")
     parser.add_argument("--out", type=str | None, help="where to write (default: the run, or evaluations/NAME)")
     parser.add_class_arguments(EvaluationData, "data")
-    parser.add_class_arguments(ProtocolConfig, "protocols")
+    settings = protocol_config(outside_protocols(arguments))
+    parser.add_class_arguments(settings, "protocols")
     describe(parser, EvaluationData, "data.")
-    describe(parser, ProtocolConfig, "protocols.")
+    describe(parser, settings, "protocols.")
+    show_dashes(parser)
     known = {action.dest for action in parser._actions}
     try:
         options = parser.parse_args(full_flags(arguments, SHORT))
@@ -71,7 +73,7 @@ def main(arguments: list[str]) -> int:
         protocols=options.protocol,
         against=options.against,
         seeds=seeds if seed is None else range(seed, seed + seeds),
-        settings=build(ProtocolConfig, options.protocols.as_dict(), "protocols"),
+        settings=build(settings, options.protocols.as_dict(), "protocols"),
         image_size=options.image_size,
         compute=Compute(options.batch_size, find_device(options.device), console.is_terminal),
         out=Path(options.out) if options.out else None,
@@ -82,3 +84,21 @@ def main(arguments: list[str]) -> int:
     if (folder / "report.html").exists():
         print_line(console, f"report: {folder / 'report.html'}")
     return 0
+
+
+def outside_protocols(arguments: list[str]) -> list[str]:
+    """The protocols that are given as MODULE:NAME, whose settings become flags.
+
+    >>> outside_protocols(["RUN", "--protocol", "knn", "mine:PROTOCOL", "--data", "hf:x", "--protocol=other:ONE"])
+    ['mine:PROTOCOL', 'other:ONE']
+    """
+    found, inside = [], False
+    for argument in arguments:
+        flag, _, value = argument.partition("=")
+        if argument.startswith("--"):
+            inside = flag == "--protocol"
+            named = value if inside else ""
+        else:
+            named = argument if inside else ""
+        found += [named] if ":" in named else []
+    return found

@@ -23,12 +23,18 @@ def describe(parser: ArgumentParser, kind: type[Any], prefix: str = "") -> None:
         describe(parser, each, f"{prefix}{name}.")
 
 
+def show_dashes(parser: ArgumentParser) -> None:
+    """Let the help spell flags as --batch-size; the parser knows them as --batch_size, which `full_flags` makes."""
+    for action in parser._actions:
+        action.option_strings = [flag.replace("_", "-") for flag in action.option_strings]
+
+
 def main_flags(kind: type[Any]) -> dict[str, str]:
     """The flags of sections that stand for another, their main key's.
 
     >>> from nearfar.config import TrainConfig
     >>> main_flags(TrainConfig)
-    {'--data': '--data.path', '--views': '--views.preset'}
+    {'--data': '--data.path', '--views': '--views.preset', '--optimizer': '--optimizer.name'}
     """
     found = ((name, main_key(each)) for name, each in sections(kind).items())
     return {f"--{name}": f"--{name}.{key}" for name, key in found if key is not None}

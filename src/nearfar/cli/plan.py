@@ -6,7 +6,7 @@ import sys
 from jsonargparse import ArgumentError as BadArgument
 from jsonargparse import ArgumentParser
 
-from nearfar.cli.flags import describe
+from nearfar.cli.flags import describe, show_dashes
 from nearfar.cli.stages import stage
 from nearfar.cli.train import CONFIG_HELP, SHORT, config_file, configured, explained, full_flags, take_configs
 from nearfar.config import TrainConfig
@@ -35,6 +35,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--measure", action="store_true", help="run two steps and compare; takes their time and memory")
     parser.add_class_arguments(TrainConfig, as_group=False)
     describe(parser, TrainConfig)
+    show_dashes(parser)
     known = {action.dest for action in parser._actions}
     names, flags = take_configs(arguments)
     files = [config_file(name) for name in names]

@@ -8,7 +8,7 @@ from typing import Any
 from jsonargparse import ArgumentError as BadArgument
 from jsonargparse import ArgumentParser, Namespace
 
-from nearfar.cli.flags import describe, main_flags
+from nearfar.cli.flags import describe, main_flags, show_dashes
 from nearfar.config import TrainConfig, completed
 from nearfar.settings import build, checked_values, overlaid, unknown_key
 from nearfar.yaml_reader import read_yaml
@@ -26,15 +26,17 @@ def main(arguments: list[str]) -> int:
     parser = ArgumentParser(
         prog="nearfar train",
         description="Pretrain an encoder, evaluate it and write a report. Without arguments: SimCLR on glyphs. "
-        "--data PATH is short for --data.path, --views NAME for --views.preset, --group FILE for --data.groups_file.",
+        "--data PATH is short for --data.path, --views NAME for --views.preset, --optimizer NAME for --optimizer.name, "
+        "--group FILE for --data.groups-file.",
         exit_on_error=False,
         default_env=False,
     )
     parser.add_argument("--config", type=str | None, help=CONFIG_HELP)
     parser.add_argument("--out", type=str | None, help="the run folder (default: the next free one under runs/)")
-    parser.add_argument("--resume", type=str | None, help="go on with the run in this folder")
+    parser.add_argument("--resume", type=str | None, help="continue the run in this folder")
     parser.add_class_arguments(TrainConfig, as_group=False)
     describe(parser, TrainConfig)
+    show_dashes(parser)
     known = {action.dest for action in parser._actions}
     names, arguments = take_configs(arguments)
     files = [config_file(name) for name in names]
@@ -53,9 +55,10 @@ def main(arguments: list[str]) -> int:
     console = Console()
     if options.get("resume") is not None:
         if other := sorted({*options.as_dict(), *(["config"] if names else [])} - {"resume", *MAY_CHANGE}):
+            allowed = ", ".join(f"--{name}" for name in MAY_CHANGE)
             print(
-                f"nearfar train: --resume goes on with the run's own settings, so --{other[0]} has no place; "
-                "--epochs, --steps, --processes, --nodes and --strategy may be others",
+                f"nearfar train: --{other[0].replace('_', '-')} was given with --resume, which continues with the "
+                f"run's own settings: leave it out; only {allowed} may change",
                 file=sys.stderr,
             )
             return 2

@@ -73,8 +73,8 @@ def check_ring(method: Contrastive) -> None:
     """Raise if the method's loss is more than a mean over rows of sums over the batch."""
     if not getattr(method, "ring", False):
         raise ValueError(
-            f"gather is 'ring', which {type(method).__name__} cannot use: its loss needs more than each row against "
-            "the batch (a queue, a bank, statistics of features, labels); set gather to 'gather'"
+            f"gather is 'ring', which {type(method).__name__} does not support: the ring is for losses that compare "
+            "each sample with the others of the batch, without a queue, memory bank or labels; set --gather gather"
         )
 
 

@@ -91,14 +91,14 @@ def classified(task: Task, scores: Tensor, seed: int) -> Outcome:
 
 
 def imbalance(labels: Tensor) -> list[str]:
-    """A warning where rare classes make ROC flattering, else nothing."""
+    """A warning where rare classes make ROC look better than it is, else nothing."""
     counts = labels.bincount()
     counts = counts[counts > 0]
     rarest = float(counts.min() / counts.sum())
     if len(counts) < 2 or rarest >= _RARE:
         return []
-    words = f"the rarest class has {100 * rarest:.1f} % of the test samples: with so many negatives ROC and its "
-    return [words + "AUC flatter; read AP (precision-recall) and balanced accuracy beside them"]
+    words = f"the rarest class has {100 * rarest:.1f} % of the test samples: with so many negatives, ROC and AUC look "
+    return [words + "better than the classifier is; read AP (precision-recall) and balanced accuracy, too"]
 
 
 def lonely(labels: Tensor) -> list[str]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,12 @@ from nearfar.evaluation.detection.splits import open_boxed_splits
 from nearfar.evaluation.evaluate_run import as_embedder, evaluate_run
 from nearfar.evaluation.leakage import training_notes
 from nearfar.evaluation.measure import Finished
-from nearfar.evaluation.protocols import PROTOCOLS, ProtocolConfig, find_protocol
+from nearfar.evaluation.protocols import PROTOCOLS, ProtocolConfig, find_protocol, protocol_config
 from nearfar.evaluation.requirements import check_protocols
 from nearfar.evaluation.results import Results
 from nearfar.evaluation.splits import changes_since, named
 from nearfar.evaluation.task import Compute
+from nearfar.messages import nearest_or_all, shown
 from nearfar.modalities.base import Modality, Splits
 from nearfar.modalities.image.data.boxes import find_boxes
 from nearfar.model.card import config_of
@@ -50,10 +52,16 @@ def evaluate(
         protocols: names of protocols, or MODULE:NAME; ["all"]: all that suit any encoder of such data.
         options: further parameters of `Evaluation`: against, settings, seeds, image_size, compute.
 
+    Raises:
+        TypeError: for a keyword that is none of these.
+
     >>> results = nearfar.evaluate("runs/photos", "labelled/", protocols=["knn"])  # doctest: +SKIP
     >>> results.value("trained", "knn")  # doctest: +SKIP
     0.93
     """
+    known = set(signature(Evaluation).parameters)
+    if unknown := next((name for name in options if name not in known), None):
+        raise TypeError(f"evaluate has no parameter {unknown!r}{nearest_or_all(unknown, known)}")
     return Evaluation(encoder, data, test=test, protocols=protocols, **options).run()
 
 
@@ -63,7 +71,8 @@ class Evaluation:
     Args:
         encoder, data, test, protocols: as in `evaluate`.
         against: further encoders to compare with, of images.
-        settings: of the protocols, such as `ProtocolConfig(bootstrap=1000)`.
+        settings: of the protocols, such as `ProtocolConfig(bootstrap=1000)` or {"knn": {"k": [10]}}; of a protocol from
+            outside, too, by its name.
         seeds: for the protocols that depend on one; a number counts from the run's own seed, or from 0 on other data.
         image_size: pixels of the input of encoders of other libraries.
         compute: batch size, device and progress.
@@ -87,15 +96,17 @@ class Evaluation:
         image_size: int | None = None,
         compute: Compute | None = None,
     ) -> None:
-        if image_size is not None and image_size < 1:
-            raise ValueError(f"image_size is {image_size}, expected at least 1")
+        if image_size is not None and (not isinstance(image_size, int) or image_size < 1):
+            raise ValueError(f"image_size is {image_size!r}, expected a whole number of at least 1")
         protocols = [protocols] if isinstance(protocols, str) else protocols
-        given = build(ProtocolConfig, settings, "settings") if isinstance(settings, Mapping) else settings
-        self.settings: ProtocolConfig = given or ProtocolConfig()
         self.compute = compute or Compute()
         read: EvaluationData = build(EvaluationData, as_section(EvaluationData, data), "data")
         path, test = read.path, read.test if test is None else str(test)
         self.protocols, boxed = _chosen(protocols, path)
+        _seeds(seeds, 0)  # refused before anything is loaded
+        keys = protocol_config(self.protocols)
+        given = build(keys, settings, "settings") if isinstance(settings, Mapping) else settings
+        self.settings: ProtocolConfig = given or keys()
         names = _names(encoder, against)
         self.encoders = _load(names, self.compute, image_size)
         first = next(iter(self.encoders.values()))
@@ -139,6 +150,8 @@ class Evaluation:
 
 def _chosen(protocols: Sequence[str], data: str | None) -> tuple[list[str], bool]:
     """The protocols, and whether they are measured on boxes."""
+    if not protocols or not all(isinstance(name, str) for name in protocols):
+        raise ValueError(f"protocols is {shown(protocols)}, expected at least one name, such as ['knn', 'linear']")
     if list(protocols) == ["all"]:
         boxed = data is not None and bool(find_boxes(data))
         fitting = [name for name, each in PROTOCOLS.items() if each.general and (each.needs == "boxes") == boxed]
@@ -159,6 +172,10 @@ def _chosen(protocols: Sequence[str], data: str | None) -> tuple[list[str], bool
 
 def _names(encoder: Encoder | str | Path, against: Sequence[str | Path]) -> dict[str, Encoder | str | Path]:
     """Each encoder's name in the results: "trained" for a run or an object, else as it is called."""
+    for each in (encoder, *against):
+        if not isinstance(each, Encoder | str | Path):
+            expected = "an Encoder, a run folder, or a name such as timm:resnet18"
+            raise TypeError(f"encoder is {shown(each)}, expected {expected}")
     own = isinstance(encoder, Encoder) or Path(encoder).expanduser().is_dir()
     names = {"trained" if own else _called(str(encoder)): encoder}
     for other in against:
@@ -200,15 +217,15 @@ def _run_config(encoder: Encoder) -> TrainConfig | None:
 
 def _seeds(seeds: int | Sequence[int], first: int) -> list[int]:
     found = list(range(first, first + seeds)) if isinstance(seeds, int) else list(seeds)
-    if not found:
-        raise ValueError(f"seeds is {seeds}, expected at least 1")
+    if not found or not all(isinstance(seed, int) for seed in found):
+        raise ValueError(f"seeds is {seeds!r}, expected how many (at least 1), or whole numbers, such as [0, 1, 2]")
     if min(found) < 0:
         raise ValueError(f"seed is {min(found)}, expected at least 0")
     return found
 
 
 def _untrained(encoder: Encoder | str | Path, loaded: Encoder, image_size: int | None) -> Encoder | None:
-    """The encoder before it learned anything; None if it cannot be drawn anew."""
+    """The encoder before it learned anything; None if its starting weights cannot be made again."""
     if isinstance(encoder, Encoder):
         config = _run_config(encoder)
         if config is None:
@@ -242,8 +259,8 @@ def _open(
     if data is not None:
         splits = reader.reading(DataConfig(**given)).split(data, test, seed=seed)
         if config is not None:
-            held_out, part = read.held_out, splits.test_name
-            splits.notes.extend(training_notes(config, data, test, part, held_out=held_out, noun=reader.noun))
+            part = splits.test_name
+            splits.notes.extend(training_notes(config, data, test, part, reading=read, noun=reader.noun))
         return named(shown, test), splits
     if config is None:
         raise ValueError(f"{name} comes without data; give --data, such as a folder with a sub-folder per class")
@@ -254,7 +271,7 @@ def _open(
             "with --test"
         )
     other = config.data.path if test is not None or "held_out" in given else None
-    splits.notes.extend(training_notes(config, other, test, splits.test_name, held_out=read.held_out, noun=reader.noun))
+    splits.notes.extend(training_notes(config, other, test, splits.test_name, reading=read, noun=reader.noun))
     if not isinstance(encoder, Encoder) and test is None and not given and largest == config.image_size:
         splits.notes.extend(changes_since(Path(encoder), reader, splits))
     tested = test or (config.data.test if splits.test is not None else None)

@@ -59,7 +59,7 @@ def evaluate_run(
     embedders = [as_embedder(each, encoder, boxed, origins.get(each, "")) for each, encoder in encoders.items()]
     notes = list(splits.notes)
     if untrained is None:
-        notes.append("there is no untrained encoder to compare with: this one cannot be drawn anew")
+        notes.append("no comparison with the untrained encoder: its starting weights are not known")
     else:
         prepare, frozen = embedders[0].prepare, settings.detection.frozen
         if not boxed or frozen:  # else its statistics are learned with the detector

@@ -22,10 +22,11 @@ class RunFacts:
     """What advice depends on."""
 
     samples: int  # of the training part
-    steps: int  # of the optimizer, in the whole run
+    steps: int  # of the optimizer, in the whole run; if that is too short, in the length that is advised
     batch_size: int
     accumulate: int = 1
     start_weights: bool = False  # whether the encoder begins with given weights
+    too_short: bool = False  # `steps` are those that are advised, not those of the run
 
 
 def momentum_advice(momentum: float, facts: RunFacts, *, rising: bool) -> list[Verdict]:
@@ -39,21 +40,24 @@ def momentum_advice(momentum: float, facts: RunFacts, *, rising: bool) -> list[V
     if left <= _LEFT:
         return []
     fit = 1 - 20 * slower / max(steps, 40 * slower)
+    when = f"even after {steps:,} steps" if facts.too_short else f"at the end of the run, after {steps:,} steps"
+    longer = "" if facts.too_short else ", or train longer"
     text = (
-        f"at momentum {momentum:g}, {left:.0%} of the momentum network is still its untrained start after "
-        f"{steps:,} steps; set --options.momentum {fit:.2g}, or train longer"
+        f"{when}, {left:.0%} of the momentum network would still be its untrained start (momentum {momentum:g}); "
+        f"set --options.momentum {fit:.2g}{longer}"
     )
     return [Verdict("warning", "momentum", text)]
 
 
 def queue_advice(size: int, facts: RunFacts) -> list[Verdict]:
-    """Whether a queue of so many keys holds each sample several times."""
+    """Whether a queue of so many keys is larger than the data."""
     if size <= facts.samples:
         return []
     fit = max(facts.batch_size, 2 ** int(math.log2(max(2, facts.samples // 2))))
-    never = " and is never full" if facts.steps * facts.accumulate * facts.batch_size < size else ""
-    text = (
-        f"the queue of {size:,} keys is larger than the {facts.samples:,} samples: it holds each many times, "
-        f"from encoders long gone{never}; set --options.queue_size {fit}"
-    )
-    return [Verdict("warning", "queue_size", text)]
+    keys = facts.steps * facts.accumulate * facts.batch_size
+    if keys < size and not facts.too_short:
+        why = f"and the run fills only {keys:,} of its places"
+    else:
+        why = "so it holds several keys of a sample, most of them computed with old weights"
+    larger = f"the queue of {size:,} keys is larger than the {facts.samples:,} samples"
+    return [Verdict("warning", "queue_size", f"{larger}, {why}; set --options.queue_size {fit}")]

@@ -17,6 +17,8 @@ from nearfar.nn.towers import TwoTowers
 from nearfar.nn.vit import is_vit
 
 # big_vision decays weights by 1e-4 a step at the peak rate of 1e-3; torch multiplies a decay by the rate.
+# Rate, clipping and warm-up are those of big_vision's siglip_lit_coco.py and lit_coco.py. The decay, SigLIP's β₂ of
+# 0.95 and its bias of -10 are the papers' as we remember them, not compared with their text (docs/fidelity.md).
 _BIG_VISION = {
     "name": "adamw",
     "lr": 1e-3,

@@ -28,7 +28,7 @@ class CPC(Method):
         negatives: where the other candidates of a horizon come from: "both" the other sequences and the same one at
             other times, "batch": other sequences alone, or "sequence": the same one alone. Two sequences of one id
             are no negatives of each other; of "both", those then have no negatives of their own either.
-        positions: times of each sequence to predict from, drawn anew at each step; 0: all. They bound the time of a
+        positions: times of each sequence to predict from, random at each step; 0: all. They bound the time of a
             step, which grows with the square of the frames in the batch.
         drawn: negatives drawn for each prediction from those that `negatives` allows, with replacement; 0: all of them.
             Rivière et al. 2020 draw 128. A draw that is no negative of the prediction does not count.

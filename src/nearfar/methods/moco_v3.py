@@ -91,10 +91,9 @@ class MoCoV3(Method):
     def paper_settings(cls, modality: str, backbone: str, *, pretrained: bool = False) -> dict[str, Any]:
         if not is_vit(backbone):
             return super().paper_settings(modality, backbone)
-        timm = not backbone.startswith("torchvision:")
         return {
             **cls.paper_of_vits,
-            "options": {"fixed_patches": True} if timm and not pretrained else {},
+            "options": {} if pretrained else {"fixed_patches": True},
             "views": cls.views_of(modality) or None,
         }
 

@@ -11,6 +11,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from nearfar.config import TrainConfig
+from nearfar.devices import find_device
 from nearfar.modalities import modality_class
 from nearfar.modalities.base import Modality
 from nearfar.modalities.image.backbones import OWN, backbone
@@ -45,16 +46,17 @@ def load(
         spec: the folder of a finished run or of an export; "timm:NAME" or "torchvision:NAME" with their published
             weights, which need a network once, or "timm:NAME=FILE" with those of a local file; "hf:FOLDER",
             "open_clip:NAME=FILE" or "open_clip:FOLDER"; or a path that ends in .onnx.
-        device: where it computes; ONNX is on the CPU.
+        device: where it computes, such as "cpu", "cuda:1" or "auto"; ONNX is on the CPU.
         image_size: pixels of the input, if they can be chosen; a run has its own.
         untrained: the same network as it is first drawn, before it learned anything.
     """
     name = str(spec)
+    device = find_device(device) if isinstance(device, str) else device
     if name.endswith(".onnx"):
         from nearfar.model.foreign.onnx import open_onnx
 
         if untrained:
-            raise ValueError(f"{name} cannot be drawn anew: an ONNX file holds its weights")
+            raise ValueError(f"{name} has no untrained version: an ONNX file holds trained weights only")
         return open_onnx(Path(name), size=image_size)
     if name.startswith(LIBRARIES):
         return _from_library(name, image_size, untrained=untrained).to(device).eval()

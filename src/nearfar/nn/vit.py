@@ -29,19 +29,12 @@ def fix_patches_and_positions(encoder: nn.Module) -> None:
     """Fixed sin-cos positions, and a random patch projection that is not trained: for a ViT trained from scratch.
 
     Args:
-        encoder: with `patch_embed.proj`, a convolution, `patch_embed.grid_size` and `pos_embed`, as timm's have.
+        encoder: a Vision Transformer as timm's (`patch_embed.proj`, `patch_embed.grid_size`, `pos_embed`) or
+            torchvision's (`conv_proj`, `encoder.pos_embedding`).
 
     Reference: Chen et al. 2021, sections 4.2 and 5, https://arxiv.org/abs/2104.02057
     """
-    patches: Any = getattr(encoder, "patch_embed", None)
-    positions = getattr(encoder, "pos_embed", None)
-    projection = getattr(patches, "proj", None)
-    if not isinstance(projection, nn.Conv2d) or not isinstance(positions, nn.Parameter):
-        raise ValueError(
-            f"{type(encoder).__name__} has no patch_embed.proj and pos_embed, expected a Vision Transformer of timm, "
-            "such as vit_small_patch16_224"
-        )
-    rows, columns = patches.grid_size
+    projection, positions, (rows, columns) = _patches_and_positions(encoder)
     fixed = sincos_positions(rows, columns, positions.shape[-1])
     tokens = positions.shape[1] - len(fixed)  # such as [CLS], whose position is 0
     positions.copy_(torch.cat([fixed.new_zeros(tokens, fixed.shape[1]), fixed])[None])
@@ -52,6 +45,25 @@ def fix_patches_and_positions(encoder: nn.Module) -> None:
         nn.init.zeros_(projection.bias)
     positions.requires_grad_(False)
     projection.requires_grad_(False)
+
+
+def _patches_and_positions(encoder: nn.Module) -> tuple[nn.Conv2d, nn.Parameter, tuple[int, int]]:
+    """The patch projection, the position embeddings (1, tokens, dim), and the rows and columns of patches."""
+    patches: Any = getattr(encoder, "patch_embed", None)
+    if patches is not None:
+        projection, positions = getattr(patches, "proj", None), getattr(encoder, "pos_embed", None)
+        grid = getattr(patches, "grid_size", None)
+    else:
+        projection = getattr(encoder, "conv_proj", None)
+        positions = getattr(getattr(encoder, "encoder", None), "pos_embedding", None)
+        side: Any = getattr(encoder, "image_size", 0)
+        grid = (side // projection.kernel_size[0],) * 2 if isinstance(projection, nn.Conv2d) else None
+    if not isinstance(projection, nn.Conv2d) or not isinstance(positions, nn.Parameter) or grid is None:
+        raise ValueError(
+            f"{type(encoder).__name__} has no patch projection with positions, expected a Vision Transformer of timm "
+            "or torchvision, such as vit_small_patch16_224"
+        )
+    return projection, positions, (grid[0], grid[1])
 
 
 def is_vit(backbone: str) -> bool:

@@ -48,6 +48,7 @@ def advise(
         batch_size=config.batch_size,
         accumulate=config.accumulate_batches,
         start_weights=config.pretrained or config.weights is not None,
+        too_short=short is not None,
     )
     negatives = None if ids is None else _negatives(ids, groups, config)
     found = (

@@ -1,7 +1,7 @@
 """How the weights move. Needs no torch."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from nearfar.settings import check_settings, setting
 
@@ -9,6 +9,8 @@ from nearfar.settings import check_settings, setting
 @dataclass(frozen=True)
 class OptimizerConfig:
     """Optimizer and learning rate schedule."""
+
+    main_key: ClassVar[str] = "name"
 
     name: Literal["sgd", "adamw", "lars", "muon"] = setting("sgd", "the optimizer")
     lr: float | None = setting(None, "peak learning rate at batch 256; None: 0.06, 1e-3, 0.3 or 0.02 by name", above=0)

@@ -50,7 +50,7 @@ class Steps:
 
 
 class Pretraining(lightning.LightningModule):
-    """Calls the method; everything random is drawn anew from (seed, batch number)."""
+    """Calls the method; everything random depends only on (seed, batch number)."""
 
     def __init__(
         self,

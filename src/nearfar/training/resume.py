@@ -12,7 +12,7 @@ from nearfar.progress import print_line
 from nearfar.training import checkpoint
 from nearfar.training.setup import TrainingSetup
 
-MAY_CHANGE = ("epochs", "steps", "processes", "nodes", "strategy")  # settings that a resumed run may have otherwise
+MAY_CHANGE = ("epochs", "steps", "processes", "nodes", "strategy")  # settings that a resumed run may change
 
 
 def restore_newest(setup: TrainingSetup, folder: Path, console: Console) -> dict[str, Any] | None:
@@ -47,14 +47,15 @@ def restore_newest(setup: TrainingSetup, folder: Path, console: Console) -> dict
 
 
 def _print_changed_settings(setup: TrainingSetup, state: dict[str, Any], path: Path, console: Console) -> None:
-    """Name the settings that differ from those of the checkpoint, if config.yaml was edited."""
+    """Name the settings that differ from those of the checkpoint: changed by flags, or in config.yaml."""
     before = json.loads(state["config"])
     now = json.loads(json.dumps(asdict(setup.config)))
-    for key in MAY_CHANGE:
-        before.pop(key, None), now.pop(key, None)
+    expected = [{key: each.pop(key, None) for key in MAY_CHANGE} for each in (before, now)]
+    if changed := checkpoint.changed_keys(*expected):
+        print_line(console, f"changed since {path.name}: {'; '.join(changed)}")
     if changed := checkpoint.changed_keys(before, now):
         print_line(
             console,
-            f"config.yaml has changed since {path.name} was written, and the run goes on with the new settings: "
+            f"config.yaml has changed since {path.name} was written, and the run continues with the new settings: "
             + "; ".join(changed),
         )

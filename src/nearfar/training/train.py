@@ -17,8 +17,9 @@ from nearfar.evaluation.results import Results
 from nearfar.modalities import modality_class
 from nearfar.model.encoder import Encoder
 from nearfar.progress import print_line
-from nearfar.settings import build
+from nearfar.settings import build, checked_values
 from nearfar.training.processes import is_rank_zero
+from nearfar.training.resume import MAY_CHANGE
 from nearfar.training.run import Run
 from nearfar.training.signals import how_to_continue, stop_outside_steps
 
@@ -34,6 +35,7 @@ def train(
     views: str | Mapping[str, Any] | None = None,
     seed: int | None = None,
     device: str | None = None,
+    resume: str | Path | None = None,
     **settings: Any,
 ) -> Encoder:
     """Pretrain an encoder: train, evaluate, report, as `nearfar train` does.
@@ -52,6 +54,8 @@ def train(
         views: preset of augmentations.
         seed: of everything random.
         device: "auto", "cpu", "cuda", "cuda:1", "mps".
+        resume: folder of a run to continue with its own settings; only those in `MAY_CHANGE` (epochs, steps, processes,
+            nodes, strategy) may be given beside it.
         settings: all other fields of `TrainConfig`, such as image_size=64 or optimizer={"lr": 0.03}.
 
     Returns:
@@ -69,8 +73,19 @@ def train(
         "seed": seed,
         "device": device,
     }
-    given = {"data": data, **{name: value for name, value in named.items() if value is not None}, **settings}
-    config: TrainConfig = build(TrainConfig, completed(given), "train")
+    given = {**{name: value for name, value in named.items() if value is not None}, **settings}
+    if resume is not None:
+        others = {"out": out, "data": None if data == DataConfig.path else data}
+        if fixed := [name for name, value in (others | given).items() if value is not None and name not in MAY_CHANGE]:
+            allowed = ", ".join(MAY_CHANGE)
+            raise ValueError(
+                f"{fixed[0]} was given with resume, which continues with the run's own settings: leave it out; "
+                f"only {allowed} may change"
+            )
+        return _execute(_resumed(Path(resume), given), Path(resume), resume=True)[0].trained_encoder()
+    if data is None:
+        raise ValueError("data is None, expected a path or a name, such as 'photos/', or 'glyphs' for built-in images")
+    config: TrainConfig = build(TrainConfig, completed({"data": data, **given}), "train")
     folder = free_folder(config) if out is None else Path(out)
     prepared, _ = _execute(config, folder)
     return prepared.trained_encoder()
@@ -111,13 +126,18 @@ def resume_run(folder: Path, *, console: Console | None = None, **settings: int 
         settings: those that may change: epochs, steps, processes, nodes, strategy; None: as before. Epochs replace a
             number of steps.
     """
+    return run(_resumed(folder, settings), folder, resume=True, console=console)
+
+
+def _resumed(folder: Path, settings: Mapping[str, Any]) -> TrainConfig:
+    """The configuration of the run in a folder, with the settings that are not None."""
     if not (folder / "config.yaml").is_file():
         raise FileNotFoundError(f"{folder} is no run folder: it has no config.yaml")
     config = TrainConfig.from_yaml(folder / "config.yaml")
-    changed: dict[str, Any] = {name: value for name, value in settings.items() if value is not None}
+    changed = checked_values(TrainConfig, {k: v for k, v in settings.items() if v is not None}, "train")
     if "epochs" in changed:
         changed = {"steps": None, "time": None, **changed}
-    return run(replace(config, **changed), folder, resume=True, console=console)
+    return replace(config, **changed)
 
 
 def check_free(folder: Path, config: TrainConfig) -> None:

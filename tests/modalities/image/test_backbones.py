@@ -25,6 +25,11 @@ def test_torchvision_without_its_classifier(name: str) -> None:
     assert network.eval()(torch.randn(2, 3, 32, 32)).shape == (2, network.num_features)
 
 
+def test_a_size_that_a_backbone_cannot_take_is_told_with_one_that_it_can() -> None:
+    with pytest.raises(ValueError, match=facts("'torchvision:vit_b_32' 32 pixels --image-size 224")):
+        backbone("torchvision:vit_b_32", size=32)
+
+
 @pytest.mark.parametrize("name", OWN)
 @pytest.mark.parametrize("size", [20, 33, 64])
 def test_tiny_takes_any_size_and_trains(name: str, size: int) -> None:

@@ -23,6 +23,8 @@ TINY = {  # the stem's width, then width and stride of each block; multiply-adds
 }
 STROKES = ((32, 2), (64, 2), (64, 1), (256, 2))  # width and stride of each layer; 7 M
 OWN = (*TINY, "quick", "strokes")
+USUAL_SIZES = (224, 256, 299, 384)  # pixels that published networks take
+_CANNOT_TAKE = (AssertionError, RuntimeError, ValueError, ZeroDivisionError)  # what networks raise for a wrong size
 _CLASSIFIERS = ("fc.", "classifier.", "head.", "heads.")
 
 
@@ -58,7 +60,9 @@ def backbone(
     else:
         network = _from_timm(name, size, pretrained, any_size)
     if name not in OWN:
-        _finish(network, size, small_stem=size <= SMALL and not (pretrained or published_stem))
+        if size <= SMALL and not (pretrained or published_stem):
+            _keep_resolution(network)
+        _count_features(network, size, name)
     if weights is not None:
         _load(network, Path(weights), name)
     return network
@@ -66,18 +70,14 @@ def backbone(
 
 def check_size_of_input(network: nn.Module, size: int, name: str) -> None:
     """Refuse a backbone that cannot take images of that side."""
-    training = network.training
     try:
-        with torch.no_grad():
-            network.eval()(torch.zeros(1, 3, size, size))
-    except (AssertionError, RuntimeError, ValueError) as error:
+        _features_at(network, size)
+    except _CANNOT_TAKE as error:
         reason = " ".join(str(error).split())[:200]
         raise ValueError(
             f"the backbone {name!r} cannot take local views of {size} pixels ({reason}); set --views.local 0, or "
             "choose another backbone"
         ) from None
-    finally:
-        network.train(training)
 
 
 def _own(name: str, size: int) -> nn.Module:
@@ -219,17 +219,38 @@ def _fetched(make: Callable[[], nn.Module], name: str, pretrained: bool) -> nn.M
         talk.setLevel(level)
 
 
-def _finish(network: nn.Module, size: int, *, small_stem: bool) -> None:
-    """Give it the stem for its image size, and `num_features` as what really comes out."""
-    if small_stem:
-        _keep_resolution(network)
-    training = network.training
-    with torch.no_grad():
-        h = network.eval()(torch.zeros(1, 3, size, size))
+def _count_features(network: nn.Module, size: int, name: str) -> None:
+    """Give it `num_features` as what really comes out, and refuse a size that it cannot take."""
+    try:
+        h = _features_at(network, size)
+    except _CANNOT_TAKE as error:
+        if any(p.is_meta for p in network.parameters()):
+            raise
+        reason = " ".join(str(error).split())[:200]
+        sizes = (getattr(network, "image_size", None), *USUAL_SIZES)
+        fit = next((each for each in sizes if isinstance(each, int) and each != size and _takes(network, each)), None)
+        way_out = "choose another backbone or --image-size" if fit is None else f"set --image-size {fit}"
+        raise ValueError(f"the backbone {name!r} cannot take images of {size} pixels ({reason}); {way_out}") from None
     if not isinstance(h, Tensor) or h.ndim != 2:
         raise ValueError(f"{type(network).__name__} does not give pooled features (B, F); choose another backbone")
-    network.train(training)
     setattr(network, "num_features", h.shape[1])  # noqa: B010, an int, which torch's annotation refuses
+
+
+def _features_at(network: nn.Module, size: int) -> Any:
+    """What it makes of one image of that side, in evaluation mode."""
+    training = network.training
+    try:
+        with torch.no_grad():
+            return network.eval()(torch.zeros(1, 3, size, size))
+    finally:
+        network.train(training)
+
+
+def _takes(network: nn.Module, size: int) -> bool:
+    with suppress(*_CANNOT_TAKE):
+        _features_at(network, size)
+        return True
+    return False
 
 
 def _keep_resolution(network: nn.Module) -> None:

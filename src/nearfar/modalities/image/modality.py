@@ -32,6 +32,7 @@ from nearfar.modalities.image.views.grid import view_grid
 from nearfar.modalities.image.views.prepare import Preparation, check_preparation
 from nearfar.modalities.image.views.presets import (
     PRESETS,
+    crops,
     draw_views,
     local_view,
     make_views,
@@ -79,6 +80,10 @@ class ImageModality(Modality):
         self.preset = self.preset_of(PRESETS)
         full, local = split_local(PRESETS[self.preset](config.image_size))
         asked, captions = config.views, self.captions is None
+        if asked.local and not crops(full[0]):
+            known = ", ".join(name for name, make in PRESETS.items() if crops(make(config.image_size)[0]))
+            fault = f"--views.local is {asked.local}, and the preset {self.preset!r} does not crop"
+            raise ValueError(f"{fault}; set --views to one that does: {known}")
         if asked.local is not None:
             local = [local_view(full[0])] * asked.local if asked.local else []
         chosen = choose_views(config.method, self.preset, full, local, count=asked.count, captions=captions)

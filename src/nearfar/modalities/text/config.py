@@ -10,7 +10,7 @@ from nearfar.settings import check_settings, setting
 class TextConfig:
     """How texts become tokens and features, in runs on sentences and on images with captions."""
 
-    encoder: str = setting("text-tiny", "text encoder beside an image encoder; for sentences alone, see `backbone`")
+    encoder: str = setting("text-tiny", "text encoder beside an image encoder; of sentences alone, the backbone")
     tokenizer: str | None = setting(
         None, "a tokenizer.json, its folder or a name of the Hugging Face hub; None: learned from the data"
     )

@@ -35,7 +35,7 @@ def text_encoder(
         dropout: in training. None: 0 for our own, the published rates for a model of `transformers`.
         quick_gelu: CLIP's activation in place of GELU.
         head: a linear layer and tanh after the pooling, kept with the encoder, as supervised SimCSE does.
-        pretrained: with the published weights, safetensors alone; else drawn anew.
+        pretrained: with the published weights, safetensors only; else random.
     """
     if name in PRESETS:
         if pretrained:

@@ -96,7 +96,8 @@ class TextModality(TokenizingModality):
         name = with_absolute_folder(str(merged.get("backbone") or ""))
         if name.startswith(TRANSFORMERS):
             merged["backbone"] = name
-            merged["text"] = {"tokenizer": name.removeprefix(TRANSFORMERS), **text}
+            text = {"tokenizer": name.removeprefix(TRANSFORMERS), **text}
+        merged["text"] = {**text, "encoder": merged["backbone"]}  # one encoder, by both of its names
 
     # Data
 

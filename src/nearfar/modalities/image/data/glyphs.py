@@ -73,7 +73,7 @@ def glyphs(
     Args:
         compositional: the test split has combinations of letter and colour that the train split never has, as
             `held_out_pairs` draws them, and both have the same fonts: the combination alone is new.
-        cache: folder to keep the pictures in; drawn anew where None, at some 7,000 a second.
+        cache: folder to keep the pictures in; None: they are drawn again, about 7,000 a second.
 
     Returns:
         n images with labels (0 to 25), classes ("A" to "Z") and captions ("a teal letter K on orange").

@@ -179,10 +179,15 @@ def local_view(view: ImageView, size: int | None = None) -> ImageView:
 
     Reference: Caron et al. 2021, section 3.1, https://arxiv.org/abs/2104.14294
     """
-    if view.crop_scale == (1.0, 1.0):
+    if not crops(view):
         raise ValueError("--views.local needs views that crop, and this preset does not; choose another --views.preset")
     side = local_side(view.size) if size is None else size
     return replace(view, size=side, crop_scale=LOCAL_SCALE, blur=min(view.blur, 0.5))
+
+
+def crops(view: ImageView) -> bool:
+    """Whether a view shows a part of the image."""
+    return view.crop_scale != (1.0, 1.0)
 
 
 def local_side(size: int) -> int:
