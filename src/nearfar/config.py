@@ -87,7 +87,7 @@ class TrainConfig:
     seed: int = setting(0, "random seed of weights, sample order and views", least=0, below=1 << 63)
     device: str = setting("auto", "auto, cpu, cuda, cuda:1 or mps")
     precision: Literal["32", "bf16", "fp16"] = setting("32", "number format of the forward pass")
-    accumulate_batches: int = setting(1, "batches of one optimizer step", least=1)
+    accumulate_batches: int = setting(1, "batches whose gradients make one optimizer step", least=1)
     processes: int = setting(1, "processes on each machine, one per GPU; they share the batch", least=1)
     nodes: int = setting(1, "machines", least=1)
     strategy: Literal["ddp", "fsdp"] = setting("ddp", "ddp: each process has all weights; fsdp: a shard of them")

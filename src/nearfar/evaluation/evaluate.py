@@ -172,7 +172,8 @@ def _chosen(protocols: Sequence[str], data: str | None) -> tuple[list[str], bool
 
 def _names(encoder: Encoder | str | Path, against: Sequence[str | Path]) -> dict[str, Encoder | str | Path]:
     """Each encoder's name in the results: "trained" for a run or an object, else as it is called."""
-    for each in (encoder, *against):
+    given: list[object] = [encoder, *against]
+    for each in given:
         if not isinstance(each, Encoder | str | Path):
             expected = "an Encoder, a run folder, or a name such as timm:resnet18"
             raise TypeError(f"encoder is {shown(each)}, expected {expected}")

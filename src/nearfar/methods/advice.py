@@ -58,6 +58,6 @@ def queue_advice(size: int, facts: RunFacts) -> list[Verdict]:
     if keys < size and not facts.too_short:
         why = f"and the run fills only {keys:,} of its places"
     else:
-        why = "so it holds several keys of a sample, most of them computed with old weights"
+        why = "so once full it holds several keys of each sample, most of them computed with old weights"
     larger = f"the queue of {size:,} keys is larger than the {facts.samples:,} samples"
     return [Verdict("warning", "queue_size", f"{larger}, {why}; set --options.queue_size {fit}")]

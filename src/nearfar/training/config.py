@@ -17,24 +17,26 @@ class OptimizerConfig:
     scale_lr: Literal["linear", "sqrt", "none"] | None = setting(
         None, "multiply the learning rate by batch / 256, by its root, or not; None: not for muon, else linear"
     )
-    weight_decay: float | None = setting(None, "of matrices and kernels; None: 5e-4, 0.05, 1e-6 or 0 by name", least=0)
-    decay_all: bool = setting(False, "weight decay on norms, biases and scalars, too")
-    momentum: float | None = setting(None, "of SGD, LARS and Muon; None: 0.9, of Muon 0.95", least=0, below=1)
-    lr_in_momentum: bool = setting(
-        True, "of LARS: momentum sums learning rate times gradient (SimCLR); false: gradients alone (BYOL)"
+    weight_decay: float | None = setting(
+        None, "weight decay of matrices and kernels; None: 5e-4, 0.05, 1e-6 or 0 by name", least=0
     )
-    beta2: float = setting(0.999, "of AdamW (and beside Muon): decay of the squared gradients", above=0, below=1)
-    eps: float = setting(1e-8, "of AdamW (and beside Muon): added to the root of the squared gradients", above=0)
+    decay_all: bool = setting(False, "weight decay on norms, biases and scalars, too")
+    momentum: float | None = setting(None, "momentum of SGD, LARS and Muon; None: 0.9, for Muon 0.95", least=0, below=1)
+    lr_in_momentum: bool = setting(
+        True, "LARS: momentum sums learning rate times gradient (SimCLR); false: gradients only (BYOL)"
+    )
+    beta2: float = setting(0.999, "AdamW, also beside Muon: decay of the squared gradients", above=0, below=1)
+    eps: float = setting(1e-8, "AdamW, also beside Muon: added to the root of the squared gradients", above=0)
     schedule: Literal["cosine", "linear", "step", "constant"] = setting("cosine", "learning rate after the warm-up")
     milestones: list[float] = setting(
-        [0.6, 0.8], "of schedule step: fractions of the run after which the rate is divided by 10", above=0, below=1
+        [0.6, 0.8], "schedule step: fractions of the run after which the rate is divided by 10", above=0, below=1
     )
     per_epoch: bool = setting(False, "the schedule moves once an epoch; false: at every step")
     warmup_ratio: float = setting(0.05, "fraction of the run in which the learning rate rises linearly", least=0)
     warmup_epochs: float | None = setting(None, "the same in epochs, in place of the fraction", least=0)
     warmup_from_zero: bool = setting(False, "the first step of the warm-up has a learning rate of 0")
     min_lr_ratio: float = setting(0.0, "final learning rate as a fraction of the peak", least=0)
-    clip_norm: float | None = setting(None, "gradients are scaled down to this norm at most; None: not", above=0)
+    clip_norm: float | None = setting(None, "largest norm of the gradient; None: no clipping", above=0)
 
     def __post_init__(self) -> None:
         check_settings(self, "optimizer")

@@ -119,13 +119,14 @@ def judge(found: dict[str, float | list[float]], step: int, total: int) -> list[
             Verdict(
                 "warning",
                 "weak_views",
-                f"positives identical to the eye (similarity {similar:.3f}): views too weak; use a stronger preset",
+                f"positive pairs are nearly identical (similarity {similar:.3f}): views too weak; use a "
+                "stronger preset (--views)",
             )
         )
     fill = _value(found, "queue_fill")
     if fill is not None and fill < 1:
         said.append(
-            Verdict("note", "queue", f"the queue is {fill:.0%} full: the loss rises until it is, and that is no fault")
+            Verdict("note", "queue", f"the queue is {fill:.0%} full; until it is full, a rising loss is normal")
         )
     return said
 
@@ -171,5 +172,5 @@ def not_finite(step: int, checkpoint: str) -> str:
     """What is said when the loss is NaN or infinite."""
     return (
         f"loss is not finite at step {step}: training stops; the last good checkpoint is {checkpoint}; "
-        "lower the learning rate, clip the gradient (--optimizer.clip 1), or use precision 32"
+        "lower the learning rate, clip the gradient (--optimizer.clip-norm 1), or set --precision 32"
     )

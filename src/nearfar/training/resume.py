@@ -50,8 +50,8 @@ def _print_changed_settings(setup: TrainingSetup, state: dict[str, Any], path: P
     """Name the settings that differ from those of the checkpoint: changed by flags, or in config.yaml."""
     before = json.loads(state["config"])
     now = json.loads(json.dumps(asdict(setup.config)))
-    expected = [{key: each.pop(key, None) for key in MAY_CHANGE} for each in (before, now)]
-    if changed := checkpoint.changed_keys(*expected):
+    old, new = ({key: each.pop(key, None) for key in MAY_CHANGE} for each in (before, now))
+    if changed := checkpoint.changed_keys(old, new):
         print_line(console, f"changed since {path.name}: {'; '.join(changed)}")
     if changed := checkpoint.changed_keys(before, now):
         print_line(

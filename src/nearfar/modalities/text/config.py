@@ -16,14 +16,16 @@ class TextConfig:
     )
     vocab_size: int = setting(8192, "largest number of tokens of a learned tokenizer", least=260, most=10**7)
     max_length: int = setting(64, "tokens of a text at most; the rest is cut off", least=3, most=10**5)
-    pooling: Literal["mean", "cls", "last"] = setting("mean", "of token features: mean, first or last")
+    pooling: Literal["mean", "cls", "last"] = setting(
+        "mean", "features of a text from those of its tokens: mean, first or last"
+    )
     causal: bool = setting(False, "a token attends only to the tokens before it")
     quick_gelu: bool = setting(False, "activation x · sigmoid(1.702 x), as in CLIP, in place of GELU")
     head: bool | None = setting(
         None, "end the encoder with a linear layer and tanh; None: for sentence pairs of the recipe paper"
     )
     dropout: float | None = setting(
-        None, "None: 0.1 for sentences alone, where it makes the views, else 0", least=0, below=1
+        None, "dropout; None: 0.1 for sentences alone, where it makes the views, else 0", least=0, below=1
     )
     embed_dim: int = setting(256, "dimensions of the space that images and texts share", least=1, most=10**5)
 
