@@ -3,8 +3,8 @@
 Needs FastAPI and uvicorn, the extra `serve`, from the first call on; importing the package does not.
 """
 
+import importlib.util
 from collections.abc import Sequence
-from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from nearfar.lazy import lazy_names
@@ -41,6 +41,6 @@ def make_app(runs: "Sequence[ExploredRun]", *, limits: "Limits | None" = None) -
 
 def check_installed() -> None:
     """Raise if a package of the extra `serve` is missing."""
-    missing = [name for name in ("fastapi", "uvicorn") if find_spec(name) is None]
+    missing = [name for name in ("fastapi", "uvicorn") if importlib.util.find_spec(name) is None]
     if missing:
         raise ModuleNotFoundError(f"the explorer needs {' and '.join(missing)}: pip install 'nearfar[serve]'")
