@@ -78,7 +78,7 @@ def _is_table(spec: str) -> bool:
 def _training_rows(config: TrainConfig) -> str | None:
     """The rows of a table that a run trains on, as a split; None: all."""
     own = table_splits(config.data.path)
-    return config.data.kept or (own[0] if own is not None else None)
+    return config.data.training_rows or (own[0] if own is not None else None)
 
 
 def listed_files(spec: str, reading: ReadConfig, split: str | None) -> frozenset[Path] | None:
