@@ -4,11 +4,11 @@
         [--methods simclr moco byol] [--part validation | test] [--out FILE]
 
 `--data` holds `train/` and `test/` with a folder for each class. A run is what `nearfar train --data cifar10/train`
-would be, with one thread: the first steps are timed in processor seconds, the number of steps that fit is fixed, and
-views, losses and optimizer are all inside. Settings are chosen with `--part validation`: a sixth of the training
-pictures, neither trained on nor a neighbour; `--part test` measures the chosen ones, once, with all training pictures
-as neighbours. The number is weighted k-NN (k = 20, cosine, temperature 0.07) of the encoder's features, beside the
-untrained encoder.
+would be, with one thread: a trial chooses the colors by the labels, the first steps are timed in processor seconds, the
+number of steps that fit is fixed, and trial, views, losses and optimizer are all inside. Settings are chosen with
+`--part validation`: a sixth of the training pictures, neither trained on nor a neighbour; `--part test` measures the
+chosen ones, once, with all training pictures as neighbours. The number is weighted k-NN (k = 20, cosine, temperature
+0.07) of the encoder's features, beside the untrained encoder.
 """
 
 import argparse
@@ -28,6 +28,7 @@ from nearfar.data.dataset import Dataset
 from nearfar.evaluation.embedding import embed
 from nearfar.evaluation.knn import knn_accuracy
 from nearfar.settings import build, overlaid
+from nearfar.training.color_trial import choose_colors
 from nearfar.training.lightning_module import Pretraining, Steps
 from nearfar.training.optimizers import rate_factor, set_rates
 from nearfar.training.setup import TrainingSetup
@@ -118,8 +119,11 @@ def run(data: Path, method: str, variant: str, seed: int, seconds: float, part: 
     other = setup.validation if part == "validation" else setup.test
     assert other is not None
     untrained = accuracy(setup, other)
-    used, steps = train(setup, seconds)
-    return {"k-NN": accuracy(setup, other), "untrained": untrained, "steps": steps, "seconds": used}
+    start = time.process_time()
+    choose_colors(setup, Path("unused"), Console(quiet=True))
+    spent = time.process_time() - start
+    used, steps = train(setup, seconds - spent)
+    return {"k-NN": accuracy(setup, other), "untrained": untrained, "steps": steps, "seconds": spent + used}
 
 
 def train(setup: TrainingSetup, seconds: float) -> tuple[float, int]:

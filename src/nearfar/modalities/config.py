@@ -5,6 +5,8 @@ from typing import ClassVar, Literal
 
 from nearfar.settings import check_settings, setting
 
+ColorChange = Literal["keep", "mild", "vary"]
+
 
 @dataclass(frozen=True)
 class ViewsConfig:
@@ -16,8 +18,10 @@ class ViewsConfig:
     count: int | None = setting(None, "views of each sample, without local ones; None: those of the preset", least=1)
     local: int | None = setting(None, "views of small parts beside them; None: those of the preset", least=0)
 
-    color: Literal["keep", "mild", "vary"] | None = setting(
-        None, "of images: keep colors where they are the content, vary them mildly, or as SimCLR; None: the preset's"
+    color: ColorChange | Literal["auto"] | None = setting(
+        None,
+        "of images: keep colors where they are the content, vary them mildly, or as SimCLR; auto: find out in a short "
+        "trial; None: the preset's",
     )
 
     def __post_init__(self) -> None:

@@ -12,6 +12,12 @@ ROWS = 12
 CELL = 96  # pixels of a side
 
 
+def rows_to_show(samples: int, seed: int) -> Tensor:
+    """(K,) the numbers of a few samples from everywhere, in order: the first ones are often of one kind."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randperm(samples, generator=generator)[:ROWS].sort().values
+
+
 def write_grid(columns: Sequence[Sequence[Image.Image]], cell: int, path: str | Path) -> Path:
     """Columns of pictures, in the middle of their cells, as a PNG."""
     pitch = cell + MARGIN

@@ -13,6 +13,7 @@ from nearfar.devices import find_device
 from nearfar.distributed.processes import check_ring
 from nearfar.methods import find_method
 from nearfar.modalities import make_modality
+from nearfar.modalities.config import ColorChange
 from nearfar.progress import print_line
 from nearfar.training.advice import labels_hint
 from nearfar.training.build_method import build_method
@@ -69,6 +70,13 @@ class TrainingSetup:
     def set_steps(self, steps: int) -> None:
         """Fix the number of optimizer steps."""
         self.config = self.modality.config = replace(self.config, steps=steps)
+
+    def set_color(self, color: ColorChange, note: str) -> None:
+        """Fix what views do to colors, with a line that says why."""
+        config = self.config
+        views = replace(config.views, color=color)
+        self.config = replace(config, views=views, notes=[*config.notes, f"views.color {color}: {note}"])
+        self.modality = make_modality(self.config)
 
     def _check_samples(self) -> None:
         if len(self.train) < 2:

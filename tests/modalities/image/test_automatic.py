@@ -57,7 +57,11 @@ def test_typical_situations(
 
 def test_methods_of_two_views_have_twice_the_samples() -> None:
     assert chosen("cpu", 15_000, 32, "moco").settings["batch_size"] == 128
-    assert chosen("cpu", 15_000, 32, "simclr").settings["views"] == {"preset": "photos", "count": 4}
+    assert chosen("cpu", 15_000, 32, "simclr").settings["views"] == {"preset": "photos", "color": "auto", "count": 4}
+
+
+def test_colors_are_found_out_unless_the_user_chose_the_views() -> None:
+    assert "color" not in chosen("cpu", 900, 64, views={"preset": "simclr"}).settings["views"]
 
 
 def test_photographs_are_never_trained_at_32_pixels() -> None:

@@ -55,6 +55,8 @@ def choose(request: Request, facts: PictureFacts) -> Automatic:
         if "lr" not in request.given.get("optimizer", {}):  # a rate is of the optimizer that its user knows
             chosen.choose("optimizer.name", "muon", "learns more per step than SGD or AdamW in short runs")
         chosen.choose("views.preset", "photos")
+        if "preset" not in request.given.get("views", {}):
+            chosen.choose("views.color", "auto")
         chosen.lay(request.method.short_run)
         views = chosen.settings["views"].get("count", 2)
         batch = fitting_batch((256 if size == 32 else 128) // views, facts.count)

@@ -42,7 +42,7 @@ from nearfar.modalities.image.views.presets import (
 )
 from nearfar.modalities.image.views.view import ImageView, apply_views
 from nearfar.modalities.named_samples import SamplesByRow, checked
-from nearfar.modalities.picture_grid import ROWS
+from nearfar.modalities.picture_grid import rows_to_show
 from nearfar.modalities.splits import table_splits
 from nearfar.nn.shard import Shard
 
@@ -88,7 +88,9 @@ class ImageModality(Modality):
             local = [local_view(full[0])] * asked.local if asked.local else []
         chosen = choose_views(config.method, self.preset, full, local, count=asked.count, captions=captions)
         color = config.views.color
-        self.recipes: tuple[ImageView, ...] = tuple(chosen if color is None else (with_color(v, color) for v in chosen))
+        if color is not None and color != "auto":  # "auto": a run finds out before its first step
+            chosen = [with_color(view, color) for view in chosen]
+        self.recipes: tuple[ImageView, ...] = tuple(chosen)
         self.local_views = len(local)
         self.preparation = Preparation.of(self.recipes[0])
         self._buffers: list[Tensor] = []
@@ -294,6 +296,6 @@ class ImageModality(Modality):
         check_preparation(card, path)
 
     def show(self, source: Dataset, folder: Path) -> str:
-        sample = source.fetch(torch.arange(min(ROWS, len(source))))
+        sample = source.fetch(rows_to_show(len(source), self.config.seed))
         shown = view_grid(sample, self.recipes, folder / "views.png", seed=self.config.seed)
         return f"views: {self.preset}, shown in {shown}; choose others with --views"

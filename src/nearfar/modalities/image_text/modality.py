@@ -16,7 +16,7 @@ from nearfar.modalities.image.data.decode import SUFFIXES
 from nearfar.modalities.image.modality import ImageModality
 from nearfar.modalities.image.views.presets import make_views
 from nearfar.modalities.image_text.captioned import CaptionedImages
-from nearfar.modalities.picture_grid import ROWS
+from nearfar.modalities.picture_grid import rows_to_show
 from nearfar.modalities.text.modality import TokenizingModality, cut_note, make_text_encoder, with_absolute_folder
 from nearfar.nn.seeding import seeded_generator
 from nearfar.nn.shard import Shard
@@ -145,7 +145,7 @@ class ImageTextModality(TokenizingModality, ImageModality):
     def show(self, source: Dataset, folder: Path) -> str:
         assert self.tokenizer is not None and isinstance(source, CaptionedImages)
         file = self.tokenizer.save(folder)
-        rows = torch.arange(min(ROWS, len(source)))
+        rows = rows_to_show(len(source), self.config.seed)
         drawn = source.draw(rows, seeded_generator(self.config.seed, 0, _CAPTION))
         texts = [" ".join(text.split()) for text in self.tokenizer.decode(drawn)]
         (folder / "views.txt").write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")

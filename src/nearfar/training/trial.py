@@ -1,0 +1,59 @@
+"""A few steps of a method that is thrown away: to time them, or to see what they learn."""
+
+import time
+from collections.abc import Iterator
+
+import torch
+
+from nearfar.config import TrainConfig
+from nearfar.data.dataset import Dataset
+from nearfar.data.loader import Loader
+from nearfar.methods import Method
+from nearfar.modalities.base import Modality
+from nearfar.training.build_method import build_method
+from nearfar.training.optimizers import rate_factor, set_rates
+
+
+class Trial:
+    """A method of its own, trained on some data and nothing else changed.
+
+    Args:
+        config: of the method, its views and its optimizer.
+        modality: that makes the views.
+        data: the samples.
+        labels: (N,) for methods that learn from them.
+    """
+
+    def __init__(
+        self, config: TrainConfig, modality: Modality, data: Dataset, device: torch.device, labels: torch.Tensor | None
+    ) -> None:
+        self.config, self.modality, self.data, self.device, self.labels = config, modality, data, device, labels
+        self.method: Method = build_method(config, len(data)).to(device)
+        if config.channels_last:
+            self.method.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+    def steps(self, loader: Loader, count: int) -> Iterator[float]:
+        """Train for so many steps; yields the seconds of each."""
+        from nearfar.training.lightning_module import Pretraining, Steps
+
+        config, data = self.config, self.data
+        ids = self.modality.ids(data)
+        module = Pretraining(
+            self.method, config, self.modality, data, total=count, ids=ids, labels=self.labels, checkpoint=str
+        )
+        optimizer = module.configure_optimizers()
+        half = torch.bfloat16 if config.precision == "bf16" else torch.float16
+        self.method.train()
+        for number, index, samples in Steps(data, loader, 0, count):
+            begun = time.perf_counter()
+            set_rates(optimizer, rate_factor(number, count, config.optimizer))
+            with torch.autocast(self.device.type, dtype=half, enabled=config.precision != "32"):
+                loss = module.training_step((number, index, samples.to(self.device)), 0)
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            float(loss.detach())  # waits for the device
+            module.done += 1
+            self.method.after_step(module.done / count)
+            yield time.perf_counter() - begun
+        self.modality.forget_buffers()
