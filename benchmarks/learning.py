@@ -112,8 +112,13 @@ def settings(method: str, variant: str) -> dict[str, Any]:
 def run(data: Path, method: str, variant: str, seed: int, seconds: float, part: str) -> dict[str, float]:
     """One run of so many processor seconds: accuracies, steps and the seconds it took."""
     held_out = {"validation": 1 / 6} if part == "validation" else {"test": str(data / "test"), "validation": 0.0}
-    given = {"data": {"path": str(data / "train"), "labels": True, **held_out}, "method": method, "seed": seed}
-    config: TrainConfig = build(TrainConfig, completed({**given, "epochs": 1, **settings(method, variant)}), "train")
+    given: dict[str, Any] = {
+        "data": {"path": str(data / "train"), "labels": True, **held_out},
+        "method": method,
+        "seed": seed,
+    }
+    given |= {"time": f"{seconds}s", **settings(method, variant)}
+    config: TrainConfig = build(TrainConfig, completed(given), "train")
     config = replace(config, device="cpu")
     setup = TrainingSetup(config, Console(quiet=True))
     other = setup.validation if part == "validation" else setup.test

@@ -19,14 +19,14 @@ RECIPES = Path(__file__).parent.parent / "recipes"
 def test_glyphs_bring_a_whole_recipe_and_own_data_none() -> None:
     config = build(TrainConfig, completed({}), "train")
     assert (config.data.path, config.views.preset, config.backbone) == ("glyphs", "shapes", "strokes")
-    assert config.options == ImageModality.defaults("glyphs")["options"] and config.optimizer.name == "adamw"
+    assert config.options == ImageModality.defaults("glyphs")["options"] and config.optimizer.name == "muon"
     assert build(TrainConfig, completed({"data": "photos/"}), "train") == TrainConfig(data="photos/")
 
 
 def test_what_is_asked_for_comes_first() -> None:
     asked = {"data": "glyphs:99", "views": "simclr", "options": {"temperature": 0.5}, "optimizer": {"clip_norm": 1.0}}
     config = build(TrainConfig, completed(asked), "train")
-    assert config.views.preset == "simclr" and config.optimizer.clip_norm == 1.0 and config.optimizer.name == "adamw"
+    assert config.views.preset == "simclr" and config.optimizer.clip_norm == 1.0 and config.optimizer.name == "muon"
     assert config.options == {**ImageModality.defaults("glyphs")["options"], "temperature": 0.5}
     assert ImageModality.defaults("glyphs")["options"]["temperature"] == 0.2, "the recipe itself was changed"
 

@@ -30,7 +30,7 @@ class BarlowTwins(Method):
     name = "barlow_twins"
     default_views = {"image": "byol", "sound": "byol_a"}
     max_views = max_local = None
-    short_run = {"options": {"dim": 256, "hidden": 256}}
+    short_run = {"options": {"dim": 128, "hidden": 256, "redundancy_weight": 0.02}, "batch_size": 64}
     toy_options = {"dim": 12, "hidden": 16}
     paper_views = {"image": "byol_bicubic"}
     paper = {

@@ -32,7 +32,7 @@ class BYOL(Method):
     name = "byol"
     default_views = {"image": "byol", "sound": "byol_a"}
     max_views = max_local = None
-    short_run = {"options": {"momentum": 0.99, "dim": 128, "hidden": 512}}
+    short_run = {"options": {"momentum": 0.9, "dim": 128, "hidden": 256}, "views": {"count": 4}, "batch_size": 32}
     toy_options = {"dim": 8, "hidden": 16}
     paper_views = {"image": "byol_bicubic"}
     paper = {

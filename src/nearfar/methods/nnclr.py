@@ -32,6 +32,7 @@ class NNCLR(Method):
     max_views = max_local = None
     short_run = {
         "options": {"temperature": 0.1, "queue_size": 2048, "dim": 128, "hidden": 256, "predictor_hidden": 512},
+        "views": {"count": 4},
     }
     toy_options = {"dim": 8, "hidden": 16, "predictor_hidden": 16, "queue_size": 30}
     paper_views = {"image": "byol"}

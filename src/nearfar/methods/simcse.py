@@ -48,6 +48,7 @@ class SimCSE(Method):
     name = "simcse"
     modalities = ("text",)
     min_views, max_views = 1, None  # a sentence alone is read twice
+    short_run = {"options": {"temperature": 0.1}}
     toy_options = {"mlm": 0.1, "mask_rate": 0.4}
     paper = {
         "text": {"pooling": "cls", "max_length": 32},

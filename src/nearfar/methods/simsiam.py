@@ -30,7 +30,7 @@ class SimSiam(Method):
     name = "simsiam"
     default_views = {"image": "moco_v2", "sound": "byol_a"}
     max_views = max_local = None
-    short_run = {"options": {"dim": 256, "hidden": 64}}
+    short_run = {"options": {"dim": 256, "hidden": 64}, "views": {"count": 4}, "batch_size": 32}
     toy_options = {"dim": 8}
     paper = {
         "options": {"projector_hidden": 0, "constant_predictor_lr": True},

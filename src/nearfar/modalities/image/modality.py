@@ -102,9 +102,9 @@ class ImageModality(Modality):
         return {
             "views": "shapes",
             "backbone": "strokes",
-            "epochs": 7,
+            "epochs": 3,
             "batch_size": 64,
-            "optimizer": {"name": "adamw", "lr": 8e-3},
+            "optimizer": {"name": "muon"},
             "options": {"temperature": 0.2, "layers": 1, "dim": 256},
         }
 

@@ -1,6 +1,7 @@
 """Text encoders by name: small Transformers of our own for a CPU, and any that `transformers` can load."""
 
 import difflib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,9 @@ from torch import Tensor, nn
 
 from nearfar.losses.arguments import check_choice
 from nearfar.nn.text import PADDING, PRESETS, Pooling, TextEncoder, check_tokens, pool_tokens, tanh_head, trim_padding
+from nearfar.nn.token_bag import TokenBag
+
+BAG = "text-bag"
 
 
 def text_encoder(
@@ -22,11 +26,13 @@ def text_encoder(
     quick_gelu: bool = False,
     head: bool = False,
     pretrained: bool = False,
+    special: Sequence[int] = (0, 1, 2, 3),
 ) -> nn.Module:
     """An encoder of tokens (B, L) int64, 0 where there is no text, to features h (B, F), with F in its `num_features`.
 
     Args:
-        name: "text-micro", "text-tiny", "text-small" or "text-base"; or "transformers:" and a local folder or a name
+        name: "text-bag", a weighted sum of token vectors, for few texts; "text-micro", "text-tiny", "text-small" or
+            "text-base", Transformers; or "transformers:" and a local folder or a name
             of the Hugging Face hub ("transformers:prajjwal1/bert-tiny"; extra `text`).
         vocab_size: token ids go up to this, exclusively; `Tokenizer.vocab_size`.
         max_length: tokens of a text at most.
@@ -36,10 +42,16 @@ def text_encoder(
         quick_gelu: CLIP's activation in place of GELU.
         head: a linear layer and tanh after the pooling, kept with the encoder, as supervised SimCSE does.
         pretrained: with the published weights, safetensors only; else random.
+        special: ids that stand for no text, which "text-bag" leaves out; `Tokenizer.special`.
     """
+    if pretrained and name in (BAG, *PRESETS):
+        raise ValueError(f"there are no pretrained weights of {name!r}; 'transformers:' and a name has some")
+    if name == BAG:
+        if causal or quick_gelu:
+            given = "causal" if causal else "quick_gelu"
+            raise ValueError(f"{given} is True, but {name!r} has no layers; leave {given} out")
+        return TokenBag(vocab_size, max_length, dropout=dropout or 0.0, head=head, special=special)
     if name in PRESETS:
-        if pretrained:
-            raise ValueError(f"there are no pretrained weights of {name!r}; 'transformers:' and a name has some")
         width, layers, heads = PRESETS[name]
         return TextEncoder(
             vocab_size,
@@ -54,7 +66,7 @@ def text_encoder(
             head=head,
         )
     if not name.startswith("transformers:"):
-        near = difflib.get_close_matches(name, PRESETS, n=1, cutoff=0.0)[0]
+        near = difflib.get_close_matches(name, (BAG, *PRESETS), n=1, cutoff=0.0)[0]
         raise ValueError(
             f"there is no text encoder {name!r}; the nearest known is {near!r}; a model of the package transformers "
             "is named 'transformers:FOLDER_OR_NAME'"

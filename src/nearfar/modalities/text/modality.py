@@ -13,9 +13,11 @@ from nearfar.data.dataset import Dataset
 from nearfar.data.groups import caption_ids, merged_ids
 from nearfar.data.sources import TEST_FOLDERS
 from nearfar.methods import Batch, choose_views
+from nearfar.modalities.automatic import Automatic, Request
 from nearfar.modalities.base import Modality
 from nearfar.modalities.baseline import Baseline
 from nearfar.modalities.splits import table_splits
+from nearfar.modalities.text.automatic import choose, look_at
 from nearfar.modalities.text.data import TextDataset, open_texts
 from nearfar.modalities.text.encoders import PretrainedText, text_encoder
 from nearfar.modalities.text.tfidf import TfIdfBaseline
@@ -88,6 +90,14 @@ class TextModality(TokenizingModality):
         return {"backbone": "text-tiny", "batch_size": 64, "optimizer": {"name": "adamw"}}
 
     @classmethod
+    def automatic(cls, request: Request) -> Automatic:
+        named = request.given.get("backbone") or request.given.get("text", {}).get("encoder")
+        masked = {"mlm", "warmup"} & set(request.given.get("options", {}))  # masked words need a Transformer
+        if named or masked or request.starts_from_weights or (facts := look_at(request)) is None:
+            return Automatic()
+        return choose(request, facts)
+
+    @classmethod
     def complete(cls, given: Mapping[str, Any], merged: dict[str, Any]) -> None:
         """The encoder may be named as an image's text encoder is; a model of transformers reads its own tokens."""
         text = dict(given.get("text") or {})
@@ -97,7 +107,11 @@ class TextModality(TokenizingModality):
         if name.startswith(TRANSFORMERS):
             merged["backbone"] = name
             text = {"tokenizer": name.removeprefix(TRANSFORMERS), **text}
-        merged["text"] = {**text, "encoder": merged["backbone"]}  # one encoder, by both of its names
+        merged["text"] = {
+            **(merged.get("text") or {}),
+            **text,
+            "encoder": merged["backbone"],
+        }  # one encoder, by both of its names
 
     # Data
 
@@ -239,10 +253,11 @@ def make_text_encoder(config: TrainConfig, name: str, *, untrained: bool, dropou
         dropout: where the configuration does not say.
     """
     text = config.text
-    vocab_size = text.vocab_size if text.tokenizer is None else load_tokenizer(config).vocab_size
+    given = None if text.tokenizer is None else load_tokenizer(config)
+    special = {} if given is None else {"special": given.special}
     return text_encoder(
         name,
-        vocab_size=vocab_size,
+        vocab_size=text.vocab_size if given is None else given.vocab_size,
         max_length=text.max_length,
         pooling=text.pooling,
         causal=text.causal,
@@ -250,4 +265,5 @@ def make_text_encoder(config: TrainConfig, name: str, *, untrained: bool, dropou
         quick_gelu=text.quick_gelu,
         head=bool(text.head),
         pretrained=config.pretrained and not untrained,
+        **special,
     )

@@ -1,0 +1,85 @@
+"""What a run on sentences chooses by itself."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from nearfar.config import completed
+from nearfar.methods import known_method
+from nearfar.modalities.automatic import Request
+from nearfar.modalities.text.automatic import TextFacts, choose
+
+
+@pytest.fixture
+def sentences(tmp_path: Path) -> Path:
+    path = tmp_path / "lines.txt"
+    path.write_text("\n".join(f"sentence number {i}" for i in range(600)))
+    return path
+
+
+def settings(data: Path, **given: Any) -> dict[str, Any]:
+    return completed({"data": str(data), "method": "simcse", "device": "cpu", **given})
+
+
+@pytest.mark.parametrize(  # the table of docs/automatic.md
+    ("device", "count", "paired", "backbone", "batch", "steps"),
+    [
+        ("cpu", 20_000, False, "text-bag", 256, 500),
+        ("cpu", 200, False, "text-bag", 64, 500),
+        ("cuda", 20_000, True, "text-bag", 256, 500),
+        ("cuda", 2_000_000, False, "text-small", None, None),
+    ],
+)
+def test_typical_situations(
+    device: str, count: int, paired: bool, backbone: str, batch: int | None, steps: int | None
+) -> None:
+    class OnDevice(Request):
+        @property
+        def device(self) -> torch.device:
+            return torch.device(device)
+
+    found = choose(OnDevice({}, known_method("simcse")), TextFacts(count, paired)).settings
+    assert (found["backbone"], found.get("batch_size"), found.get("steps")) == (backbone, batch, steps)
+
+
+def test_few_sentences_get_a_bag_of_tokens(sentences: Path) -> None:
+    chosen = settings(sentences)
+    assert (chosen["backbone"], chosen["text"]["dropout"], chosen["batch_size"]) == ("text-bag", 0.5, 256)
+    assert chosen["text"]["encoder"] == "text-bag"
+    assert chosen["options"] == {"temperature": 0.1}
+    assert (chosen["steps"], chosen["embedding"]) == (500, "plain")
+    assert any("text-bag" in note for note in chosen["notes"])
+
+
+def test_what_the_user_says_wins(sentences: Path) -> None:
+    assert "steps" not in settings(sentences, epochs=2)
+    assert settings(sentences, text={"dropout": 0.2})["text"]["dropout"] == 0.2
+    assert settings(sentences, options={"temperature": 0.05})["options"] == {"temperature": 0.05}
+    named = settings(sentences, backbone="text-micro")
+    assert (named["backbone"], named["batch_size"]) == ("text-micro", 64)
+    assert "dropout" not in named["text"]
+    assert "steps" not in settings(sentences, recipe="paper")
+    assert settings(sentences, options={"warmup": 0.1})["backbone"] == "text-tiny"  # masked words need a Transformer
+
+
+def test_pairs_are_views_of_each_other_as_they_are(tmp_path: Path) -> None:
+    path = tmp_path / "pairs.csv"
+    path.write_text("text,positive\n" + "\n".join(f"question {i},answer {i}" for i in range(40)))
+    chosen = settings(path)
+    assert chosen["backbone"] == "text-bag"
+    assert "dropout" not in chosen["text"]
+    assert chosen["batch_size"] == 16
+
+
+def test_pairs_with_a_score_choose_their_embedding(tmp_path: Path) -> None:
+    path = tmp_path / "pairs.csv"
+    path.write_text("s1,s2,score\n" + "\n".join(f"text {i},other {i},{i % 5}" for i in range(40)))
+    chosen = settings(path)
+    assert "embedding" not in chosen
+    assert chosen["text"]["dropout"] == 0.5  # each is a sentence of its own
+
+
+def test_what_cannot_be_read_is_told_by_the_run(tmp_path: Path) -> None:
+    assert settings(tmp_path / "missing.txt")["backbone"] == "text-tiny"
