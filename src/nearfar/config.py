@@ -181,11 +181,15 @@ def completed(given: Mapping[str, Any]) -> dict[str, Any]:
         # Written down, since the run folder must be readable where the code is not.
         **({"modality": kind, "views": declared.views_of(kind) or None} if outside else {}),
         **modality.defaults(data),
-        **declared.settings.get(kind, {}),
     }
     own = with_sections(TrainConfig, own)
     if method != TrainConfig.method:
         own.pop("options", None)
+    chosen = None
+    if given.get("recipe", TrainConfig.recipe) == "default" and not outside:
+        chosen = modality.automatic(Request(given, declared))
+        own = overlaid(own, with_sections(TrainConfig, chosen.settings))
+    own = overlaid(own, with_sections(TrainConfig, declared.settings.get(kind, {})))
     remarks: list[str] = []
     if given.get("recipe") == "paper":
         backbone = str(given.get("backbone") or own.get("backbone") or TrainConfig.backbone)
@@ -196,10 +200,6 @@ def completed(given: Mapping[str, Any]) -> dict[str, Any]:
         own = overlaid(own, with_sections(TrainConfig, paper))
         if not (declared.paper_views or any(value for name, value in paper.items() if name != "views")):
             remarks.append(f"recipe paper: {method} declares no paper settings (`paper` of its class): the defaults")
-    chosen = None
-    if given.get("recipe", TrainConfig.recipe) == "default" and not outside:
-        chosen = modality.automatic(Request(given, declared))
-        own = overlaid(with_sections(TrainConfig, chosen.settings), own)
     if "warmup_ratio" in given.get("optimizer", {}):  # the user's warm-up, not the recipe's in epochs
         own.get("optimizer", {}).pop("warmup_epochs", None)
     if "name" in (rates := given.get("optimizer") or {}) and rates["name"] != own.get("optimizer", {}).get("name"):

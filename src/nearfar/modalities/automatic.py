@@ -78,6 +78,15 @@ def choose_precision(chosen: Automatic, device: torch.device) -> None:
         chosen.choose("precision", "bf16", "this GPU multiplies bfloat16 faster")
 
 
+def fitting_batch(usual: int, samples: int) -> int:
+    """The usual batch size, or a power of two that makes at least two batches of fewer samples.
+
+    >>> fitting_batch(128, 5000), fitting_batch(128, 130), fitting_batch(128, 20)
+    (128, 64, 8)
+    """
+    return min(usual, max(8, 1 << (samples // 2).bit_length() >> 1))
+
+
 def _value(settings: Mapping[str, Any], key: str) -> Any:
     found: Any = settings
     for name in key.split("."):

@@ -74,7 +74,7 @@ class Modality(ABC):
 
     @classmethod
     def automatic(cls, request: Request) -> Automatic:
-        """Settings chosen from the data, the device and the time, below what the user and `defaults` say."""
+        """Settings chosen from the data, the device and the time; the user and the method have the last word."""
         return Automatic()
 
     @classmethod

@@ -11,7 +11,7 @@ from statistics import median
 import numpy as np
 from PIL import Image
 
-from nearfar.modalities.automatic import Automatic, Request, choose_precision
+from nearfar.modalities.automatic import Automatic, Request, choose_precision, fitting_batch
 from nearfar.modalities.image.data.opening import find_images
 from nearfar.modalities.image.data.source import ImageSource
 
@@ -75,15 +75,6 @@ def choose(request: Request, facts: PictureFacts) -> Automatic:
         time = CPU_TIME if device.type == "cpu" else GPU_TIME
         chosen.choose("time", time, "a usual length; --time, --steps or --epochs change it")
     return chosen
-
-
-def fitting_batch(usual: int, samples: int) -> int:
-    """The usual batch size, or a power of two that makes at least two batches of fewer samples.
-
-    >>> fitting_batch(128, 5000), fitting_batch(128, 130), fitting_batch(128, 20)
-    (128, 64, 8)
-    """
-    return min(usual, max(8, 1 << (samples // 2).bit_length() >> 1))
 
 
 def _has_train_part(data: str) -> bool:
