@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from nearfar.nn.kernel_encoder import KernelEncoder
+from nearfar.nn.kernel_encoder import CPCKernelEncoder, KernelEncoder
 
 
 def by_loops(net: KernelEncoder, x: torch.Tensor) -> torch.Tensor:
@@ -88,3 +88,33 @@ def test_short_series_have_few_scales_and_long_ones_few_frames() -> None:
     assert [len(KernelEncoder(steps=steps).convolutions) for steps in (2, 9, 24, 100, 1000)] == [1, 1, 2, 4, 7]
     assert [KernelEncoder(steps=steps).hop for steps in (2, 100, 256, 1000, 5000)] == [1, 1, 2, 4, 32]
     assert KernelEncoder(steps=5000).num_features == 512
+
+
+@pytest.mark.parametrize(("steps", "many"), [(24, 1), (300, 4)])
+def test_latents_are_averages_of_whole_groups_of_frames(steps: int, many: int) -> None:
+    torch.manual_seed(0)
+    net = CPCKernelEncoder(2, steps=steps, kernels=6, width=3, context=4).double()
+    x = torch.randn(2, 2, steps, dtype=torch.float64)
+    x[1, :, steps // 2 :] = torch.nan
+    net(x)
+    net.eval()
+    frames, present = net.frames(x)
+    z, there = net.latents(x)
+    assert net.contexts(z).shape == (*there.shape, 4)
+    for row in range(2):
+        own = frames[row, present[row]]
+        groups = [own[i : i + many].mean(0) for i in range(0, len(own) - many + 1, many)]
+        assert int(there[row].sum()) == len(groups)
+        expected = torch.stack(groups) @ net.to_latent.weight.T + net.to_latent.bias
+        torch.testing.assert_close(z[row, there[row]], expected)
+
+
+def test_what_is_behind_the_end_changes_no_latent() -> None:
+    torch.manual_seed(0)
+    net = CPCKernelEncoder(1, steps=300, kernels=6).double().eval()
+    x = torch.randn(1, 1, 97, dtype=torch.float64)
+    padded = torch.cat([x, torch.full((1, 1, 203), torch.nan, dtype=torch.float64)], 2)
+    z, present = net.latents(padded)
+    alone, there = net.latents(x)
+    assert there.all()
+    torch.testing.assert_close(z[present], alone[0])

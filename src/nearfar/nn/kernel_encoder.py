@@ -3,11 +3,13 @@
 import math
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nearfar.nn.frames import frame_mask, zero_missing
 
 SHARPNESS = 8.0  # of the threshold, per standard deviation of a kernel's response
+SHORT = 32  # steps of a series whose frames are too few to be averaged for CPC
 LEAST_FRAMES = 128  # of the longest series
 
 
@@ -70,6 +72,41 @@ class KernelEncoder(nn.Module):
         frames, present = self.frames(x)
         weights = time_weights(present).to(frames.dtype)  # (B, 2, L)
         return (weights @ frames).flatten(1)
+
+
+class CPCKernelEncoder(KernelEncoder):
+    """The same for CPC: latents are frames averaged in fours and mapped linearly, contexts those of a GRU over them.
+
+    The features are those of the kernels; contexts serve the prediction alone. Kernels of large dilation see a part of
+    what is to be predicted, so that the task is easier than the paper's, and its bound is not of the future alone.
+
+    Args:
+        width: features of a latent z.
+        context: features of a context c.
+    """
+
+    def __init__(
+        self, channels: int = 1, *, steps: int = 128, width: int = 64, context: int = 128, **shape: int
+    ) -> None:
+        super().__init__(channels, steps=steps, **shape)
+        self.averaged = 4 if steps >= SHORT else 1  # frames of one latent
+        self.width, self.context_features = width, context
+        self.to_latent = nn.Linear(self.num_features // 2, width)
+        self.recurrent = nn.GRU(width, context, batch_first=True)
+
+    def latents(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """(B, C, T) to z (B, L, width), and (B, L) booleans: False at padding."""
+        frames, present = self.frames(x)
+        many = min(self.averaged, frames.shape[1])
+        there = present.unsqueeze(2).to(frames.dtype)  # (B, L, 1)
+        total, count = (F.avg_pool1d(y.transpose(1, 2), many).transpose(1, 2) for y in (frames * there, there))
+        whole = frame_mask(total.transpose(1, 2), present.sum(1) // many)
+        return self.to_latent(total / count.clamp_min(1e-6)), whole
+
+    def contexts(self, z: Tensor) -> Tensor:
+        """Latents (B, L, width) to c (B, L, context); each context depends on its latent and earlier ones."""
+        c: Tensor = self.recurrent(z)[0]
+        return c
 
 
 def time_weights(present: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from nearfar.losses.arguments import check_choice
 from nearfar.messages import nearest_or_all
 from nearfar.nn.frames import Pooling, frame_mask, pool_frames, pooled_dim, zero_missing, zero_padding
-from nearfar.nn.kernel_encoder import KernelEncoder
+from nearfar.nn.kernel_encoder import CPCKernelEncoder, KernelEncoder
 
 
 @runtime_checkable
@@ -189,8 +189,9 @@ PRESETS: dict[str, Callable[..., nn.Module]] = {
     "dilated": DilatedEncoder,  # series; 0.17 M
     "dilated-small": partial(DilatedEncoder, width=32, depth=6, features=256),  # 0.05 M
     "kernels": KernelEncoder,  # series; 3,000 parameters
+    "cpc-kernels": CPCKernelEncoder,
 }
-_OF_LENGTH = ("kernels",)  # whose shape depends on the length of the sequences
+_OF_LENGTH = ("kernels", "cpc-kernels")  # whose shape depends on the length of the sequences
 
 
 def sequence_encoder(name: str, *, channels: int = 1, steps: int | None = None) -> nn.Module:
