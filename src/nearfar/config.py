@@ -181,6 +181,7 @@ def completed(given: Mapping[str, Any]) -> dict[str, Any]:
         # Written down, since the run folder must be readable where the code is not.
         **({"modality": kind, "views": declared.views_of(kind) or None} if outside else {}),
         **modality.defaults(data),
+        **declared.settings.get(kind, {}),
     }
     own = with_sections(TrainConfig, own)
     if method != TrainConfig.method:
@@ -189,7 +190,6 @@ def completed(given: Mapping[str, Any]) -> dict[str, Any]:
     if given.get("recipe", TrainConfig.recipe) == "default" and not outside:
         chosen = modality.automatic(Request(given, declared))
         own = overlaid(own, with_sections(TrainConfig, chosen.settings))
-    own = overlaid(own, with_sections(TrainConfig, declared.settings.get(kind, {})))
     remarks: list[str] = []
     if given.get("recipe") == "paper":
         backbone = str(given.get("backbone") or own.get("backbone") or TrainConfig.backbone)

@@ -50,6 +50,10 @@ def test_too_few_steps() -> None:
     better = start(9, 0), raw(9, 0)
     assert flags(next_step(record(*better, steps=100))) == "--epochs 200"  # also if it is better already
     assert said(rules.few_steps, record(*better, steps=300)) is None
+    given_in_steps = record(steps=180)
+    given_in_steps.config["steps"] = 180
+    assert flags(said(rules.few_steps, given_in_steps)) == "--steps 1000"
+    assert flags(said(rules.longer, given_in_steps)) == "--steps 360"
 
 
 def test_a_loss_that_still_falls() -> None:

@@ -77,28 +77,35 @@ def test_every_method_trains_on_series(method: str, tmp_path: Path, train_only: 
     assert moved and all(x.isfinite().all() for name, x in weights(run).items() if "log_normalizer" not in name)
 
 
-@pytest.mark.parametrize("method", ["simclr", "cpc"])
+@pytest.mark.parametrize(
+    ("method", "backbone"),
+    [("simclr", "dilated-small"), ("cpc", "cpc-series"), ("simclr", "kernels"), ("cpc", "cpc-kernels")],
+)
 def test_a_stopped_run_resumes_to_the_same_weights(
-    method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, train_only: None, plain: None
+    method: str, backbone: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, train_only: None, plain: None
 ) -> None:
-    whole = Run(config(method), tmp_path / "whole", resume=False, console=QUIET)
+    settings = config(method, backbone=backbone)
+    whole = Run(settings, tmp_path / "whole", resume=False, console=QUIET)
     whole.execute()
     with monkeypatch.context() as patch:
         stop_after(2, patch)
         with pytest.raises(TrainingStopped):
-            Run(config(method), tmp_path / "stopped", resume=False, console=QUIET).execute()
-    resumed = Run(config(method), tmp_path / "stopped", resume=True, console=QUIET)
+            Run(settings, tmp_path / "stopped", resume=False, console=QUIET).execute()
+    resumed = Run(settings, tmp_path / "stopped", resume=True, console=QUIET)
     resumed.execute()
     for name, x in weights(whole).items():
         assert torch.equal(x, weights(resumed)[name]), name
 
 
-@pytest.mark.parametrize(("method", "channels"), [("cpc", 2), ("simclr", 1)])
+@pytest.mark.parametrize(
+    ("method", "channels", "backbone"),
+    [("cpc", 2, "cpc-series"), ("simclr", 1, "dilated-small"), ("cpc", 1, "cpc-kernels"), ("simclr", 2, "kernels")],
+)
 def test_from_a_file_to_embeddings(
-    method: str, channels: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    method: str, channels: int, backbone: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data, folder = archive(tmp_path, channels), tmp_path / "run"
-    results = Run(config(method, str(data)), folder, resume=False, console=QUIET).execute()
+    results = Run(config(method, str(data), backbone=backbone), folder, resume=False, console=QUIET).execute()
     assert (folder / "views.png").read_bytes().startswith(b"\x89PNG")
     assert results is not None and {row.encoder for row in results.rows} == {"trained", "untrained", "raw"}
     assert {row.n for row in results.rows} == {20}  # the official test part

@@ -51,6 +51,7 @@ class CPC(Method):
     default_views = {"series": "whole", "sound": "cpc"}
     min_views = max_views = 1
     settings = {"series": {"backbone": "cpc-series"}, "sound": {"backbone": "cpc-16k-small"}}
+    short_run = {"options": {"positions": 16}}
     toy_options = {"horizons": 3, "positions": 4}
     paper = {
         "options": {"drawn": 128, "mean_score": True, "normal_start": True},
@@ -89,7 +90,7 @@ class CPC(Method):
         if not hasattr(encoder, "latents") or not hasattr(encoder, "contexts"):
             raise ValueError(
                 f"cpc needs an encoder with latents(x) and contexts(z), and {type(encoder).__name__} has none; "
-                "set --backbone cpc-series for series, or cpc-16k for sound"
+                "set --backbone cpc-kernels for series, or cpc-16k for sound"
             )
         self.encoder = encoder
         self.width, self.horizons = int(encoder.width), horizons  # type: ignore[arg-type]

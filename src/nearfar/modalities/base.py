@@ -74,7 +74,7 @@ class Modality(ABC):
 
     @classmethod
     def automatic(cls, request: Request) -> Automatic:
-        """Settings chosen from the data, the device and the time; the user and the method have the last word."""
+        """Settings chosen from the data, the device and the time, over `defaults` and below what the user says."""
         return Automatic()
 
     @classmethod

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from nearfar.losses.arguments import check_choice
 from nearfar.messages import nearest_or_all
-
-Pooling = Literal["mean", "max", "both"]
+from nearfar.nn.frames import Pooling, frame_mask, pool_frames, pooled_dim, zero_missing, zero_padding
+from nearfar.nn.kernel_encoder import CPCKernelEncoder, KernelEncoder
 
 
 @runtime_checkable
@@ -86,7 +86,7 @@ class CPCEncoder(nn.Module):
 
     def latents(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """(B, C, T) to z (B, L, width), and (B, L) booleans: False at padding."""
-        x, ends = _zero_missing(x, self.hop)
+        x, ends = zero_missing(x, self.hop)
         for convolution, norm in zip(self.convolutions, self.norms, strict=True):
             assert isinstance(convolution, nn.Conv1d)
             stride = convolution.stride[0]
@@ -95,8 +95,8 @@ class CPCEncoder(nn.Module):
             x = _features_last(convolution, F.pad(x, (before, spare - before)))  # (B, width, T // stride)
             x = F.relu(norm(x.transpose(1, 2))).transpose(1, 2)
             ends = None if ends is None else (ends // stride).clamp(min=1)
-            x = _zero_padding(x, ends)
-        return x.transpose(1, 2), _frame_mask(x, ends)
+            x = zero_padding(x, ends)
+        return x.transpose(1, 2), frame_mask(x, ends)
 
     def contexts(self, z: Tensor) -> Tensor:
         """Latents (B, L, width) to c (B, L, context); each context depends on its frame and earlier ones."""
@@ -149,12 +149,12 @@ class DilatedEncoder(nn.Module):
 
     def frames(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """(B, C, T) to (B, T, features), and (B, T) booleans: False at padding."""
-        x, ends = _zero_missing(x, self.hop)
+        x, ends = zero_missing(x, self.hop)
         x = self.inlet(x)
         for block in self.blocks:
             x = block(x, ends)
         x = self.outlet(x)
-        return x.transpose(1, 2), _frame_mask(x, ends)
+        return x.transpose(1, 2), frame_mask(x, ends)
 
     def forward(self, x: Tensor) -> Tensor:
         return pool_frames(*self.frames(x), self.pooling)
@@ -169,14 +169,14 @@ class _Block(nn.Module):
         self.second = nn.Conv1d(width, width, 3, padding=dilation, dilation=dilation)
 
     def forward(self, x: Tensor, ends: Tensor | None) -> Tensor:
-        y: Tensor = self.first(_zero_padding(F.gelu(x), ends))
-        y = self.second(_zero_padding(F.gelu(y), ends))
+        y: Tensor = self.first(zero_padding(F.gelu(x), ends))
+        y = self.second(zero_padding(F.gelu(y), ends))
         return x + y
 
 
 _small = partial(CPCEncoder, width=128, context=128)
 _small_sound = partial(CPCEncoder, width=(64, 64, 128, 128, 128), context=128, pooling="both")  # first, most steps
-PRESETS: dict[str, Callable[[int], nn.Module]] = {
+PRESETS: dict[str, Callable[..., nn.Module]] = {
     "cpc-16k": CPCEncoder,  # the paper's: a frame every 10 ms of sound at 16 kHz; 5.8 M parameters
     "cpc-audio": partial(  # the same as CPC_audio has it: narrower, an LSTM; 1.8 M
         CPCEncoder, width=256, recurrent="lstm", pad_first=True, unbiased=True
@@ -188,14 +188,18 @@ PRESETS: dict[str, Callable[[int], nn.Module]] = {
     "cpc-series-fine": partial(_small, kernels=(5, 3, 3), strides=(1, 1, 1)),  # one for each step
     "dilated": DilatedEncoder,  # series; 0.17 M
     "dilated-small": partial(DilatedEncoder, width=32, depth=6, features=256),  # 0.05 M
+    "kernels": KernelEncoder,  # series; 3,000 parameters
+    "cpc-kernels": CPCKernelEncoder,
 }
+_OF_LENGTH = ("kernels", "cpc-kernels")  # whose shape depends on the length of the sequences
 
 
-def sequence_encoder(name: str, *, channels: int = 1) -> nn.Module:
+def sequence_encoder(name: str, *, channels: int = 1, steps: int | None = None) -> nn.Module:
     """An encoder of sequences (B, channels, T) to h (B, F), with F in `num_features`, and with `frames`.
 
     Args:
         name: of `PRESETS`.
+        steps: T of the longest sequence, for encoders whose shape depends on it; None: their usual one.
 
     >>> encoder = sequence_encoder("cpc-16k-small")
     >>> sound = torch.randn(2, 1, 20480)
@@ -204,43 +208,7 @@ def sequence_encoder(name: str, *, channels: int = 1) -> nn.Module:
     """
     if name not in PRESETS:
         raise ValueError(f"unknown sequence encoder {name!r}{nearest_or_all(name, PRESETS)}")
-    return PRESETS[name](channels)
-
-
-def pool_frames(frames: Tensor, present: Tensor, pooling: Pooling) -> Tensor:
-    """(B, L, D) to (B, D), or (B, 2 D) for "both": mean or maximum over the frames that are not padding."""
-    mask = present.unsqueeze(-1)
-    mean = (frames * mask).sum(1) / mask.sum(1)
-    if pooling == "mean":
-        return mean
-    largest = frames.masked_fill(~mask, -torch.inf).amax(1)
-    return largest if pooling == "max" else torch.cat([mean, largest], 1)
-
-
-def pooled_dim(features: int, pooling: Pooling) -> int:
-    return 2 * features if pooling == "both" else features
-
-
-def sequence_lengths(x: Tensor) -> Tensor:
-    """(B, C, T) to (B,): the length of each sequence, up to its last step with a value.
-
-    >>> sequence_lengths(torch.tensor([[[1.0, 2.0, 3.0]], [[1.0, torch.nan, torch.nan]]]))
-    tensor([3, 1])
-    """
-    steps = torch.arange(1, x.shape[-1] + 1, device=x.device)
-    return (steps * ~x.isnan().all(1)).amax(1)
-
-
-def _zero_missing(x: Tensor, hop: int) -> tuple[Tensor, Tensor | None]:
-    """The sequences with 0 for NaN, and (B,) their lengths; None if all have the full length."""
-    if x.ndim != 3 or not x.is_floating_point():
-        raise ValueError(f"sequences are {x.dtype} of shape {tuple(x.shape)}, expected floating point (B, C, T)")
-    if x.shape[-1] < hop:
-        raise ValueError(f"sequences have {x.shape[-1]} steps, expected at least {hop}, the encoder's steps per frame")
-    missing = x.isnan()
-    if not bool(missing.any()):
-        return x, None
-    return x.masked_fill(missing, 0.0), sequence_lengths(x)
+    return PRESETS[name](channels, **({"steps": steps} if steps and name in _OF_LENGTH else {}))
 
 
 def _features_last(convolution: nn.Conv1d, x: Tensor) -> Tensor:
@@ -250,15 +218,3 @@ def _features_last(convolution: nn.Conv1d, x: Tensor) -> Tensor:
     """
     rows, weight = (y.unsqueeze(2).contiguous(memory_format=torch.channels_last) for y in (x, convolution.weight))
     return F.conv2d(rows, weight, convolution.bias, stride=(1, convolution.stride[0])).squeeze(2)
-
-
-def _frame_mask(x: Tensor, ends: Tensor | None) -> Tensor:
-    """(B, L), of (B, D, L)."""
-    if ends is None:
-        return x.new_ones(len(x), x.shape[-1], dtype=torch.bool)
-    return torch.arange(x.shape[-1], device=x.device) < ends.unsqueeze(1).clamp(min=1)
-
-
-def _zero_padding(x: Tensor, ends: Tensor | None) -> Tensor:
-    """(B, D, L) with zeros at padding, like the zeros that a convolution pads with."""
-    return x if ends is None else x * _frame_mask(x, ends).unsqueeze(1)

@@ -94,8 +94,7 @@ def few_steps(run: RunRecord, judged: Judgement | None) -> NextStep | None:
     better = judged is not None and judged.word == "better"
     if not isinstance(epochs, int) or not 0 < run.done < (FEW_STEPS if better else ENOUGH_STEPS):
         return None
-    wanted = math.ceil(epochs * ENOUGH_STEPS / run.done)
-    return _train(run, {"epochs": wanted}, f"{run.done:,} steps are few")
+    return _train(run, _longer(run, epochs, ENOUGH_STEPS / run.done), f"{run.done:,} steps are few")
 
 
 def still_falling(run: RunRecord, judged: Judgement | None) -> NextStep | None:
@@ -114,7 +113,13 @@ def still_falling(run: RunRecord, judged: Judgement | None) -> NextStep | None:
     last = mean(values[-2 * quarter : -quarter]) - mean(values[-quarter:])
     if whole <= 0 or last < STILL_FALLING * whole:
         return None
-    return _train(run, {"epochs": 2 * epochs}, "the loss was still falling")
+    return _train(run, _longer(run, epochs, 2), "the loss was still falling")
+
+
+def _longer(run: RunRecord, epochs: int, times: float) -> dict[str, object]:
+    """So many times the length of the run, in what it was given by."""
+    steps = run.config.get("steps")
+    return {"steps": math.ceil(times * steps)} if isinstance(steps, int) else {"epochs": math.ceil(times * epochs)}
 
 
 def high_temperature(run: RunRecord, judged: Judgement | None) -> NextStep | None:
@@ -153,7 +158,7 @@ def longer(run: RunRecord, judged: Judgement | None) -> NextStep | None:
     epochs = run.config.get("epochs")
     if judged is None or not isinstance(epochs, int):
         return None
-    return _train(run, {"epochs": 2 * epochs}, "nothing else stands out")
+    return _train(run, _longer(run, epochs, 2), "nothing else stands out")
 
 
 def use_it(run: RunRecord, judged: Judgement | None) -> NextStep | None:

@@ -21,6 +21,7 @@ from nearfar.methods.advice import RunFacts, Verdict
 _STEPS = 200  # fewer optimizer steps teach next to nothing
 _ENOUGH = 1000  # so many are advised instead, and the rest of the advice is for them
 _EQUAL = 0.2  # part of all pairs of samples that may be no negatives
+_SMALL_HEADS = 500_000  # parameters that no encoder is too small for
 _HEADS = 20  # heads so many times larger than the encoder are most of the time and memory
 
 
@@ -145,7 +146,7 @@ def _long_warmup(config: TrainConfig, samples: int, total: int) -> Verdict | Non
 def _heads(method: Method) -> Verdict | None:
     encoder = sum(p.numel() for p in method.encoder.parameters())
     heads = sum(p.numel() for p in method.parameters() if p.requires_grad) - encoder
-    if heads <= _HEADS * encoder:
+    if heads <= max(_HEADS * encoder, _SMALL_HEADS):
         return None
     return Verdict(
         "note",

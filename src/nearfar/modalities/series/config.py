@@ -14,6 +14,7 @@ class SeriesConfig:
         "series", "by each series' own mean and deviation, or by those of the training data"
     )
     channels: int | None = setting(None, "channels of a series; None: what the data have", least=1)
+    length: int | None = setting(None, "steps of the longest series; None: what the training data have", least=1)
     mean: list[float] | None = setting(
         None, 'of each channel, for normalize "data"; None: measured on the training data'
     )

@@ -12,11 +12,14 @@ from torch import Tensor, nn
 
 from nearfar.config import TrainConfig
 from nearfar.data.dataset import Dataset
+from nearfar.data.sources import built_in
 from nearfar.methods import choose_views
+from nearfar.modalities.automatic import Automatic, Request
 from nearfar.modalities.base import Modality
 from nearfar.modalities.baseline import Baseline
+from nearfar.modalities.series.automatic import choose, look_at
 from nearfar.modalities.series.config import SeriesConfig
-from nearfar.modalities.series.data import SeriesDataset, has_series_splits, looks_like_series, open_series
+from nearfar.modalities.series.data import BUILT_IN, SeriesDataset, has_series_splits, looks_like_series, open_series
 from nearfar.modalities.series.plot import ROWS, plot_views, series_pictures
 from nearfar.modalities.series.views import SERIES_PRESETS, SeriesPreparation, jittered, local_view, make_series_views
 from nearfar.nn.sequence import sequence_encoder
@@ -57,6 +60,12 @@ class SeriesModality(Modality):
             settings |= {"epochs": 10, "options": {"temperature": 0.2}}
         return settings
 
+    @classmethod
+    def automatic(cls, request: Request) -> Automatic:
+        if built_in(request.data, BUILT_IN) is not None or (facts := look_at(request)) is None:
+            return Automatic()
+        return choose(request, facts)
+
     def open(self, spec: str, split: str | None = None) -> Dataset:
         data = open_series(spec, self.config.data, split=split)
         if self.config.series.channels not in (None, data.channels):
@@ -67,9 +76,9 @@ class SeriesModality(Modality):
         return ("train", "test") if has_series_splits(spec) else None
 
     def fit(self, data: Dataset) -> TrainConfig:
-        """Count the channels and, if asked for, measure mean and deviation of each."""
+        """Count channels and steps and, if asked for, measure mean and deviation of each channel."""
         assert isinstance(data, SeriesDataset)
-        series = replace(self.config.series, channels=data.channels)
+        series = replace(self.config.series, channels=data.channels, length=self.config.series.length or data.size)
         if series.normalize == "data" and series.mean is None:
             flat = data.values.double().transpose(0, 1).flatten(1)  # (C, N T)
             centered = flat - flat.nanmean(1, keepdim=True)
@@ -87,7 +96,8 @@ class SeriesModality(Modality):
     def encoder(self, *, untrained: bool = False) -> nn.Module:
         if self.config.pretrained or self.config.weights is not None:
             raise ValueError("there are no pretrained weights of series; leave --pretrained and --weights out")
-        return sequence_encoder(self.config.backbone, channels=self.config.series.channels or 1)
+        series = self.config.series
+        return sequence_encoder(self.config.backbone, channels=series.channels or 1, steps=series.length)
 
     def prepare(self, samples: Tensor) -> Tensor:
         return self.preparation(samples)
