@@ -87,7 +87,7 @@ def _from_folder(folder: Path) -> Encoder:
     network = modality.trained_encoder(untrained=True)
     _check_fit(weights, network, folder / MODEL, card["backbone"])
     network.load_state_dict(weights)
-    return Encoder(network, modality, card, transform=_read_transform(folder, card, network))
+    return Encoder(network, modality, card, transform=_read_transform(folder, card, network), folder=folder)
 
 
 def _read_transform(folder: Path, card: Card, network: nn.Module) -> EmbeddingTransform | None:
