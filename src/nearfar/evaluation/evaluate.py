@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from nearfar.config import TrainConfig
-from nearfar.data.config import DataConfig, EvaluationData, ReadConfig
+from nearfar.data.config import EvaluationData, ReadConfig
 from nearfar.devices import find_device
 from nearfar.evaluation.detection.splits import open_boxed_splits
 from nearfar.evaluation.evaluate_run import as_embedder, evaluate_run
@@ -243,15 +243,15 @@ def _open(
     """The name of the data and their parts, with notes on what each encoder was trained on."""
     name, first = next(iter(encoders.items()))
     config, reader = _run_config(first), first.modality.fitted_copy()
-    # Encoders of images may take other sizes: files are decoded for the largest.
-    largest = max(each.modality.config.image_size for each in encoders.values())
-    reader.config = replace(reader.config, image_size=largest)
+    # Encoders of images may take other sizes: files are decoded as for the one with the largest.
+    largest = max((each.modality for each in encoders.values()), key=lambda modality: modality.config.image_size)
+    reader.config = replace(reader.config, image_size=largest.config.image_size)
     given = {f.name: vars(read)[f.name] for f in fields(ReadConfig) if vars(read)[f.name] != f.default}
     shown = data or (config.data.path if config is not None else "")
     if given.get("pattern") or given.get("label_column"):  # other labels are other numbers
         shown += f" by {given.get('pattern') or 'column ' + given['label_column']}"
     if data is not None:
-        splits = reader.reading(DataConfig(**given)).split(data, test, seed=seed)
+        splits = reader.reading(replace(largest.read_config_of_others(data), **given)).split(data, test, seed=seed)
         splits.notes.extend(_trained_on(encoders, splits, data, test, read))
         return named(shown, test), splits
     if config is None:
