@@ -209,15 +209,6 @@ def test_no_training_sample_is_tested_on_and_the_numbers_are_those_of_the_run(
     assert kept["validation" if split == "validation" else "test"]["samples"] == count
 
 
-def test_data_that_have_changed_since_the_run_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    trained(tmp_path, image_validation(tmp_path), monkeypatch)
-    pictures(tmp_path / "photos", 6, first=500)
-    results = nearfar.evaluate(tmp_path / "run", protocols=["knn"])
-    assert any(tells(note, "changed train 90 96") for note in results.notes)
-    (tmp_path / "run" / "splits.json").write_text("{")
-    assert any(tells(note, "splits.json") for note in nearfar.evaluate(tmp_path / "run", protocols=["knn"]).notes)
-
-
 def test_other_labels_keep_the_same_samples_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The new pattern has no speaker, by which samples were held out: they are found by their names."""
     run, _ = trained(tmp_path, sounds_by_speaker(tmp_path), monkeypatch)

@@ -9,20 +9,20 @@ from typing import Any
 import torch
 
 from nearfar.config import TrainConfig
-from nearfar.data.config import DataConfig, EvaluationData, ReadConfig
-from nearfar.data.dataset import Dataset
+from nearfar.data.config import EvaluationData, ReadConfig
 from nearfar.devices import find_device
 from nearfar.evaluation.detection.splits import open_boxed_splits
 from nearfar.evaluation.evaluate_run import as_embedder, evaluate_run
 from nearfar.evaluation.leakage import training_notes
 from nearfar.evaluation.measure import Finished
+from nearfar.evaluation.own_split import own_splits
 from nearfar.evaluation.protocols import PROTOCOLS, ProtocolConfig, find_protocol, protocol_config
 from nearfar.evaluation.requirements import check_protocols
 from nearfar.evaluation.results import Results
-from nearfar.evaluation.splits import changes_since, named
+from nearfar.evaluation.splits import named, read_record
 from nearfar.evaluation.task import Compute
 from nearfar.messages import nearest_or_all, shown
-from nearfar.modalities.base import Modality, Splits
+from nearfar.modalities.base import Splits
 from nearfar.modalities.image.data.boxes import find_boxes
 from nearfar.model.card import config_of
 from nearfar.model.encoder import Encoder
@@ -113,9 +113,7 @@ class Evaluation:
         config = _run_config(first)
         self.seeds = _seeds(seeds, config.seed if config is not None and path is None else 0)
         self.data, self.splits = (
-            self._open_boxed(str(path), test)
-            if boxed
-            else _open(self.encoders, encoder, path, test, read, self.seeds[0])
+            self._open_boxed(str(path), test) if boxed else _open(self.encoders, path, test, read, self.seeds[0])
         )
         if not boxed:
             embedders = [as_embedder(name, each) for name, each in self.encoders.items()]
@@ -240,64 +238,66 @@ def _untrained(encoder: Encoder | str | Path, loaded: Encoder, image_size: int |
 
 
 def _open(
-    encoders: Mapping[str, Encoder],
-    encoder: Encoder | str | Path,
-    data: str | None,
-    test: str | None,
-    read: ReadConfig,
-    seed: int,
+    encoders: Mapping[str, Encoder], data: str | None, test: str | None, read: ReadConfig, seed: int
 ) -> tuple[str, Splits]:
-    """The name of the data and their parts, with notes on what the encoder was trained on."""
+    """The name of the data and their parts, with notes on what each encoder was trained on."""
     name, first = next(iter(encoders.items()))
     config, reader = _run_config(first), first.modality.fitted_copy()
-    # Encoders of images may take other sizes: files are decoded for the largest.
-    largest = max(each.modality.config.image_size for each in encoders.values())
-    reader.config = replace(reader.config, image_size=largest)
+    # Encoders of images may take other sizes: files are decoded as for the one with the largest.
+    largest = max((each.modality for each in encoders.values()), key=lambda modality: modality.config.image_size)
+    reader.config = replace(reader.config, image_size=largest.config.image_size)
     given = {f.name: vars(read)[f.name] for f in fields(ReadConfig) if vars(read)[f.name] != f.default}
     shown = data or (config.data.path if config is not None else "")
     if given.get("pattern") or given.get("label_column"):  # other labels are other numbers
         shown += f" by {given.get('pattern') or 'column ' + given['label_column']}"
     if data is not None:
-        splits = reader.reading(DataConfig(**given)).split(data, test, seed=seed)
-        if config is not None:
-            part = splits.test_name
-            splits.notes.extend(training_notes(config, data, test, part, reading=read, noun=reader.noun))
+        splits = reader.reading(replace(largest.read_config_of_others(data), **given)).split(data, test, seed=seed)
+        splits.notes.extend(_trained_on(encoders, splits, data, test, read))
         return named(shown, test), splits
     if config is None:
         raise ValueError(f"{name} comes without data; give --data, such as a folder with a sub-folder per class")
-    splits = _own_splits(reader, config, given, test)
+    other = {key: value for key, value in given.items() if value != vars(config.data)[key]}
+    splits = own_splits(reader, config, read_record(first.folder, first.card), other, test)
     if splits.evaluated is None:
         raise ValueError(
             f"nothing was held out of {config.data.path} in this run; give other data with --data, or data to test on "
             "with --test"
         )
-    other = config.data.path if test is not None or "held_out" in given else None
-    splits.notes.extend(training_notes(config, other, test, splits.test_name, reading=read, noun=reader.noun))
-    if not isinstance(encoder, Encoder) and test is None and not given and largest == config.image_size:
-        splits.notes.extend(changes_since(Path(encoder), reader, splits))
     tested = test or (config.data.test if splits.test is not None else None)
+    as_run = None if test is not None or "held_out" in other else name
+    reading = replace(config.data, **other)
+    splits.notes.extend(_trained_on(encoders, splits, config.data.path, tested, reading, as_run))
     return named(shown, tested), splits
 
 
-def _own_splits(reader: Modality, config: TrainConfig, given: Mapping[str, object], test: str | None) -> Splits:
-    """The run's own parts; the same samples if `given` asks for other labels."""
-    own = reader.reading(config.data)
-    merged = replace(config.data, **given)  # type: ignore[arg-type]
-    held_out = config.data.held_out
-    if test is not None:
-        return reader.reading(replace(merged, test=test)).split()
-    if not given:
-        return own.split()
-    column = held_out.partition("=")[0] if held_out is not None else None
-    if column is None or "held_out" in given or merged.pattern is None or f"{{{column}}}" in merged.pattern:
-        return reader.reading(merged).split()
-    # The new pattern has no such column: the samples held out in training are found by their names.
-    before, everything = own.split(), reader.reading(replace(merged, held_out=None)).open(config.data.path)
-    rows = {name: row for row, name in enumerate(everything.names)}
+def _trained_on(
+    encoders: Mapping[str, Encoder],
+    splits: Splits,
+    data: str,
+    test: str | None,
+    reading: ReadConfig,
+    as_run: str | None = None,
+) -> list[str]:
+    """What each encoder was trained on of the test part.
 
-    def relabelled(part: Dataset) -> Dataset:
-        return everything.subset(torch.tensor([rows[name] for name in part.names if name in rows]))
-
-    assert before.test is not None
-    parts = relabelled(before.train), None, relabelled(before.test)
-    return Splits(*parts, before.test_name, before.notes, relabelled(before.everything or before.train))
+    Args:
+        as_run: the encoder whose own test part it is.
+    """
+    assert splits.evaluated is not None
+    part, notes = splits.evaluated, []
+    for name, encoder in encoders.items():
+        if (config := _run_config(encoder)) is None:
+            continue
+        ids = read_record(encoder.folder, encoder.card).ids
+        found = training_notes(
+            config,
+            None if name == as_run else data,
+            None if name == as_run else test,
+            part[1],
+            reading=reading,
+            noun=encoder.modality.noun,
+            tested=part[0],
+            trained=None if ids is None else ids["train"],
+        )
+        notes += found if len(encoders) == 1 else [f"{name}: {note}" for note in found]
+    return notes

@@ -2,10 +2,14 @@
 
 from pathlib import Path
 
+import numpy as np
+
 from nearfar.config import TrainConfig
 from nearfar.data import tables
 from nearfar.data.config import ReadConfig
+from nearfar.data.dataset import Dataset
 from nearfar.data.rows import Wanted
+from nearfar.data.sample_ids import SampleIds, sample_ids
 from nearfar.data.sources import folder_splits, is_folder, walk
 from nearfar.data.tables import READERS, path_and_rows
 from nearfar.methods import known_method
@@ -20,10 +24,13 @@ def training_notes(
     *,
     reading: ReadConfig | None = None,
     noun: str = "samples",
+    tested: Dataset | None = None,
+    trained: SampleIds | None = None,
 ) -> list[str]:
     """Was the encoder trained on the samples, or with the labels, that it is tested on?
 
-    Paths are compared, those that tables list included; copies elsewhere are not found.
+    Texts are compared, and names below the same folder or in the same table; else paths, those that tables list
+    included. Copies elsewhere are not found.
 
     Args:
         config: of the run that trained it.
@@ -31,17 +38,49 @@ def training_notes(
         split: name of the test part: "held-out", "all", or of a part that the data have themselves.
         reading: how the evaluation reads its data, such as the rows that it holds out.
         noun: plural of the samples.
+        tested: the test part.
+        trained: which samples the run recorded as its training part.
     """
-    method = known_method(config.method)
-    if data is not None and (share := _share(config, data, test, split, reading or ReadConfig())) is not None:
-        labels = "with" if method.needs_labels else "without"
-        captions = " and with their captions" if method.uses_captions else ""
-        return [f"the encoder was trained on {share}these {noun}, {labels} their labels{captions}"]
+    method, reading = known_method(config.method), reading or ReadConfig()
+    if data is not None:
+        count = None if tested is None else _count(config, test or data, split, reading, tested, trained)
+        share = _share(config, data, test, split, reading) if count is None else _in_words(count)
+        if share is not None:
+            labels = "with" if method.needs_labels else "without"
+            captions = " and with their captions" if method.uses_captions else ""
+            exact = f" ({count[0]:,} of {count[1]:,})" if count is not None and share else ""
+            return [f"the encoder was trained on {share}these {noun}{exact}, {labels} their labels{captions}"]
     if method.needs_labels:
         return [
             f"{config.method} learned from the labels of {config.data.path}: compare it with other supervised methods"
         ]
     return []
+
+
+def _same_names(config: TrainConfig, tested: str, split: str, reading: ReadConfig) -> bool:
+    """Whether samples of the run and of the tested data have the same names: paths below one folder or table."""
+    read, own = config.data, folder_splits(config.data.path)
+    learned, place = (Path(path_and_rows(each)[0]).expanduser().resolve() for each in (read.path, tested))
+    if own is not None and read.groups_file is None and read.held_out is None:
+        learned = learned / own[0]
+    if is_folder(place / split):
+        place = place / split
+    return learned == place and (read.path_column, read.folder) == (reading.path_column, reading.folder)
+
+
+def _count(
+    config: TrainConfig, data: str, split: str, reading: ReadConfig, tested: Dataset, trained: SampleIds | None
+) -> tuple[int, int] | None:
+    """How many of the tested samples the run was trained on, and of how many; None if that is not known."""
+    if trained is None or (tested.texts is None and not _same_names(config, data, split, reading)):
+        return None
+    ids = sample_ids(tested)
+    return None if ids is None else (int(np.isin(ids, trained).sum()), len(ids))
+
+
+def _in_words(count: tuple[int, int]) -> str | None:
+    some, every = count
+    return None if some == 0 else "" if some == every else "some of "
 
 
 def _share(config: TrainConfig, data: str, test: str | None, split: str, reading: ReadConfig) -> str | None:
@@ -109,4 +148,4 @@ def _share_of_files(learned: frozenset[Path] | Path, tested: frozenset[Path] | P
         both = sum(file.is_relative_to(learned) for file in tested) if is_folder(learned) else 0
     else:
         both = len(learned & tested)
-    return None if both == 0 else "" if both == len(tested) else "some of "
+    return _in_words((both, len(tested)))

@@ -1,14 +1,20 @@
-"""A run's split, written beside it, so that a later evaluation can tell whether the data are still the same."""
+"""A run's split, written beside it, so that a later evaluation measures on the same samples and on no others."""
 
 import json
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nearfar.data.cache import write_file
+import numpy as np
+
+from nearfar.data.cache import replacing, write_file
 from nearfar.data.fingerprint import fingerprint
+from nearfar.data.sample_ids import SampleIds, sample_ids
 from nearfar.modalities.base import Modality, Splits
 
 SPLITS = "splits.json"  # in the run folder
+SAMPLES = "splits.npz"  # beside it: the samples of each part, 8 bytes each
 
 
 def named(data: str | Path, test: str | Path | None) -> str:
@@ -23,7 +29,6 @@ def named(data: str | Path, test: str | Path | None) -> str:
 def describe_splits(modality: Modality, splits: Splits) -> dict[str, Any]:
     """How the split of a run was made, and a count and a digest of each part."""
     read = modality.config.data
-    parts = {"train": splits.train, "validation": splits.validation, "test": splits.test}
     return {
         "data": modality.config.data.path,
         "test_data": read.test,
@@ -33,32 +38,78 @@ def describe_splits(modality: Modality, splits: Splits) -> dict[str, Any]:
         "test_name": splits.test_name,
         "parts": {
             name: None if part is None else {"samples": len(part), "digest": fingerprint(part)}
-            for name, part in parts.items()
+            for name, part in splits.parts.items()
         },
     }
 
 
 def write_splits(folder: Path, modality: Modality, splits: Splits) -> None:
-    """Write `splits.json` into a run folder."""
+    """Write `splits.json` into a run folder and, if names or texts identify the samples, `splits.npz`."""
     write_file(folder / SPLITS, json.dumps(describe_splits(modality, splits), indent=1, ensure_ascii=False) + "\n")
+    ids = {name: sample_ids(part) for name, part in splits.parts.items() if part is not None}
+    if any(found is None for found in ids.values()):
+        (folder / SAMPLES).unlink(missing_ok=True)
+        return
+    with replacing(folder / SAMPLES) as fresh:
+        np.savez(fresh, **ids)  # type: ignore[arg-type]
 
 
-def changes_since(folder: Path, modality: Modality, splits: Splits) -> list[str]:
-    """Notes on parts that are no longer the samples of the run: none if all are, or if the folder has no splits."""
+@dataclass(frozen=True)
+class SplitRecord:
+    """What is recorded of the split of a run.
+
+    Attributes:
+        parts: "train", "validation" and "test", each with "samples" and "digest", or None if the run had no such part;
+            without those that are not recorded.
+        ids: the samples of each part, or None if nothing identifies them.
+        notes: on what could not be read.
+    """
+
+    parts: Mapping[str, Any]
+    ids: Mapping[str, SampleIds] | None = None
+    notes: tuple[str, ...] = ()
+
+    def changes(self, splits: Splits, *, test: bool = True) -> dict[str, tuple[int, int]]:
+        """Parts that are no longer the samples of the run, each with how many it had and has.
+
+        Args:
+            test: whether to compare the test parts.
+        """
+        found = {}
+        for name, part in splits.parts.items():
+            if name not in self.parts or (name == "test" and not test):
+                continue
+            then = _count_and_digest(self.parts[name])
+            now = (0, "") if part is None else (len(part), fingerprint(part))
+            if now != then:
+                found[name] = then[0], now[0]
+        return found
+
+
+def _count_and_digest(part: Mapping[str, Any] | None) -> tuple[int, str]:
+    return (0, "") if part is None else (part["samples"], part["digest"])
+
+
+def read_record(folder: Path | None, card: Mapping[str, Any]) -> SplitRecord:
+    """The split of the run in a folder; without its files what the model's card says of the training part."""
+    trained_on: Any = card.get("data")
+    known = isinstance(trained_on, dict) and "fingerprint" in trained_on and "samples" in trained_on
+    parts = {"train": {"samples": trained_on["samples"], "digest": trained_on["fingerprint"]}} if known else {}
+    if folder is None:
+        return SplitRecord(parts)
     try:
-        before = json.loads((folder / SPLITS).read_text(encoding="utf-8"))["parts"]
+        stated = json.loads((folder / SPLITS).read_text(encoding="utf-8"))["parts"]
+        for part in stated.values():
+            _count_and_digest(part)
     except FileNotFoundError:
-        return []
-    except (OSError, ValueError, KeyError, TypeError):
-        return [f"{folder / SPLITS} cannot be read: whether the data have changed since the run is not known"]
-    notes = []
-    for name, part in describe_splits(modality, splits)["parts"].items():
-        then = before.get(name)
-        if part != then:
-            counts = [each["samples"] if isinstance(each, dict) else 0 for each in (then, part)]
-            notes.append(
-                f"{modality.config.data.path} has changed since the run: its {name} part had {counts[0]:,} samples and "
-                f"has {counts[1]:,}{' other ones' if counts[0] == counts[1] else ''}, so "
-                "training samples may be tested on"
-            )
-    return notes
+        return SplitRecord(parts)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return SplitRecord(parts, notes=(f"{folder / SPLITS} cannot be read: the split is drawn again",))
+    try:
+        with np.load(folder / SAMPLES, allow_pickle=False) as arrays:
+            ids = {name: arrays[name].astype(np.uint64) for name, part in stated.items() if part is not None}
+    except FileNotFoundError:
+        return SplitRecord(stated)
+    except Exception:  # numpy and zipfile raise many kinds on broken files
+        return SplitRecord(stated, notes=(f"{folder / SAMPLES} cannot be read: the split is drawn again",))
+    return SplitRecord(stated, ids)

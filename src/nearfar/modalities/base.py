@@ -127,9 +127,13 @@ class Modality(ABC):
         return other
 
     def read_config_of(self, spec: str) -> DataConfig:
-        """How to read these data: the run's own as the run read them, others by the defaults."""
+        """How to read these data: the run's own as the run read them, others as `read_config_of_others`."""
         own, other = (Path(each).expanduser().absolute() for each in (self.config.data.path, spec))
-        return self.config.data if own == other else DataConfig()
+        return self.config.data if own == other else self.read_config_of_others(spec)
+
+    def read_config_of_others(self, spec: str | None = None) -> DataConfig:
+        """How to read other data than the run's: by the defaults, but samples are brought into the same form."""
+        return DataConfig(stored_size=self.config.data.stored_size)
 
     def fitted_copy(self) -> Self:
         """A copy that shares what was learned."""
@@ -287,7 +291,7 @@ class Modality(ABC):
             spec: as `open` takes it; None if it is not known, and then nothing is found.
             side: pixels to read images at; None: as for the encoder.
         """
-        read = DataConfig() if spec is None else self.read_config_of(spec)
+        read = self.read_config_of_others() if spec is None else self.read_config_of(spec)
         return NamedSamples(self.reading(replace(read, stored_size=side or read.stored_size)), spec, split)
 
     def source(self, spec: str, split: str | None = None) -> SamplesByRow:

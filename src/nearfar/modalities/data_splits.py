@@ -17,6 +17,11 @@ class Splits:
     everything: Dataset | None = None  # training and validation part together, which `fit` learns from
 
     @property
+    def parts(self) -> dict[str, Dataset | None]:
+        """The parts by name."""
+        return {"train": self.train, "validation": self.validation, "test": self.test}
+
+    @property
     def gallery(self) -> Dataset:
         """The samples whose labels an evaluation may use: the training part, with the validation part if neither is
         measured on. A validation part is held out of training to watch it, and is as good as any other neighbor.

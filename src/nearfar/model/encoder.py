@@ -25,6 +25,7 @@ class Encoder(nn.Module):
         modality: opens, reads and prepares samples.
         card: where it comes from and how to feed it.
         num_features: F.
+        folder: of the run or export that it was loaded from, or None.
 
     >>> encoder = nearfar.load("runs/mine")  # doctest: +SKIP
     >>> features = encoder.encode(["a.jpg", "b.jpg"])  # (2, F)  # doctest: +SKIP
@@ -38,10 +39,11 @@ class Encoder(nn.Module):
         *,
         features: int | None = None,
         transform: EmbeddingTransform | None = None,
+        folder: Path | None = None,
     ) -> None:
         super().__init__()
         self.backbone, self.modality, self.card = backbone, modality, card
-        self.transform = transform
+        self.transform, self.folder = transform, folder
         self.num_features: int = backbone.num_features if features is None else features  # type: ignore[assignment]
         temperature = card.get("temperature")
         self.logit_scale = 1 / temperature if isinstance(temperature, float) and temperature > 0 else 100.0

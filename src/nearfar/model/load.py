@@ -11,6 +11,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from nearfar.config import TrainConfig
+from nearfar.data.config import DataConfig
 from nearfar.devices import find_device
 from nearfar.modalities import modality_class
 from nearfar.modalities.base import Modality
@@ -24,6 +25,7 @@ from nearfar.nn.whitening import EmbeddingTransform
 FOREIGN_SIZE = 224  # pixels, if a network does not say
 PLAIN = {
     "image_size": FOREIGN_SIZE,
+    "stored_size": None,
     "mean": IMAGENET_MEAN,
     "std": IMAGENET_STD,
     "grayscale": False,
@@ -87,7 +89,7 @@ def _from_folder(folder: Path) -> Encoder:
     network = modality.trained_encoder(untrained=True)
     _check_fit(weights, network, folder / MODEL, card["backbone"])
     network.load_state_dict(weights)
-    return Encoder(network, modality, card, transform=_read_transform(folder, card, network))
+    return Encoder(network, modality, card, transform=_read_transform(folder, card, network), folder=folder)
 
 
 def _read_transform(folder: Path, card: Card, network: nn.Module) -> EmbeddingTransform | None:
@@ -125,7 +127,8 @@ def modality_of(card: Card, folder: Path) -> Modality:
 
 def image_encoder(network: nn.Module, card: Card, *, features: int | None = None) -> Encoder:
     """An image encoder that comes without a run."""
-    config = TrainConfig(backbone=card["backbone"], image_size=card["image_size"], modality="image")
+    data = DataConfig(stored_size=card.get("stored_size"))
+    config = TrainConfig(data=data, backbone=card["backbone"], image_size=card["image_size"], modality="image")
     modality = modality_class("image").load(config, card, Path())
     return Encoder(network, modality, {**card, **modality.card()}, features=features)
 

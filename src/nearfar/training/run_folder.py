@@ -19,8 +19,8 @@ from nearfar.progress import print_line
 from nearfar.training.setup import TrainingSetup
 
 # What a run writes before its first step.
-_BEFORE_TRAINING = {"lock", "config.yaml", "environment.json", "splits.json", "views.png", "views.txt"}
-_BEFORE_TRAINING |= {"tokenizer.json", "verdicts.json", "skipped.txt", "clipped.txt"}
+_BEFORE_TRAINING = {"lock", "config.yaml", "environment.json", "splits.json", "splits.npz", "views.png"}
+_BEFORE_TRAINING |= {"views.txt", "tokenizer.json", "verdicts.json", "skipped.txt", "clipped.txt"}
 
 
 def write_run_files(setup: TrainingSetup, folder: Path) -> None:

@@ -16,6 +16,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from nearfar.config import TrainConfig
+from nearfar.data.config import DataConfig
 from nearfar.data.dataset import Dataset
 from nearfar.data.sources import folder_splits
 from nearfar.methods import choose_views
@@ -26,7 +27,14 @@ from nearfar.modalities.image.automatic import choose, look_at
 from nearfar.modalities.image.backbones import backbone, check_size_of_input
 from nearfar.modalities.image.color_histogram import ColorHistogram
 from nearfar.modalities.image.data.decode import SUFFIXES, decode, squared, why
-from nearfar.modalities.image.data.opening import decoding_size, find_images, has_own_splits, is_files, open_images
+from nearfar.modalities.image.data.opening import (
+    decoding_size,
+    find_images,
+    has_own_splits,
+    is_files,
+    is_glyphs,
+    open_images,
+)
 from nearfar.modalities.image.data.source import as_picture
 from nearfar.modalities.image.views.grid import view_grid
 from nearfar.modalities.image.views.prepare import Preparation, check_preparation
@@ -117,6 +125,9 @@ class ImageModality(Modality):
     def open(self, spec: str, split: str | None = None) -> Dataset:
         read = replace(self.config.data, groups_file=None)
         return open_images(spec, read, split=split, image_size=self.config.image_size, captions=self.captions)
+
+    def read_config_of_others(self, spec: str | None = None) -> DataConfig:
+        return DataConfig() if spec is not None and is_glyphs(spec) else super().read_config_of_others(spec)
 
     def open_to_embed(self, spec: str, split: str | None = None) -> Dataset:
         """Files are decoded when they are needed, and stored nowhere."""
@@ -283,7 +294,7 @@ class ImageModality(Modality):
     # Files
 
     def card(self) -> dict[str, Any]:
-        return {**self.preparation.card(), "modality": self.name}
+        return {**self.preparation.card(), "stored_size": self.config.data.stored_size, "modality": self.name}
 
     @classmethod
     def load(cls, config: TrainConfig, card: Mapping[str, Any], folder: Path) -> Self:

@@ -19,6 +19,17 @@ from torch import Tensor
 from nearfar.data.cache import replacing
 from nearfar.model.export.parity import Exportable, check_parity
 
+METADATA = (
+    "backbone",
+    "image_size",
+    "stored_size",
+    "mean",
+    "std",
+    "grayscale",
+    "standardize",
+    "preprocessing",
+    "embedding",
+)
 TRACED = 2  # samples in the batch that a graph is made with; 1 would be taken for a constant
 
 
@@ -47,7 +58,7 @@ def to_onnx(part: Exportable, path: Path) -> float:
         )
         assert program is not None
         model = program.model_proto
-        for key in ("backbone", "image_size", "mean", "std", "grayscale", "standardize", "preprocessing", "embedding"):
+        for key in METADATA:
             if key in part.card or part.input == "images":
                 entry = model.metadata_props.add()
                 entry.key, entry.value = key, json.dumps(part.card.get(key))

@@ -223,6 +223,11 @@ def has_own_splits(spec: str | Path) -> bool:
     return _glyphs_named(spec) is not None or _icons_named(spec) is not None or text.startswith("torchvision:") or known
 
 
+def is_glyphs(spec: str | Path) -> bool:
+    """Whether glyphs are meant, which have one size."""
+    return _glyphs_named(spec) is not None
+
+
 def is_files(spec: str | Path) -> bool:
     """Whether the images are files, or members of shards, of sizes of their own.
 

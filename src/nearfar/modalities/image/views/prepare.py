@@ -124,6 +124,9 @@ def check_preparation(card: Mapping[str, Any], path: Path) -> None:
     side = card.get("image_size")
     if not isinstance(side, int) or isinstance(side, bool) or not 1 <= side <= LARGEST_SIDE:
         raise ValueError(f"{path}: image_size is {shown(side)}, expected a whole number from 1 to {LARGEST_SIDE}")
+    stored = card.get("stored_size")
+    if stored is not None and (type(stored) is not int or not 1 <= stored <= LARGEST_SIDE):
+        raise ValueError(f"{path}: stored_size is {shown(stored)}, expected a whole number from 1 to {LARGEST_SIDE}")
     for key in ("mean", "std"):
         values = card.get(key)
         if not isinstance(values, list | tuple) or len(values) != 3 or not all(map(is_finite, values)):
