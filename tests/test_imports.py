@@ -15,7 +15,7 @@ PACKAGE = Path(__file__).parents[1] / "src" / "nearfar"
 # Packages in the order of their imports: each may import those before it, and itself.
 ORDER = [
     ["losses", "config", "data", "plugins"],
-    ["nn"],
+    ["nn", "weights"],
     ["distributed"],
     ["methods", "adapters"],
     ["modalities"],

@@ -26,8 +26,6 @@ from nearfar.settings import (
 from nearfar.training.config import OptimizerConfig
 from nearfar.yaml_reader import read_yaml
 
-TRANSFORMERS = "transformers:"  # before a folder or a name of the Hugging Face hub
-
 
 def kind_of(data: str, method: str, modality: str | None) -> str:
     """The modality: what was asked for, what the data's name says, or what the method is for.
@@ -70,9 +68,11 @@ class TrainConfig:
     recipe: Literal["default", "paper"] = setting(
         "default", "paper: options, views and optimizer of the method's authors"
     )
-    backbone: str = setting("tiny", "encoder: built-in, a timm name, or torchvision:NAME")
+    backbone: str = setting("tiny", "encoder: built-in, a timm name, torchvision:NAME or transformers:NAME")
     pretrained: bool = setting(False, "start from the backbone's published weights; needs a network once")
-    weights: str | None = setting(None, "start from the weights in a local file, safetensors or torch")
+    weights: str | None = setting(
+        None, "start: a run, timm:NAME, torchvision:NAME, hf:NAME, package:NAME, or a file in any usual layout"
+    )
     image_size: int = setting(32, "side of the views in pixels", least=1, most=LARGEST_SIDE)
     epochs: int = setting(20, "passes over the training data", least=1)
     steps: int | None = setting(None, "optimizer steps, in place of epochs", least=1)

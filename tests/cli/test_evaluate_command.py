@@ -117,7 +117,7 @@ def test_a_mistake_is_one_line(
     before = (Path("trained") / "evaluation.json").read_text()
     words = ["trained" if a == "RUN" else a for a in arguments]
     monkeypatch.setattr(
-        "nearfar.model.load.backbone", lambda name, **how: backbone(name, **how | {"pretrained": False})
+        "nearfar.model.foreign.encoders.backbone", lambda name, **how: backbone(name, **how | {"weights": None})
     )
     assert main(["evaluate", *words]) in (1, 2)
     said = capsys.readouterr()

@@ -351,7 +351,8 @@ def small(kind: type[Any], values: Any, where: str) -> Any:
 
     known = METHODS[config.method].options()
     heads = {name: value for name, value in _HEADS.items() if name in known}
-    backbone = _SMALLEST.get(config.kind, config.backbone) if config.method != "cpc" else config.backbone
+    fixed = config.method == "cpc" or config.weights is not None  # weights are of one backbone
+    backbone = config.backbone if fixed else _SMALLEST.get(config.kind, config.backbone)
     return replace(
         config,
         epochs=1,

@@ -3,6 +3,7 @@
 import argparse
 
 from nearfar.cli.parser import Parser
+from nearfar.weights.names import EXPECTED
 
 
 def main(arguments: list[str]) -> int:
@@ -11,7 +12,7 @@ def main(arguments: list[str]) -> int:
         description="Write path, label and vector of every sample to a file, chunk by chunk. After an interruption, "
         "the same command continues after the last finished chunk.",
     )
-    parser.add_argument("run", help="a run folder, an exported one, timm:NAME or torchvision:NAME")
+    parser.add_argument("run", help=f"the encoder: {EXPECTED}")
     parser.add_argument("data", help="a folder, a table, arrays, sentences, 'glyphs', or a torchvision data set")
     parser.add_argument("-o", "--out", required=True, help="a .parquet (best for millions of rows), .npz or .npy")
     parser.add_argument("--dtype", choices=["float32", "float16"], default="float32", help="of the stored numbers")

@@ -12,8 +12,9 @@ from nearfar.cli.train import explained, full_flags
 from nearfar.data.config import EvaluationData
 from nearfar.evaluation.protocols import PROTOCOLS, protocol_config
 from nearfar.settings import build
+from nearfar.weights.names import EXPECTED
 
-ENCODERS = "a run folder, timm:NAME, torchvision:NAME, either with =FILE for local weights, or a file.onnx"
+ENCODERS = f"{EXPECTED}; or a file.onnx"
 SHORT = {"--data": f"--data.{EvaluationData.main_key}", "--test": "--data.test"}
 
 

@@ -5,6 +5,7 @@ from functools import partial
 
 from nearfar.cli.parser import Parser
 from nearfar.explore import check_installed
+from nearfar.weights.names import EXPECTED
 
 
 def main(arguments: list[str]) -> int:
@@ -13,7 +14,7 @@ def main(arguments: list[str]) -> int:
         description="Serve a web page on this machine: the map of a run's embeddings, search by image, sound or text, "
         "neighbours, duplicates, and the log of a run in training. With two runs, results are shown side by side.",
     )
-    parser.add_argument("run", nargs="+", help="a run folder; another encoder needs --embeddings")
+    parser.add_argument("run", nargs="+", help=f"the encoder: {EXPECTED}; all but a run need --data or --embeddings")
     parser.add_argument("--data", help="data to show (default: the run's); with --embeddings, where the samples are")
     parser.add_argument("--embeddings", nargs="+", help="files that nearfar embed wrote, one for each run")
     parser.add_argument("--map", choices=["pca", "umap"], default="pca", help="umap needs nearfar[umap] (default: pca)")

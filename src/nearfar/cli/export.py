@@ -2,6 +2,7 @@
 
 from nearfar.cli.parser import Parser
 from nearfar.model.export import FORMATS
+from nearfar.weights.names import EXPECTED
 
 
 def main(arguments: list[str]) -> int:
@@ -10,7 +11,7 @@ def main(arguments: list[str]) -> int:
         description="Write the encoder of a run for other programs. The outputs of graphs and plain weights are "
         "compared with the encoder's before the files are kept.",
     )
-    parser.add_argument("run", help="a run folder, or an exported one")
+    parser.add_argument("run", help=f"the encoder: {EXPECTED}")
     parser.add_argument(
         "--format",
         default="nearfar",

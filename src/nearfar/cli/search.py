@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 from nearfar.cli.parser import Parser
+from nearfar.weights.names import EXPECTED
 
 
 def main(arguments: list[str]) -> int:
@@ -12,7 +13,7 @@ def main(arguments: list[str]) -> int:
         description="Find the samples most similar to an image, a sound, a text or a sample of the file itself, and "
         "write a contact sheet of them; sentences are listed.",
     )
-    parser.add_argument("run", help="the encoder of the embeddings: a run, timm:NAME or torchvision:NAME")
+    parser.add_argument("run", help=f"the encoder of the embeddings: {EXPECTED}")
     parser.add_argument("embeddings", help="a file that nearfar embed wrote")
     query = parser.add_mutually_exclusive_group(required=True)
     query.add_argument("--image", help="an image file as the query")

@@ -16,6 +16,7 @@ from nearfar.yaml_reader import read_yaml
 SHORT = {
     "--batch": "--batch-size",
     "--group": "--data.groups_file",
+    "--image.weights": "--weights",
     "--views.colour": "--views.color",
     **main_flags(TrainConfig),
 }

@@ -24,10 +24,12 @@ from nearfar.evaluation.task import Compute
 from nearfar.messages import nearest_or_all, shown
 from nearfar.modalities.base import Splits
 from nearfar.modalities.image.data.boxes import find_boxes
-from nearfar.model.card import config_of
+from nearfar.model.card import config_of, is_of_run, start_of
 from nearfar.model.encoder import Encoder
-from nearfar.model.load import LIBRARIES, TOWERS, load
+from nearfar.model.load import load
+from nearfar.progress import print_note
 from nearfar.settings import as_section, build
+from nearfar.weights.names import LIBRARIES, parse_name
 
 DEFAULT_PROTOCOLS = ("knn", "linear")
 Data = str | Path | Mapping[str, Any] | EvaluationData | None
@@ -175,7 +177,7 @@ def _names(encoder: Encoder | str | Path, against: Sequence[str | Path]) -> dict
         if not isinstance(each, Encoder | str | Path):
             expected = "an Encoder, a run folder, or a name such as timm:resnet18"
             raise TypeError(f"encoder is {shown(each)}, expected {expected}")
-    own = isinstance(encoder, Encoder) or Path(encoder).expanduser().is_dir()
+    own = isinstance(encoder, Encoder) or _is_run(encoder)
     names = {"trained" if own else _called(str(encoder)): encoder}
     for other in against:
         name = _called(str(other))
@@ -199,19 +201,24 @@ def _load(names: Mapping[str, Encoder | str | Path], compute: Compute, image_siz
     return encoders
 
 
+def _is_run(encoder: str | Path) -> bool:
+    return not str(encoder).endswith(".onnx") and parse_name(encoder).kind == "folder"
+
+
 def _called(spec: str) -> str:
-    if spec.startswith(LIBRARIES):
-        name, equals, weights = spec.partition("=")
-        return name + equals + Path(weights).name  # distinct from the published weights
-    if spec.startswith(TOWERS):
-        kind, _, what = spec.partition(":")
-        return f"{kind}:{Path(what.partition('=')[0]).expanduser().resolve().name}"
-    return Path(spec).expanduser().resolve().name
+    """A short name that says where an encoder is from."""
+    kind, colon, rest = spec.partition(":")
+    if not colon or kind not in LIBRARIES:
+        return Path(spec).expanduser().resolve().name
+    name, equals, file = rest.partition("=")
+    here = Path(name).expanduser()
+    name = here.resolve().name if here.is_dir() else name
+    return f"{kind}:{name}" + (equals + Path(file).name if kind in ("timm", "torchvision") else "")
 
 
 def _run_config(encoder: Encoder) -> TrainConfig | None:
     """Of the run that trained it; None for encoders of other libraries."""
-    return config_of(encoder.card, "card") if "config" in encoder.card else None
+    return config_of(encoder.card, "card") if is_of_run(encoder.card) else None
 
 
 def _seeds(seeds: int | Sequence[int], first: int) -> list[int]:
@@ -224,17 +231,24 @@ def _seeds(seeds: int | Sequence[int], first: int) -> list[int]:
 
 
 def _untrained(encoder: Encoder | str | Path, loaded: Encoder, image_size: int | None) -> Encoder | None:
-    """The encoder before it learned anything; None if its starting weights cannot be made again."""
-    if isinstance(encoder, Encoder):
-        config = _run_config(encoder)
+    """The encoder before it learned anything, or as its run began; None if that cannot be made again."""
+    if str(encoder).endswith(".onnx"):
+        return None
+    config = _run_config(loaded)
+    start = None if config is None else start_of(config)
+    try:
+        if not isinstance(encoder, Encoder):
+            return load(encoder, device=loaded.device, image_size=image_size, untrained=True)
         if config is None:
             return None
         torch.manual_seed(config.seed)
-        fresh = Encoder(loaded.modality.trained_encoder(untrained=True), loaded.modality, loaded.card)
-        return fresh.to(loaded.device).eval()
-    if str(encoder).endswith(".onnx"):
+        network = loaded.modality.trained_encoder(untrained=start is None)
+        return Encoder(network, loaded.modality, {**loaded.card, "start": start}).to(loaded.device).eval()
+    except (OSError, ValueError, ImportError) as error:
+        if start is None:
+            raise
+        print_note(f"no comparison with the start of this run: {error}")
         return None
-    return load(encoder, device=loaded.device, image_size=image_size, untrained=True)
 
 
 def _open(

@@ -42,8 +42,8 @@ def evaluate_run(
         splits: the test part is measured on, or the validation part if there is none; labels are of `gallery`.
         protocols, settings, seeds, compute, finished: see `measure`.
         data: name of the data in the result rows.
-        untrained: the first encoder as it was before training; BatchNorm statistics are calibrated here, and its
-            features transformed by the same rule as those of the first encoder.
+        untrained: the first encoder as it was before training. BatchNorm statistics are calibrated here, unless the
+            run began with given weights, and its features transformed by the same rule as those of the first encoder.
         origins: where the encoders come from, by name, for the record.
 
     Returns:
@@ -62,12 +62,13 @@ def evaluate_run(
         notes.append("no comparison with the untrained encoder: its starting weights are not known")
     else:
         prepare, frozen = embedders[0].prepare, settings.detection.frozen
-        if not boxed or frozen:  # else its statistics are learned with the detector
+        start = untrained.card.get("start")  # weights that the run was given, with statistics of their own
+        if start is None and (not boxed or frozen):  # else its statistics are learned with the detector
             at_once = settings.detection.batch_size if boxed else 256
             calibrated(untrained, splits.gallery, prepare, batch_size=at_once)
         if not boxed:
             untrained.transform = _same_rule(first, untrained, splits)
-        origin = f"{origins.get(name, name)}, as it was first drawn"
+        origin = f"{origins.get(name, name)}, as it was first drawn" if start is None else f"the start: {start}"
         embedders.append(replace(as_embedder("untrained", untrained, boxed, origin), role="start"))
     if not boxed:
         embedders += _baselines(first.modality, splits, embedders[0].prepare)

@@ -9,9 +9,11 @@ from nearfar.evaluation.results import file_name
 from nearfar.explore.layout import Layout
 from nearfar.explore.live import state_of
 from nearfar.explore.space import ExploredRun, Space
+from nearfar.model.card import is_of_run
 from nearfar.model.encoder import Encoder
 from nearfar.search.embed import embed
 from nearfar.search.files import Embeddings, read_about
+from nearfar.weights.names import parse_name
 
 EMBEDDINGS = "embeddings.parquet"
 Load = Callable[[str], Encoder]
@@ -29,7 +31,7 @@ def open_run(
     """A run with its embeddings: from a file, from its folder, or made now; without any while it is in training.
 
     Args:
-        spec: a run folder, or another encoder as `load` takes it.
+        spec: a run folder, or another encoder as `load` takes it, whose embeddings then lie in embeddings/NAME.
         load: returns the encoder.
         data: what to embed (default: the run's own data); with `embeddings`, where the samples are.
         embeddings: a file that `nearfar embed` wrote.
@@ -37,10 +39,13 @@ def open_run(
         progress: show a progress bar.
     """
     folder = Path(spec).expanduser()
-    if not folder.is_dir():
-        if embeddings is None:
-            raise ValueError(f"there is no run folder {spec!r}; for another encoder, give --embeddings FILE.parquet")
-        return ExploredRun(spec, None, Space(load(spec), Embeddings(embeddings), data=data, layout=layout))
+    if not folder.is_dir() or parse_name(spec).kind != "folder":
+        encoder = load(spec)
+        if embeddings is None and data is None:
+            raise ValueError(f"{spec!r} is an encoder without data; give --data, or --embeddings FILE.parquet")
+        place = Path("embeddings") / file_name(spec)
+        file = _embeddings_of(place, encoder, data, progress) if embeddings is None else embeddings
+        return ExploredRun(spec, None, Space(encoder, Embeddings(file), data=data, layout=layout))
     name = folder.resolve().name
     if state_of(folder) != "finished":
         if not (folder / "config.yaml").is_file():
@@ -54,7 +59,7 @@ def open_run(
 
 def _embeddings_of(folder: Path, encoder: Encoder, data: str | None, progress: bool) -> Path:
     """The run's file of embeddings of these data; written where it is missing or from another encoder."""
-    config = encoder.card.get("config")
+    config = encoder.card.get("config") if is_of_run(encoder.card) else None
     config = config if isinstance(config, Mapping) else {}
     section = config.get("data")
     section = section if isinstance(section, Mapping) else {}
@@ -63,6 +68,7 @@ def _embeddings_of(folder: Path, encoder: Encoder, data: str | None, progress: b
     if not what:
         raise ValueError(f"{folder} does not name its data; give --data or --embeddings")
     path = folder / (EMBEDDINGS if what == own else f"embeddings-{file_name(what)}.parquet")
+    folder.mkdir(parents=True, exist_ok=True)
     before = read_about(path) if path.is_file() else None
     same = (what, str(Path(what).expanduser().absolute()))  # even where they do not exist any more
     if before and before.get("encoder") == encoder.digest() and before.get("data") in same:

@@ -136,7 +136,7 @@ class CLIP(Method):
     def advice(self, facts: RunFacts) -> list[Verdict]:
         if not self.locked or facts.start_weights:
             return []
-        text = "the locked image tower is untrained: set --pretrained true, or --weights of an image run"
+        text = "the locked image tower is untrained: set --weights to a start of images, such as an image run"
         return [Verdict("warning", "locked", text)]
 
     @torch.no_grad()

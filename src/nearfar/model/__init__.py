@@ -7,7 +7,8 @@ from nearfar.lazy import lazy_names
 if TYPE_CHECKING:
     from nearfar.model.card import make_card, read_card
     from nearfar.model.encoder import Encoder
-    from nearfar.model.load import image_encoder, modality_of
+    from nearfar.model.foreign.encoders import image_encoder
+    from nearfar.model.load import modality_of
     from nearfar.model.save import write_model, write_weights
 
 __all__ = [
@@ -23,7 +24,7 @@ __getattr__ = lazy_names(
     __name__,
     {
         "Encoder": "encoder",
-        "image_encoder": "load",
+        "image_encoder": "foreign.encoders",
         "make_card": "card",
         "modality_of": "load",
         "read_card": "card",

@@ -102,8 +102,28 @@ def config_of(card: Card, where: str) -> TrainConfig:
     config: TrainConfig = build(TrainConfig, card["config"], where)
     if kind == "image":
         size, published = card["image_size"], card.get("pretrained") is True
-        config = replace(config, backbone=card["backbone"], image_size=size, pretrained=published, weights=None)
+        config = replace(config, backbone=card["backbone"], image_size=size, pretrained=published)
     return replace(config, modality=kind)
+
+
+def foreign_card(config: TrainConfig, feeding: Mapping[str, Any], origin: str, licence: str | None = None) -> Card:
+    """The card of an encoder that comes without a run.
+
+    Args:
+        origin: its name, as `nearfar.load` takes it.
+    """
+    return {**make_card(config, feeding, licence=licence), "method": None, "data": {"name": None}, "origin": origin}
+
+
+def is_of_run(card: Card) -> bool:
+    """Whether a run trained the encoder; else it is of another library, or has no configuration."""
+    return "config" in card and card.get("method") is not None
+
+
+def start_of(config: TrainConfig) -> str | None:
+    """What a run began with, if not with weights that it drew."""
+    given = config.weights or config.text.weights
+    return given or ("published weights" if config.pretrained else None)
 
 
 def with_metrics(card: Card, evaluation: Path) -> Card:

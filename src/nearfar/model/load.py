@@ -1,38 +1,25 @@
-"""Encoders by name: a run or export folder, a network of timm or torchvision, an image-text model, an ONNX file."""
+"""Encoders by name: a run or export, a model of another library, weights in a file or a package, an ONNX file."""
 
 import contextlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from nearfar.config import TrainConfig
-from nearfar.data.config import DataConfig
 from nearfar.devices import find_device
 from nearfar.modalities import modality_class
 from nearfar.modalities.base import Modality
-from nearfar.modalities.image.backbones import OWN, backbone
-from nearfar.modalities.image.views.view import IMAGENET_MEAN, IMAGENET_STD
-from nearfar.model.card import Card, config_of, read_card, transform_of
+from nearfar.modalities.image.backbones import OWN
+from nearfar.model.card import Card, config_of, read_card, start_of, transform_of
 from nearfar.model.encoder import Encoder
 from nearfar.model.save import CARD, MODEL, TRANSFORM
 from nearfar.nn.whitening import EmbeddingTransform
-
-FOREIGN_SIZE = 224  # pixels, if a network does not say
-PLAIN = {
-    "image_size": FOREIGN_SIZE,
-    "stored_size": None,
-    "mean": IMAGENET_MEAN,
-    "std": IMAGENET_STD,
-    "grayscale": False,
-    "standardize": False,
-}
-TOWERS = ("hf:", "open_clip:")  # image-text models of other libraries
-LIBRARIES = ("timm:", "torchvision:")
+from nearfar.weights.huggingface import model_kind
+from nearfar.weights.names import WeightsName, parse_name
+from nearfar.weights.packages import find_package
 
 
 def load(
@@ -46,35 +33,47 @@ def load(
 
     Args:
         spec: the folder of a finished run or of an export; "timm:NAME" or "torchvision:NAME" with their published
-            weights, which need a network once, or "timm:NAME=FILE" with those of a local file; "hf:FOLDER",
-            "open_clip:NAME=FILE" or "open_clip:FOLDER"; or a path that ends in .onnx.
+            weights, which need a network once, or "timm:NAME=FILE" with those of a file; "hf:FOLDER" or "hf:NAME", a
+            model of images, texts, waves, or of images and texts; "open_clip:NAME", "open_clip:NAME=FILE" or
+            "open_clip:FOLDER"; "package:NAME", weights that are installed (`nearfar.weights.PACKAGES`); a file of an
+            image encoder's weights in any usual layout; or a path that ends in .onnx.
         device: where it computes, such as "cpu", "cuda:1" or "auto"; ONNX is on the CPU.
         image_size: pixels of the input, if they can be chosen; a run has its own.
-        untrained: the same network as it is first drawn, before it learned anything.
+        untrained: the same network before it learned anything: of a run, as it began (with the weights that it was
+            given, or freshly drawn); of others, freshly drawn.
     """
-    name = str(spec)
     device = find_device(device) if isinstance(device, str) else device
-    if name.endswith(".onnx"):
+    if str(spec).endswith(".onnx"):
         from nearfar.model.foreign.onnx import open_onnx
 
         if untrained:
-            raise ValueError(f"{name} has no untrained version: an ONNX file holds trained weights only")
-        return open_onnx(Path(name), size=image_size)
-    if name.startswith(LIBRARIES):
-        return _from_library(name, image_size, untrained=untrained).to(device).eval()
-    if name.startswith(TOWERS):
-        from nearfar.model.foreign.towers import open_towers
+            raise ValueError(f"{spec} has no untrained version: an ONNX file holds trained weights only")
+        return open_onnx(Path(spec), size=image_size)
+    name = parse_name(spec)
+    if name.kind == "folder":
+        folder = Path(name.name)
+        return (_start_of(folder) if untrained else _from_folder(folder)).to(device).eval()
+    if untrained:
+        torch.manual_seed(0)
+    return _open_foreign(name, image_size, untrained=untrained).to(device).eval()
 
-        if untrained:
-            torch.manual_seed(0)
-        return open_towers(name, untrained=untrained).to(device).eval()
-    folder = Path(name).expanduser()
-    if not folder.is_dir():
-        raise FileNotFoundError(
-            f"there is no run folder {name!r}; expected one, timm:NAME, torchvision:NAME, hf:FOLDER, "
-            "open_clip:NAME=FILE or a file that ends in .onnx"
-        )
-    return (_untrained(folder) if untrained else _from_folder(folder)).to(device).eval()
+
+def _open_foreign(name: WeightsName, size: int | None, *, untrained: bool) -> Encoder:
+    """A model of another library, a package or a file."""
+    from nearfar.model.foreign import encoders, towers
+
+    if name.kind == "open_clip":
+        return towers.open_towers(str(name), untrained=untrained)
+    if name.kind not in ("hf", "package") or (name.kind == "package" and find_package(name.name).modality == "image"):
+        return encoders.open_images(name, size, untrained=untrained)
+    source = str(name) if name.kind == "package" else name.name
+    kind = model_kind(source)
+    if kind == "image-text":
+        return towers.open_towers(str(name), untrained=untrained)
+    if kind == "image":
+        return encoders.open_images(name, size, untrained=untrained)
+    open_other = encoders.open_texts if kind == "text" else encoders.open_sounds
+    return open_other(source, str(name), untrained=untrained)
 
 
 def _from_folder(folder: Path) -> Encoder:
@@ -112,51 +111,19 @@ def _read_transform(folder: Path, card: Card, network: nn.Module) -> EmbeddingTr
     return transform
 
 
-def _untrained(folder: Path) -> Encoder:
-    """The encoder of a run as it was before its first step."""
+def _start_of(folder: Path) -> Encoder:
+    """The encoder of a run as it was before its first step: with the weights that it began with, if there were any."""
     card = read_card(folder / CARD)
     modality = modality_of(card, folder)
+    start = start_of(modality.config)
     torch.manual_seed(modality.config.seed)
-    return Encoder(modality.trained_encoder(untrained=True), modality, card)
+    network = modality.trained_encoder(untrained=start is None)
+    return Encoder(network, modality, {**card, "start": start})
 
 
 def modality_of(card: Card, folder: Path) -> Modality:
     """The modality that a card states, with what was learned for it."""
     return modality_class(card.get("modality", "image")).load(config_of(card, str(folder / CARD)), card, folder)
-
-
-def image_encoder(network: nn.Module, card: Card, *, features: int | None = None) -> Encoder:
-    """An image encoder that comes without a run."""
-    data = DataConfig(stored_size=card.get("stored_size"))
-    config = TrainConfig(data=data, backbone=card["backbone"], image_size=card["image_size"], modality="image")
-    modality = modality_class("image").load(config, card, Path())
-    return Encoder(network, modality, {**card, **modality.card()}, features=features)
-
-
-def _from_library(spec: str, size: int | None, *, untrained: bool) -> Encoder:
-    name, _, weights = spec.partition("=")
-    name = name.removeprefix("timm:")
-    wanted = _published(name)
-    size = size or wanted["image_size"]
-    file = weights if weights and not untrained else None
-    if untrained:
-        torch.manual_seed(0)
-    network = backbone(name, size=size, pretrained=not untrained and file is None, weights=file)
-    return image_encoder(network, {**wanted, "backbone": name, "image_size": size})
-
-
-def _published(name: str) -> dict[str, Any]:
-    """How timm's weights want their images; torchvision's are all ImageNet's."""
-    if name.startswith("torchvision:"):
-        return PLAIN
-    from nearfar import _torchvision  # noqa: F401, before timm
-
-    from timm.models import get_pretrained_cfg, is_model  # isort: skip
-
-    found = get_pretrained_cfg(name) if is_model(name) else None
-    if found is None:
-        return PLAIN
-    return {"mean": tuple(found.mean), "std": tuple(found.std), "image_size": int(found.input_size[-1])}
 
 
 def _read_weights(path: Path) -> dict[str, Tensor]:

@@ -91,9 +91,31 @@ def fit_transform(h: Tensor, kind: TransformKind, *, shrinkage: float | None = N
     if kind == "standardized":
         variances = x.square().sum(0) / (len(x) - 1)  # (D,)
         return EmbeddingTransform(kind, mean.float(), (_inverse_root(variances, shrinkage) * varies).float())
-    values, vectors = torch.linalg.eigh(x.T @ x / (len(x) - 1))  # (D,), (D, D)
-    weight = (vectors * _inverse_root(values, shrinkage)) @ vectors.T * varies * varies[:, None]
+    try:
+        values, vectors = torch.linalg.eigh(x.T @ x / (len(x) - 1))  # (D,), (D, D)
+        weight = (vectors * _inverse_root(values, shrinkage)) @ vectors.T
+    except RuntimeError:  # LAPACK gave up: few samples of many features have no variance in most directions
+        weight = _inverse_root_of_rows(x, shrinkage)
+    weight = weight * varies * varies[:, None]
     return EmbeddingTransform(kind, mean.float(), ((weight + weight.T) / 2).float())
+
+
+def _inverse_root_of_rows(x: Tensor, shrinkage: float) -> Tensor:
+    """(D, D), the inverse root of the covariance of centred rows x (N, D) by the directions that they span alone.
+
+    >>> x = torch.tensor([[1.0, 0, 0, 1], [-1, 0, 0, -1]], dtype=torch.float64)
+    >>> values, vectors = torch.linalg.eigh(x.T @ x)
+    >>> other = (vectors * _inverse_root(values, 0.1)) @ vectors.T
+    >>> torch.allclose(_inverse_root_of_rows(x, 0.1), other)
+    True
+    """
+    _, lengths, vectors = torch.linalg.svd(x, full_matrices=False)  # (K,), (K, D)
+    rest = x.shape[1] - len(lengths)
+    roots = _inverse_root(torch.cat([lengths.square() / (len(x) - 1), x.new_zeros(rest)]), shrinkage)  # (D,)
+    outside = roots[-1] if rest else roots.new_zeros(())
+    identity = torch.eye(x.shape[1], dtype=x.dtype)
+    weight: Tensor = (vectors.T * (roots[: len(lengths)] - outside)) @ vectors + outside * identity
+    return weight
 
 
 def _inverse_root(variances: Tensor, shrinkage: float) -> Tensor:

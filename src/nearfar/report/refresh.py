@@ -29,6 +29,7 @@ from nearfar.report.run import read_run
 from nearfar.report.samples import SAMPLES, Positives, take_samples
 from nearfar.report.summary_table import summary_table
 from nearfar.report.verdict import first_line
+from nearfar.weights.names import parse_name
 
 RESULTS = "evaluation.json"
 VERDICT = ("verdict", "verdict_level")  # keys of the card
@@ -62,7 +63,8 @@ def evaluate_to_folder(
 def results_folder(encoder: str, out: Path | None) -> Path:
     """Where the evaluation of an encoder is written: the run's own folder, or one under `evaluations/`."""
     run = Path(encoder).expanduser()
-    folder = out or (run if run.is_dir() else Path("evaluations") / file_name(encoder.removesuffix(".onnx")))
+    own = run.is_dir() and parse_name(encoder).kind == "folder"
+    folder = out or (run if own else Path("evaluations") / file_name(encoder.removesuffix(".onnx")))
     if folder.exists() and not folder.is_dir():
         raise NotADirectoryError(f"{folder} is a file, expected a folder to write to; give another with --out")
     return folder

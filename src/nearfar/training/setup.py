@@ -57,6 +57,9 @@ class TrainingSetup:
                 f"{config.accumulate_batches} batches; lower --accumulate-batches"
             )
         self.method = build_method(config, len(self.train))
+        for module in self.method.encoder.modules():
+            if isinstance(found := getattr(module, "loaded", None), str):
+                print_line(console, f"starts from {found}")
         if config.gather == "ring":
             check_ring(self.method)
         self.fingerprint = fingerprint(self.train)

@@ -92,7 +92,7 @@ def test_weights_that_do_not_fit(tmp_path: Path) -> None:
     torch.save({}, file)
     with pytest.raises(ValueError, match=facts("more")):
         backbone("tiny", weights=file)
-    with pytest.raises(ValueError, match=facts("file")):
+    with pytest.raises(FileNotFoundError, match=facts("file nowhere.pt")):
         backbone("tiny", weights=tmp_path / "nowhere.pt")
     file.write_bytes(b"not weights")
     with pytest.raises(ValueError, match=facts("weights")):

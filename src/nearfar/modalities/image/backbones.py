@@ -1,8 +1,7 @@
-"""Image encoders by name: small ResNets of our own for a CPU, and everything timm and torchvision have."""
+"""Image encoders by name: small ones of our own for a CPU, and all that timm, torchvision and transformers have."""
 
 import difflib
 import logging
-import zipfile
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -14,6 +13,10 @@ from torch import Tensor, nn
 
 from nearfar.modalities.image.quick_net import QuickNet
 from nearfar.nn.sequence import PRESETS as SEQUENCE
+from nearfar.weights.files import read_tensors
+from nearfar.weights.huggingface import TRANSFORMERS
+from nearfar.weights.load import fill, weights_file
+from nearfar.weights.names import WeightsName, parse_name
 
 SMALL = 64  # up to this many pixels a ResNet keeps its resolution in the stem
 TINY = {  # the stem's width, then width and stride of each block; multiply-adds of a 32 × 32 image
@@ -25,7 +28,6 @@ STROKES = ((32, 2), (64, 2), (64, 1), (256, 2))  # width and stride of each laye
 OWN = (*TINY, "quick", "strokes")
 USUAL_SIZES = (224, 256, 299, 384)  # pixels that published networks take
 _CANNOT_TAKE = (AssertionError, RuntimeError, ValueError, ZeroDivisionError)  # what networks raise for a wrong size
-_CLASSIFIERS = ("fc.", "classifier.", "head.", "heads.")
 
 
 def backbone(
@@ -34,38 +36,84 @@ def backbone(
     size: int = 32,
     pretrained: bool = False,
     weights: str | Path | None = None,
-    published_stem: bool = False,
+    published_stem: bool | None = None,
     any_size: bool = False,
 ) -> nn.Module:
     """An encoder of images x (B, 3, H, W) to pooled features h (B, F), with F in its `num_features`.
 
     Args:
         name: "quick", "micro", "tiny", "tiny-wide" or "strokes", which train on a CPU; a name of timm ("resnet18",
-            "vit_tiny_patch16_224"); or one of torchvision ("torchvision:resnet18").
+            "vit_tiny_patch16_224"); one of torchvision ("torchvision:resnet18"); or "transformers:" and a local folder
+            or a name of the Hugging Face hub.
         size: pixels of the images' side. Up to 64, a ResNet that is trained from scratch gets SimCLR's stem for
             CIFAR: a 3 × 3 convolution of stride 1, no pooling (https://arxiv.org/abs/2002.05709, B.9).
-        pretrained: with the weights that timm or torchvision publish; needs a network, keeps the published stem.
-        weights: a local file of weights for exactly this network, safetensors or torch; a classifier's are left out.
-        published_stem: keep the published stem at any size, as `pretrained` does.
+        pretrained: with the weights that the library publishes; needs a network once, keeps the published stem.
+        weights: where the weights are, as `nearfar.weights.parse_name` takes it; a file may have any usual layout,
+            `network.loaded` then says what was found. The file decides on the stem.
+        published_stem: keep the published stem, or have the small one; None: as the weights have it, else by the size.
         any_size: take images of other sizes, too: position embeddings are interpolated, where timm can.
     """
     if pretrained and weights is not None:
         raise ValueError(f"pretrained is True and weights is {str(weights)!r}, expected one of them")
+    start = None if weights is None else parse_name(weights)
+    if start is not None and published_backbone(start) == name:
+        start, pretrained = None, True
+    network = _made(name, size, pretrained, any_size)
+    if name not in OWN:
+        small = size <= SMALL and not pretrained and start is None if published_stem is None else not published_stem
+        _set_stem(network, small)
+        _count_features(network, size, name)
+    if start is not None:
+        _fill(network, start, name, stem_given=published_stem is not None)
+    elif pretrained and weights is not None:
+        setattr(network, "loaded", f"published weights of {name}")  # noqa: B010, which torch's annotation refuses
+    return network
+
+
+def published_backbone(start: WeightsName) -> str | None:
+    """The backbone whose published weights a name stands for; None: they are in a file.
+
+    >>> published_backbone(parse_name("timm:resnet18")), published_backbone(parse_name("torchvision:resnet18"))
+    ('resnet18', 'torchvision:resnet18')
+    """
+    if start.file is not None or start.kind not in ("timm", "torchvision", "hf"):
+        return None
+    return {"timm": "", "hf": TRANSFORMERS, "torchvision": "torchvision:"}[start.kind] + start.name
+
+
+def _made(name: str, size: int, pretrained: bool, any_size: bool) -> nn.Module:
     if name in OWN:
         if pretrained:
             raise ValueError(f"there are no pretrained weights of {name!r}; give a file of your own as weights")
-        network = _own(name, size)
-    elif name.startswith("torchvision:"):
-        network = _from_torchvision(name.removeprefix("torchvision:"), pretrained)
-    else:
-        network = _from_timm(name, size, pretrained, any_size)
-    if name not in OWN:
-        if size <= SMALL and not (pretrained or published_stem):
-            _keep_resolution(network)
-        _count_features(network, size, name)
-    if weights is not None:
-        _load(network, Path(weights), name)
-    return network
+        return _own(name, size)
+    if name.startswith("torchvision:"):
+        return _from_torchvision(name.removeprefix("torchvision:"), pretrained)
+    if name.startswith(TRANSFORMERS):
+        from nearfar.modalities.image.huggingface import HuggingFaceImages
+
+        return HuggingFaceImages(name.removeprefix(TRANSFORMERS), pretrained=pretrained)
+    return _from_timm(name, size, pretrained, any_size)
+
+
+def _fill(network: nn.Module, start: WeightsName, name: str, *, stem_given: bool) -> None:
+    """The weights of another name or of a file into the network; a file of a small stem gives it one."""
+    published, file = published_backbone(start), weights_file(start)
+    if published is None and file is None:
+        raise ValueError(f"the weights {start} are not of the backbone {name!r}; leave --backbone out, or the weights")
+    source = str(file) if start.kind in ("file", "folder") else str(start)
+    tensors: Mapping[str, Tensor] = (
+        read_tensors(file) if file is not None else backbone(str(published), size=224, pretrained=True).state_dict()
+    )
+    try:
+        fit = fill(network, tensors, name, source)
+    except ValueError as misfit:
+        if stem_given or not _set_stem(network, small=True):
+            raise
+        try:
+            fit = fill(network, tensors, name, source)
+        except ValueError:
+            raise misfit from None
+    setattr(network, "loaded", f"{source}: {fit.summary()}")  # noqa: B010
 
 
 def check_size_of_input(network: nn.Module, size: int, name: str) -> None:
@@ -253,11 +301,17 @@ def _takes(network: nn.Module, size: int) -> bool:
     return False
 
 
-def _keep_resolution(network: nn.Module) -> None:
-    """A ResNet's stem without its two halvings; other networks are left as they are."""
+def _set_stem(network: nn.Module, small: bool) -> bool:
+    """Give a ResNet a stem without its two halvings, if asked to; whether the network can have one.
+
+    Other networks are left as they are. `network.published_stem` says what it has.
+    """
     stem, pool = getattr(network, "conv1", None), getattr(network, "maxpool", None)
+    setattr(network, "published_stem", not small or stem is None or pool is None)  # noqa: B010
     if stem is None or pool is None:
-        return
+        return False
+    if not small:
+        return True
     if isinstance(stem, nn.Conv2d):
         network.conv1 = nn.Conv2d(stem.in_channels, stem.out_channels, 3, padding=1, bias=stem.bias is not None)
         nn.init.kaiming_normal_(network.conv1.weight, mode="fan_out", nonlinearity="relu")
@@ -266,37 +320,4 @@ def _keep_resolution(network: nn.Module) -> None:
             if isinstance(module, nn.Conv2d):
                 module.stride = (1, 1)
     network.maxpool = nn.Identity()
-
-
-def _load(network: nn.Module, file: Path, name: str) -> None:
-    if not file.is_file():
-        raise ValueError(f"weights is {str(file)!r}, expected a file")
-    state = _read(file)
-    own = network.state_dict()
-    state = {key: value for key, value in state.items() if key in own or not key.startswith(_CLASSIFIERS)}
-    missing, foreign = sorted(own.keys() - state.keys()), sorted(state.keys() - own.keys())
-    shapes = sorted(k for k in own.keys() & state.keys() if own[k].shape != state[k].shape)
-    for what, keys in (("lacks", missing), ("has no place for", foreign), ("has another shape of", shapes)):
-        if keys:
-            more = f" and {len(keys) - 1} more" if len(keys) > 1 else ""
-            subject = f"backbone {name!r}" if what == "has no place for" else str(file)
-            raise ValueError(f"{file} does not fit backbone {name!r}: {subject} {what} {keys[0]}{more}")
-    network.load_state_dict(state)
-
-
-def _read(file: Path) -> Mapping[str, Tensor]:
-    try:
-        if file.suffix == ".safetensors":
-            from safetensors.torch import load_file
-
-            return load_file(file)
-        if zipfile.is_zipfile(file):  # as torch writes them, never compressed: a few bytes could stand for any number
-            with zipfile.ZipFile(file) as archive:
-                if any(info.compress_type != zipfile.ZIP_STORED for info in archive.infolist()):
-                    raise ValueError("a compressed archive")
-        state = torch.load(file, map_location="cpu", weights_only=True)
-    except Exception as error:  # each format fails in its own way
-        raise ValueError(f"{file} is not a file of weights, safetensors or torch ({type(error).__name__})") from error
-    if not isinstance(state, Mapping) or not all(isinstance(value, Tensor) for value in state.values()):
-        raise ValueError(f"{file} is not a file of weights: expected tensors by name, saw a {type(state).__name__}")
-    return state
+    return True

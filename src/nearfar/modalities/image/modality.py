@@ -24,7 +24,7 @@ from nearfar.modalities.automatic import Automatic, Request
 from nearfar.modalities.base import Modality
 from nearfar.modalities.baseline import Baseline
 from nearfar.modalities.image.automatic import choose, look_at
-from nearfar.modalities.image.backbones import backbone, check_size_of_input
+from nearfar.modalities.image.backbones import SMALL, backbone, check_size_of_input
 from nearfar.modalities.image.color_histogram import ColorHistogram
 from nearfar.modalities.image.data.decode import SUFFIXES, decode, squared, why
 from nearfar.modalities.image.data.opening import (
@@ -36,6 +36,7 @@ from nearfar.modalities.image.data.opening import (
     open_images,
 )
 from nearfar.modalities.image.data.source import as_picture
+from nearfar.modalities.image.published import backbone_of, published_preparation
 from nearfar.modalities.image.views.grid import view_grid
 from nearfar.modalities.image.views.prepare import Preparation, check_preparation
 from nearfar.modalities.image.views.presets import (
@@ -53,6 +54,8 @@ from nearfar.modalities.named_samples import SamplesByRow, checked
 from nearfar.modalities.picture_grid import rows_to_show
 from nearfar.modalities.splits import table_splits
 from nearfar.nn.shard import Shard
+from nearfar.weights.huggingface import KEPT_IMAGES, keep_config, kept_backbone
+from nearfar.weights.names import parse_name
 
 _MEASURED = 32  # images, evenly spaced, whose size on disk is looked at
 UPLOADED = ("BMP", "GIF", "JPEG", "PNG", "TIFF", "WEBP")
@@ -98,10 +101,18 @@ class ImageModality(Modality):
         color = config.views.color
         if color is not None and color != "auto":  # "auto": a run finds out before its first step
             chosen = [with_color(view, color) for view in chosen]
-        self.recipes: tuple[ImageView, ...] = tuple(chosen)
+        self.start = None if config.weights is None else parse_name(config.weights)
+        scale = published_preparation(config.backbone, self.start) if self._has_published_scale() else {}
+        scale.pop("image_size", None)
+        self.recipes: tuple[ImageView, ...] = tuple(replace(view, **scale) for view in chosen)
         self.local_views = len(local)
         self.preparation = Preparation.of(self.recipes[0])
+        self.published_stem: bool | None = None  # None: as the weights have it, else by the size of the images
         self._buffers: list[Tensor] = []
+
+    def _has_published_scale(self) -> bool:
+        """Whether the start says how its colors are scaled; a file does not, and ImageNet's scale is the usual one."""
+        return self.publishes_images or (self.start is not None and self.start.kind != "file" and not self.start.file)
 
     @classmethod
     def defaults(cls, data: str) -> dict[str, Any]:
@@ -138,13 +149,29 @@ class ImageModality(Modality):
             return folder_splits(spec)
         return ("train", "test") if has_own_splits(spec) else table_splits(spec)
 
+    @classmethod
+    def complete(cls, given: Mapping[str, Any], merged: dict[str, Any]) -> None:
+        """Weights bring their backbone with them, unless one is named."""
+        if not given.get("weights"):
+            return
+        start = parse_name(given["weights"]).absolute()
+        merged["weights"] = str(start)
+        if not given.get("backbone") and (found := backbone_of(start)) is not None:
+            merged["backbone"] = found
+
+    @property
+    def publishes_images(self) -> bool:
+        """Whether the images' encoder begins with the weights that its library publishes."""
+        return self.config.pretrained
+
     def encoder(self, *, untrained: bool = False) -> nn.Module:
+        config = self.config
         network = backbone(
-            self.config.backbone,
-            size=self.config.image_size,
-            pretrained=self.config.pretrained and not untrained,
-            weights=None if untrained else self.config.weights,
-            published_stem=self.config.pretrained,
+            config.backbone,
+            size=config.image_size,
+            pretrained=self.publishes_images and not untrained,
+            weights=None if untrained else config.weights,
+            published_stem=True if self.publishes_images else self.published_stem,
             any_size=self.local_views > 0,
         )
         if self.local_views:
@@ -293,13 +320,25 @@ class ImageModality(Modality):
 
     # Files
 
+    def save(self, folder: Path) -> None:
+        keep_config(self.config.backbone, folder, KEPT_IMAGES)
+
     def card(self) -> dict[str, Any]:
-        return {**self.preparation.card(), "stored_size": self.config.data.stored_size, "modality": self.name}
+        given, stem = self.config.weights, self.published_stem
+        if given is not None and stem is None:  # the file decides: look at the network once
+            self.published_stem = stem = getattr(self.encoder(), "published_stem", None)
+        known = {} if stem is None else {"published_stem": stem}
+        return {**self.preparation.card(), "stored_size": self.config.data.stored_size, "modality": self.name, **known}
 
     @classmethod
     def load(cls, config: TrainConfig, card: Mapping[str, Any], folder: Path) -> Self:
-        made = cls(config)
+        made = cls(replace(config, weights=None, pretrained=False))  # whose files may be gone
+        kept = kept_backbone(folder, KEPT_IMAGES)
+        made.config = config if kept is None else replace(config, backbone=kept)
         made.preparation = Preparation.of_card(card)
+        scale = {"mean": made.preparation.mean, "std": made.preparation.std}
+        made.recipes = tuple(replace(view, **scale) for view in made.recipes)  # type: ignore[arg-type]
+        made.published_stem = card.get("published_stem", card.get("pretrained") is True or config.image_size > SMALL)
         return made
 
     @classmethod
@@ -307,6 +346,7 @@ class ImageModality(Modality):
         check_preparation(card, path)
 
     def show(self, source: Dataset, folder: Path) -> str:
+        self.save(folder)
         sample = source.fetch(rows_to_show(len(source), self.config.seed))
         shown = view_grid(sample, self.recipes, folder / "views.png", seed=self.config.seed)
         return f"views: {self.preset}, shown in {shown}; choose others with --views"

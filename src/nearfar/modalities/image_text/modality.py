@@ -8,19 +8,28 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from nearfar.config import TRANSFORMERS, TrainConfig
+from nearfar.config import TrainConfig
 from nearfar.data.dataset import Dataset
 from nearfar.data.groups import caption_ids, merged_ids
 from nearfar.modalities.automatic import Automatic, Request
+from nearfar.modalities.image.backbones import OWN
 from nearfar.modalities.image.data.decode import SUFFIXES
 from nearfar.modalities.image.modality import ImageModality
 from nearfar.modalities.image.views.presets import make_views
 from nearfar.modalities.image_text.captioned import CaptionedImages
 from nearfar.modalities.picture_grid import rows_to_show
-from nearfar.modalities.text.modality import TokenizingModality, cut_note, make_text_encoder, with_absolute_folder
+from nearfar.modalities.text.modality import (
+    TokenizingModality,
+    cut_note,
+    make_text_encoder,
+    with_absolute_folder,
+    with_start,
+)
+from nearfar.modalities.text.tokenizer import FILE
 from nearfar.nn.seeding import seeded_generator
 from nearfar.nn.shard import Shard
 from nearfar.nn.towers import TwoTowers
+from nearfar.weights.huggingface import TRANSFORMERS
 
 _CHAINED = 0.05  # fraction of all images that equal captions may join
 _CAPTION = 1  # number of the view that is a caption
@@ -57,8 +66,11 @@ class ImageTextModality(TokenizingModality, ImageModality):
 
     @classmethod
     def complete(cls, given: Mapping[str, Any], merged: dict[str, Any]) -> None:
-        """A text encoder of transformers reads its own tokens."""
+        """Each tower's weights bring its encoder with them; one of transformers reads its own tokens."""
+        super().complete(given, merged)
         text = dict(given.get("text") or {})
+        if text.get("weights"):
+            merged["text"] = text = with_start(text, str(text["weights"]))
         name = with_absolute_folder(str(text.get("encoder") or ""))
         if name.startswith(TRANSFORMERS):
             plain = {"causal": False, "quick_gelu": False} if given.get("recipe") == "paper" else {}  # it has its own
@@ -85,6 +97,12 @@ class ImageTextModality(TokenizingModality, ImageModality):
         assert isinstance(data, CaptionedImages)
         self.learn_tokenizer(data.all_texts)
         return self.config
+
+    @property
+    def publishes_images(self) -> bool:
+        """`pretrained` is for each tower that has published weights, and for the images if none has."""
+        texts_alone = self.config.text.encoder.startswith(TRANSFORMERS) and self.config.backbone in OWN
+        return super().publishes_images and not texts_alone
 
     def encoder(self, *, untrained: bool = False) -> nn.Module:
         texts = make_text_encoder(self.config, self.config.text.encoder, untrained=untrained, dropout=0.0)
@@ -144,7 +162,7 @@ class ImageTextModality(TokenizingModality, ImageModality):
 
     def show(self, source: Dataset, folder: Path) -> str:
         assert self.tokenizer is not None and isinstance(source, CaptionedImages)
-        file = self.tokenizer.save(folder)
+        file = folder / FILE
         rows = rows_to_show(len(source), self.config.seed)
         drawn = source.draw(rows, seeded_generator(self.config.seed, 0, _CAPTION))
         texts = [" ".join(text.split()) for text in self.tokenizer.decode(drawn)]

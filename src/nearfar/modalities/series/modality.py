@@ -1,6 +1,6 @@
 """Series: views in time and in amplitude, convolutional encoders, the series themselves as the baseline."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,8 @@ from nearfar.modalities.series.plot import ROWS, plot_views, series_pictures
 from nearfar.modalities.series.views import SERIES_PRESETS, SeriesPreparation, jittered, local_view, make_series_views
 from nearfar.nn.sequence import sequence_encoder
 from nearfar.nn.shard import Shard
+from nearfar.weights.load import begin_from_file, stated_card
+from nearfar.weights.names import parse_name
 
 
 class SeriesModality(Modality):
@@ -66,6 +68,16 @@ class SeriesModality(Modality):
             return Automatic()
         return choose(request, facts)
 
+    @classmethod
+    def complete(cls, given: Mapping[str, Any], merged: dict[str, Any]) -> None:
+        """The weights of a run bring their backbone with them."""
+        if not given.get("weights"):
+            return
+        start = parse_name(given["weights"]).absolute()
+        merged["weights"] = str(start)
+        if start.kind == "folder" and not given.get("backbone"):
+            merged["backbone"] = str(stated_card(Path(start.name)).get("backbone"))
+
     def open(self, spec: str, split: str | None = None) -> Dataset:
         data = open_series(spec, self.config.data, split=split)
         if self.config.series.channels not in (None, data.channels):
@@ -94,10 +106,14 @@ class SeriesModality(Modality):
         return preparation_of(self.config.series)
 
     def encoder(self, *, untrained: bool = False) -> nn.Module:
-        if self.config.pretrained or self.config.weights is not None:
-            raise ValueError("there are no pretrained weights of series; leave --pretrained and --weights out")
-        series = self.config.series
-        return sequence_encoder(self.config.backbone, channels=series.channels or 1, steps=series.length)
+        config = self.config
+        if config.pretrained:
+            raise ValueError("there are no pretrained weights of series; leave --pretrained out, or give --weights")
+        series = config.series
+        network = sequence_encoder(config.backbone, channels=series.channels or 1, steps=series.length)
+        if config.weights is not None and not untrained:
+            begin_from_file(network, config.weights, config.backbone)
+        return network
 
     def prepare(self, samples: Tensor) -> Tensor:
         return self.preparation(samples)

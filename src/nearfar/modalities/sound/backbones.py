@@ -7,6 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from nearfar.modalities.image.backbones import backbone
+from nearfar.weights.load import begin_from_file
+from nearfar.weights.namings import Naming
 
 # Channels of the convolutions, each of which halves bands and frames; features of a frame.
 AUDIO = {
@@ -52,6 +54,30 @@ class AudioEncoder(nn.Module):
         )
         self.num_features = features
 
+    def foreign_namings(self) -> tuple[Naming, ...]:
+        """The authors' names, and their order of columns: a band's channels together, where ours are a channel's bands.
+
+        Reference: https://github.com/nttcslab/byol-a, models.py
+        """
+        count = len(self.blocks)
+        places = {f"blocks.{i}.{j}.": f"features.{4 * i + j}." for i in range(count) for j in (0, 1)}
+        places |= {"layers.": "fc."}
+        names = {
+            name: their + name.removeprefix(own)
+            for name in self.state_dict()
+            for own, their in places.items()
+            if name.startswith(own)
+        }
+
+        def reordered(name: str, x: Tensor) -> Tensor:
+            if name != "layers.0.weight":
+                return x
+            channels = int(self.blocks[-1][0].out_channels)  # type: ignore[index]
+            columns: Tensor = x.unflatten(1, (-1, channels))  # (F, bands, channels)
+            return columns.transpose(1, 2).flatten(1)
+
+        return (Naming("BYOL-A's encoder", names, reordered),)
+
     def frames(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """(B, 1, mels, T) to frames (B, T // 8, features), and (B, T // 8) booleans: False behind the end."""
         if x.ndim != 4 or x.shape[1] != 1 or x.shape[3] < self.hop:
@@ -92,17 +118,21 @@ def audio_encoder(name: str, *, n_mels: int = 64, pretrained: bool = False, weig
 
     Args:
         name: of `AUDIO`, whose encoders also have `frames`; or an image backbone.
-        pretrained, weights: of an image backbone.
+        pretrained: of an image backbone.
+        weights: of a run on sounds, a file in any usual layout, BYOL-A's among them, or those of an image backbone.
 
     >>> audio_encoder("audio-tiny")(torch.zeros(2, 1, 64, 96)).shape
     torch.Size([2, 256])
     """
     if name not in AUDIO:
         return Pictured(backbone(name, size=n_mels, pretrained=pretrained, weights=weights))
-    if pretrained or weights is not None:
-        raise ValueError(f"there are no weights to begin {name!r} with; leave pretrained and weights out")
+    if pretrained:
+        raise ValueError(f"there are no published weights of {name!r}; give a run or a file as weights")
     channels, features = AUDIO[name]
-    return AudioEncoder(n_mels, channels=channels, features=features)
+    network = AudioEncoder(n_mels, channels=channels, features=features)
+    if weights is not None:
+        begin_from_file(network, weights, name)
+    return network
 
 
 def _ends(x: Tensor) -> Tensor | None:

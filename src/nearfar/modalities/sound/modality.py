@@ -24,14 +24,19 @@ from nearfar.modalities.sound.backbones import AUDIO, audio_encoder
 from nearfar.modalities.sound.data import BUILT_IN, OVER, SoundDataset, are_sounds, open_sounds
 from nearfar.modalities.sound.files import SUFFIXES, decode_sound, why
 from nearfar.modalities.sound.grid import sound_grid, spectrum_pictures
+from nearfar.modalities.sound.huggingface import HuggingFaceWaves
 from nearfar.modalities.sound.logmel import LogMel, LogMelStatistics
 from nearfar.modalities.sound.mfcc import MfccSequence
 from nearfar.modalities.sound.presets import SOUND_PRESETS, local_view, of_waves
+from nearfar.modalities.sound.start import start_settings
 from nearfar.modalities.sound.views import SoundPreparation, SoundView, jittered, make_sound_views
 from nearfar.modalities.splits import table_splits
 from nearfar.nn.sequence import PRESETS as SEQUENCE
 from nearfar.nn.sequence import sequence_encoder
 from nearfar.nn.shard import Shard
+from nearfar.weights.huggingface import TRANSFORMERS, keep_config, kept_backbone
+from nearfar.weights.load import begin_from_file
+from nearfar.weights.names import parse_name
 
 _MEASURED = 1000  # sounds, evenly spaced, whose log-mels give mean and deviation
 
@@ -56,7 +61,7 @@ class SoundModality(Modality):
         super().__init__(config)
         sound = config.sound
         self.preset = self.preset_of(SOUND_PRESETS)
-        self.wave = config.backbone in SEQUENCE
+        self.wave = config.backbone in SEQUENCE or config.backbone.startswith(TRANSFORMERS)
         self.level = self.wave and sound.normalize == "sound"
         self.values = max(1, round(sound.crop_seconds * sound.sample_rate))
         self.mel = LogMel(
@@ -85,6 +90,18 @@ class SoundModality(Modality):
         if data.partition(":")[0] == "melodies":
             settings["sound"] = {"sample_rate": 8000, "crop_seconds": 1.0, "f_min": 100.0}
         return settings
+
+    @classmethod
+    def complete(cls, given: Mapping[str, Any], merged: dict[str, Any]) -> None:
+        """Weights bring their backbone with them, and how sounds are read."""
+        if not given.get("weights"):
+            return
+        start = parse_name(given["weights"]).absolute()
+        backbone, sound = start_settings(start)
+        merged["weights"] = str(start)
+        if backbone is not None and not given.get("backbone"):
+            merged["backbone"] = backbone
+            merged["sound"] = {**dict(merged.get("sound") or {}), **sound, **dict(given.get("sound") or {})}
 
     # Data
 
@@ -141,15 +158,18 @@ class SoundModality(Modality):
         return SoundPreparation(self.mel.window, replace(self.mel, centred=False), self.mean, self.std)
 
     def encoder(self, *, untrained: bool = False) -> nn.Module:
-        config = self.config
+        config, weights = self.config, None if untrained else self.config.weights
+        if config.backbone.startswith(TRANSFORMERS):
+            start = None if weights is None else parse_name(weights)
+            source = config.backbone.removeprefix(TRANSFORMERS) if start is None else start.name
+            return HuggingFaceWaves(source, pretrained=start is not None or (config.pretrained and not untrained))
         if self.wave:
-            return sequence_encoder(config.backbone, channels=1)
-        return audio_encoder(
-            config.backbone,
-            n_mels=config.sound.n_mels,
-            pretrained=config.pretrained and not untrained,
-            weights=None if untrained else config.weights,
-        )
+            network = sequence_encoder(config.backbone, channels=1)
+            if weights is not None:
+                begin_from_file(network, weights, config.backbone)
+            return network
+        pretrained = config.pretrained and not untrained
+        return audio_encoder(config.backbone, n_mels=config.sound.n_mels, pretrained=pretrained, weights=weights)
 
     def prepare(self, samples: Tensor) -> Tensor:
         return self.preparation(samples)
@@ -239,7 +259,12 @@ class SoundModality(Modality):
 
     @classmethod
     def load(cls, config: TrainConfig, card: Mapping[str, Any], folder: Path) -> Self:
-        return cls(replace(config, sound=replace(config.sound, mean=float(card["mean"]), std=float(card["std"]))))
+        backbone = kept_backbone(folder) or config.backbone
+        sound = replace(config.sound, mean=float(card["mean"]), std=float(card["std"]))
+        return cls(replace(config, backbone=backbone, sound=sound))
+
+    def save(self, folder: Path) -> None:
+        keep_config(self.config.backbone, folder)
 
     @classmethod
     def check_card(cls, card: Mapping[str, Any], path: Path) -> None:
@@ -250,6 +275,7 @@ class SoundModality(Modality):
 
     def show(self, source: Dataset, folder: Path) -> str:
         assert isinstance(source, SoundDataset)
+        self.save(folder)
         sample = source.fetch(torch.arange(min(ROWS, len(source))))
         shown = sound_grid(sample, self.recipes, folder / "views.png", mel=self.mel, seed=self.config.seed)
         line = f"views: {self.preset}, shown in {shown}; choose others with --views"

@@ -11,6 +11,7 @@ class TextConfig:
     """How texts become tokens and features, in runs on sentences and on images with captions."""
 
     encoder: str = setting("text-tiny", "text encoder beside an image encoder; of sentences alone, the backbone")
+    weights: str | None = setting(None, "start of the text encoder, as --weights; of sentences alone, the same")
     tokenizer: str | None = setting(
         None, "a tokenizer.json, its folder or a name of the Hugging Face hub; None: learned from the data"
     )
@@ -24,6 +25,7 @@ class TextConfig:
     head: bool | None = setting(
         None, "end the encoder with a linear layer and tanh; None: for sentence pairs of the recipe paper"
     )
+    normalize: bool = setting(False, "features of length 1 from a model of transformers")
     dropout: float | None = setting(
         None, "dropout; None: 0.1 for sentences alone, where it makes the views, else 0", least=0, below=1
     )

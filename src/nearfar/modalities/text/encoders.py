@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nearfar.losses.arguments import check_choice
 from nearfar.nn.text import PADDING, PRESETS, Pooling, TextEncoder, check_tokens, pool_tokens, tanh_head, trim_padding
 from nearfar.nn.token_bag import TokenBag
+from nearfar.weights.huggingface import TRANSFORMERS, open_model
 
 BAG = "text-bag"
 
@@ -25,6 +27,7 @@ def text_encoder(
     dropout: float | None = None,
     quick_gelu: bool = False,
     head: bool = False,
+    normalize: bool = False,
     pretrained: bool = False,
     special: Sequence[int] = (0, 1, 2, 3),
 ) -> nn.Module:
@@ -41,6 +44,7 @@ def text_encoder(
         dropout: in training. None: 0 for our own, the published rates for a model of `transformers`.
         quick_gelu: CLIP's activation in place of GELU.
         head: a linear layer and tanh after the pooling, kept with the encoder, as supervised SimCSE does.
+        normalize: scale h to length 1, as many published models of `transformers` do.
         pretrained: with the published weights, safetensors only; else random.
         special: ids that stand for no text, which "text-bag" leaves out; `Tokenizer.special`.
     """
@@ -65,7 +69,7 @@ def text_encoder(
             quick_gelu=quick_gelu,
             head=head,
         )
-    if not name.startswith("transformers:"):
+    if not name.startswith(TRANSFORMERS):
         near = difflib.get_close_matches(name, (BAG, *PRESETS), n=1, cutoff=0.0)[0]
         raise ValueError(
             f"there is no text encoder {name!r}; the nearest known is {near!r}; a model of the package transformers "
@@ -75,12 +79,13 @@ def text_encoder(
         given = "causal" if causal else "quick_gelu"
         raise ValueError(f"{given} is True, but {name!r} has its own architecture; leave {given} out")
     return PretrainedText(
-        name.removeprefix("transformers:"),
+        name.removeprefix(TRANSFORMERS),
         vocab_size=vocab_size,
         max_length=max_length,
         pooling=pooling,
         dropout=dropout,
         head=head,
+        normalize=normalize,
         pretrained=pretrained,
     )
 
@@ -90,7 +95,7 @@ class PretrainedText(nn.Module):
 
     Args:
         source: a local folder, or a name of the Hugging Face hub.
-        vocab_size, max_length, pooling, dropout, head, pretrained: as for `text_encoder`.
+        vocab_size, max_length, pooling, dropout, head, normalize, pretrained: as for `text_encoder`.
 
     Weights are read from safetensors alone and no code of the source is run.
     """
@@ -104,11 +109,12 @@ class PretrainedText(nn.Module):
         pooling: Pooling = "mean",
         dropout: float | None = None,
         head: bool = False,
+        normalize: bool = False,
         pretrained: bool = True,
     ) -> None:
         super().__init__()
         check_choice("pooling", pooling, ("cls", "mean", "last"))
-        self.model = _model(source, pretrained)
+        self.model, self.normalize = _model(source, pretrained), normalize
         config: Any = self.model.config
         self.padding = _padding(config, source)
         if vocab_size > config.vocab_size:
@@ -142,7 +148,8 @@ class PretrainedText(nn.Module):
         """tokens (B, L) to h (B, F)."""
         tokens = trim_padding(tokens)
         h = pool_tokens(self.states(tokens), tokens, self.pooling)
-        return h if self.head is None else self.head(h)
+        h = h if self.head is None else self.head(h)
+        return F.normalize(h, dim=-1) if self.normalize else h
 
     def states(self, tokens: Tensor) -> Tensor:
         """tokens (B, L) to (B, L, F): what the model makes of each; at padding it is arbitrary."""
@@ -166,29 +173,12 @@ def exchanged(tokens: Tensor, padding: int) -> Tensor:
 
 
 def _model(source: str, pretrained: bool) -> nn.Module:
-    try:
-        from nearfar import _torchvision  # noqa: F401, before transformers
-
-        from transformers import AutoConfig, AutoModel  # isort: skip
-    except ImportError as error:
-        raise ImportError(
-            f"{source!r} needs the package transformers ({error}); install it with: pip install 'nearfar[text]'"
-        ) from None
-    here = Path(source).expanduser()
-    safe: dict[str, Any] = {"trust_remote_code": False, "local_files_only": here.is_dir()}
-    place = str(here) if here.is_dir() else source
-    auto: Any = AutoModel  # which is without annotations
-    try:
-        if pretrained:
-            model = auto.from_pretrained(place, use_safetensors=True, **safe)
-        else:
-            model = auto.from_config(AutoConfig.from_pretrained(place, **safe), trust_remote_code=False)
-    except (OSError, ValueError, KeyError) as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise ValueError(
-            f"the text model {source!r} could not be loaded ({reason}); expected a folder with config.json and "
-            "model.safetensors, or a name of the Hugging Face hub and a network"
-        ) from error
+    """The part of a model that reads: the encoder of one that also writes, the text tower of one that also sees."""
+    model: Any = open_model(source, pretrained=pretrained)
+    if hasattr(model, "get_image_features"):
+        model = model.text_model
+    elif getattr(model.config, "is_encoder_decoder", False):
+        model = model.get_encoder()
     if getattr(model, "pooler", None) is not None:
         model.pooler = None  # ours is in its place: its weights would never get a gradient
     network: nn.Module = model.train()

@@ -8,7 +8,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from nearfar.config import TRANSFORMERS, TrainConfig
+from nearfar.config import TrainConfig
 from nearfar.data.dataset import Dataset
 from nearfar.data.groups import caption_ids, merged_ids
 from nearfar.data.sources import TEST_FOLDERS
@@ -20,9 +20,12 @@ from nearfar.modalities.splits import table_splits
 from nearfar.modalities.text.automatic import choose, look_at
 from nearfar.modalities.text.data import TextDataset, open_texts
 from nearfar.modalities.text.encoders import PretrainedText, text_encoder
+from nearfar.modalities.text.start import begin, model_source, start_settings
 from nearfar.modalities.text.tfidf import TfIdfBaseline
-from nearfar.modalities.text.tokenizer import Tokenizer
+from nearfar.modalities.text.tokenizer import FILE, Tokenizer
 from nearfar.nn.shard import Shard
+from nearfar.weights.huggingface import KEPT, TRANSFORMERS, keep_config, kept_backbone
+from nearfar.weights.names import parse_name
 
 DROPOUT = 0.1  # of an encoder whose only view it is
 
@@ -47,13 +50,21 @@ class TokenizingModality(Modality):
         if self.tokenizer is None:
             self.tokenizer = Tokenizer.train(texts, vocab_size=text.vocab_size, max_length=text.max_length)
 
+    @property
+    def text_backbone(self) -> str:
+        """The name of the text encoder."""
+        return self.config.text.encoder
+
     def save(self, folder: Path) -> None:
+        """The tokenizer, and the architecture of a model of transformers: its own folder may be gone one day."""
         assert self.tokenizer is not None
         self.tokenizer.save(folder)
+        super().save(folder)
+        keep_config(self.text_backbone, folder)
 
     def save_library_model(self, network: nn.Module, folder: Path) -> None:
         if isinstance(network, PretrainedText):
-            network.save_pretrained(folder / "transformers")
+            network.save_pretrained(folder / KEPT)
 
     def tokenizer_file(self, folder: Path, name: str) -> Path:
         assert self.tokenizer is not None
@@ -63,9 +74,16 @@ class TokenizingModality(Modality):
     def load(cls, config: TrainConfig, card: Mapping[str, Any], folder: Path) -> Self:
         if config.text.tokenizer is not None:  # a given tokenizer lies beside the weights as a copy
             config = replace(config, text=replace(config.text, tokenizer=str(folder)))
+        if (kept := kept_backbone(folder)) is not None:
+            config = cls.with_text_backbone(config, kept)
         made = super().load(config, card, folder)
         made.tokenizer = Tokenizer.load(folder, max_length=config.text.max_length)
         return made
+
+    @classmethod
+    def with_text_backbone(cls, config: TrainConfig, name: str) -> TrainConfig:
+        """The settings with another name of the text encoder."""
+        return replace(config, text=replace(config.text, encoder=name))
 
 
 class TextModality(TokenizingModality):
@@ -103,6 +121,10 @@ class TextModality(TokenizingModality):
         text = dict(given.get("text") or {})
         if text.get("encoder") and not given.get("backbone"):
             merged["backbone"] = text["encoder"]
+        if weights := given.get("weights") or text.get("weights"):
+            named = {"encoder": merged["backbone"]} if given.get("backbone") or text.get("encoder") else {}
+            text = with_start({**text, **named}, str(weights))
+            merged["backbone"], merged["weights"] = text.get("encoder", merged["backbone"]), text["weights"]
         name = with_absolute_folder(str(merged.get("backbone") or ""))
         if name.startswith(TRANSFORMERS):
             merged["backbone"] = name
@@ -163,6 +185,14 @@ class TextModality(TokenizingModality):
 
     # From sentences to the encoder
 
+    @property
+    def text_backbone(self) -> str:
+        return self.config.backbone
+
+    @classmethod
+    def with_text_backbone(cls, config: TrainConfig, name: str) -> TrainConfig:
+        return replace(super().with_text_backbone(config, name), backbone=name)
+
     def encoder(self, *, untrained: bool = False) -> nn.Module:
         return make_text_encoder(self.config, self.config.backbone, untrained=untrained, dropout=DROPOUT)
 
@@ -214,7 +244,8 @@ class TextModality(TokenizingModality):
 
     def show(self, source: Dataset, folder: Path) -> str:
         assert self.tokenizer is not None and isinstance(source, TextDataset)
-        file = self.tokenizer.save(folder)
+        self.save(folder)
+        file = folder / FILE
         views = (
             "dropout makes the views",
             "the second view of a sentence is its partner",
@@ -222,6 +253,16 @@ class TextModality(TokenizingModality):
         )[len(source.tokens) - 1]
         tokens = f"tokens: {self.tokenizer.vocab_size:,} in {file}; {views}"
         return tokens + cut_note(source.tokens[0], self.config.text.max_length)
+
+
+def with_start(text: Mapping[str, Any], weights: str) -> dict[str, Any]:
+    """The settings of texts with those that go with the weights, below what was asked for."""
+    start = parse_name(weights).absolute()
+    found = start_settings(start)
+    asked = with_absolute_folder(str(text.get("encoder") or ""))
+    if asked and found.get("encoder", asked) != asked:
+        raise ValueError(f"the weights {start} are of {found['encoder']!r}, not of {asked!r}; leave the encoder out")
+    return {**found, **text, "weights": str(start)}
 
 
 def with_absolute_folder(name: str) -> str:
@@ -253,17 +294,29 @@ def make_text_encoder(config: TrainConfig, name: str, *, untrained: bool, dropou
         dropout: where the configuration does not say.
     """
     text = config.text
-    given = None if text.tokenizer is None else load_tokenizer(config)
-    special = {} if given is None else {"special": given.special}
-    return text_encoder(
-        name,
-        vocab_size=text.vocab_size if given is None else given.vocab_size,
+    given = text.weights or (config.weights if config.kind == "text" else None)
+    start = None if given is None or untrained else parse_name(given)
+    tokenizer = None if text.tokenizer is None else load_tokenizer(config)
+    special = {} if tokenizer is None else {"special": tokenizer.special}
+    library = name.startswith(TRANSFORMERS)
+    source = model_source(start) if start is not None and library else None
+    published = source is not None or (config.pretrained and (library or config.kind == "text"))
+    network = text_encoder(
+        name if source is None else TRANSFORMERS + source,
+        vocab_size=text.vocab_size if tokenizer is None else tokenizer.vocab_size,
         max_length=text.max_length,
         pooling=text.pooling,
         causal=text.causal,
         dropout=dropout if text.dropout is None else text.dropout,
         quick_gelu=text.quick_gelu,
         head=bool(text.head),
-        pretrained=config.pretrained and not untrained,
+        normalize=text.normalize,
+        pretrained=published and not untrained,
         **special,
     )
+    if start is not None:
+        if source is not None:
+            setattr(network, "loaded", f"{start}: its published weights, tokenizer and {text.pooling} pooling")  # noqa: B010
+        else:
+            begin(network, start, name)
+    return network

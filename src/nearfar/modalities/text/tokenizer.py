@@ -10,6 +10,7 @@ from torch import Tensor
 
 from nearfar.data.cache import replacing
 from nearfar.modalities.text.encoders import exchanged
+from nearfar.weights.huggingface import local_place
 
 FILE = "tokenizer.json"
 PADDING, START, END, MASK = range(4)  # ids in a vocabulary of our own; padding is 0 in every one
@@ -167,7 +168,7 @@ def _checked(texts: Iterable[str], first: int = 0) -> Iterator[str]:
 
 
 def _file(source: str | Path) -> Path:
-    here = Path(source).expanduser()
+    here = local_place(str(source))
     if here.is_dir():
         if not (here / FILE).is_file():
             raise FileNotFoundError(

@@ -1,9 +1,10 @@
 """One door to every format."""
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from nearfar.model.card import with_metrics
+from nearfar.model.card import is_of_run, with_metrics
 from nearfar.model.encoder import Encoder
 from nearfar.model.export import FORMATS, Format, other_formats
 from nearfar.model.export.parity import exportables
@@ -25,17 +26,18 @@ def export(run: str | Path, format: str, out: str | Path | None = None, *, licen
     """Write the encoder of a run in a format that others read.
 
     Args:
-        run: a finished run, or an exported folder.
+        run: a finished run, or another name that `nearfar.load` takes.
         format: one of `FORMATS`, for instance "nearfar" (safetensors and card), "huggingface" (a folder as on the hub),
             "onnx" or "timm" (a plain state_dict as safetensors). An encoder of images and texts is two graphs, the
             second one called NAME-texts; a graph of texts has NAME-tokenizer.json beside it.
-        out: a folder for nearfar and huggingface, a file for the others; None: the format's own name in RUN/export.
+        out: a folder for nearfar and huggingface, a file for the others; None: the format's own name in RUN/export, or
+            in exports/NAME/export for an encoder of another library.
         licence: of the weights, for the card, such as "Apache-2.0".
     """
     if format not in FORMATS:
         raise ValueError(f"the format is {format!r}, expected one of {', '.join(FORMATS)}")
-    folder = Path(run)
-    encoder = load(folder)
+    encoder = load(run)
+    folder = Path(run) if is_of_run(encoder.card) or Path(run).is_dir() else Path("exports") / _file_name(str(run))
     if format != "nearfar" and not exportables(encoder):
         what = encoder.modality.noun
         raise ValueError(f"an encoder of {what} is exported in the format nearfar alone, which nearfar.load opens")
@@ -55,6 +57,15 @@ def export(run: str | Path, format: str, out: str | Path | None = None, *, licen
     encoder.modality.save(path)
     load(path)  # what was written can be read
     return Exported(path, None)
+
+
+def _file_name(spec: str) -> str:
+    """A name as a folder's.
+
+    >>> _file_name("timm:resnet18=my/weights.pt")
+    'timm-resnet18-my-weights.pt'
+    """
+    return re.sub(r"[^\w.-]+", "-", spec).strip("-.")
 
 
 def _lost(encoder: Encoder, format: str) -> str | None:  # noqa: A002

@@ -1,1 +1,1 @@
-"""Image-text models of other libraries."""
+"""Encoders of other libraries."""

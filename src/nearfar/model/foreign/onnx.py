@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from nearfar.messages import shown
 from nearfar.modalities.image.views.prepare import check_preparation
 from nearfar.model.encoder import Encoder
-from nearfar.model.load import PLAIN, image_encoder
+from nearfar.model.foreign.encoders import PLAIN, image_encoder
 
 
 def open_onnx(path: Path, *, size: int | None = None) -> Encoder:

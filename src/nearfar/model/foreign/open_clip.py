@@ -1,7 +1,7 @@
 """Checkpoints of open_clip: their architectures, their tokenizer, weights read without unpickling."""
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -9,8 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from nearfar.messages import one_line
+from nearfar.modalities.image.huggingface import three
 from nearfar.modalities.image.views.prepare import Preparation
-from nearfar.model.foreign.towers import ForeignModel, check_finite, one_line, three
+from nearfar.model.foreign.towers import ForeignModel, check_finite
+from nearfar.weights.files import read_tensors
 
 CONFIG = "open_clip_config.json"
 WEIGHTS = (  # names in a folder, the first that is there is taken
@@ -19,11 +22,12 @@ WEIGHTS = (  # names in a folder, the first that is there is taken
     "model.safetensors",
     "open_clip_pytorch_model.bin",
 )
+_NOT_WEIGHTS = ("input_resolution", "context_length", "vocab_size")  # numbers that OpenAI's files hold, too
 MEAN, STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
 
 
 def open_open_clip(what: str, *, untrained: bool = False) -> ForeignModel:
-    """The model that "NAME=FILE" or "FOLDER" stands for."""
+    """The model that "NAME=FILE", "NAME", "NAME/TAG" or "FOLDER" stands for."""
     name, equals, given = what.partition("=")
     folder = Path(what).expanduser()
     if folder.is_dir():
@@ -31,12 +35,10 @@ def open_open_clip(what: str, *, untrained: bool = False) -> ForeignModel:
     elif equals and given:
         file = Path(given).expanduser()
     else:
-        raise ValueError(
-            f"the model is 'open_clip:{what}', expected open_clip:NAME=FILE with a file of weights, or "
-            f"open_clip:FOLDER with {CONFIG}"
-        )
+        name, _, tag = what.partition("/")
+        file = Path() if untrained else _published(name, tag)
     state = None if untrained else read_weights(file)
-    open_clip = _open_clip()
+    open_clip: Any = _open_clip()
     with _quiet():
         try:
             network = open_clip.create_model(name, load_weights=False, pretrained_image=False, pretrained_text=False)
@@ -66,26 +68,30 @@ def open_open_clip(what: str, *, untrained: bool = False) -> ForeignModel:
     )
 
 
+def _published(name: str, tag: str) -> Path:
+    """The file of a model's published weights, by the first tag if none is given; from the cache, or the hub."""
+    open_clip = _open_clip()
+    tags = open_clip.list_pretrained_tags_by_model(name)
+    if not tags or (tag and tag not in tags):
+        known = f"its tags are {', '.join(tags)}" if tags else "open_clip.list_pretrained() lists those that are"
+        raise ValueError(f"open_clip has published no {'/'.join(filter(None, (name, tag)))!r}; {known}")
+    try:
+        found = open_clip.download_pretrained(open_clip.get_pretrained_cfg(name, tag or tags[0]))
+    except Exception as error:  # no network, a broken cache: each in its own way
+        raise ValueError(
+            f"the weights of open_clip:{name} could not be fetched ({one_line(error, 100)}); give a file: "
+            f"open_clip:{name}=FILE"
+        ) from None
+    return Path(found)
+
+
 def read_weights(file: Path) -> dict[str, Tensor]:
     """Tensors by name from safetensors or a torch file, of which nothing is run; of a training checkpoint its model."""
-    if not file.is_file():
-        raise FileNotFoundError(f"there is no file {str(file)!r}, expected weights of open_clip (.pt or .safetensors)")
-    try:
-        if file.suffix == ".safetensors":
-            from safetensors.torch import load_file
-
-            state: Any = load_file(file)
-        else:
-            state = torch.load(file, map_location="cpu", weights_only=True)
-    except Exception as error:  # each format fails in its own way
-        raise ValueError(
-            f"{file} is not a file of weights, safetensors or torch ({type(error).__name__}): nothing of it was run"
-        ) from None
-    if isinstance(state, Mapping) and isinstance(state.get("state_dict"), Mapping):
-        state = state["state_dict"]
-    if not isinstance(state, Mapping) or not state or not all(isinstance(x, Tensor) for x in state.values()):
-        raise ValueError(f"{file} is not a file of weights: expected tensors by name, saw a {type(state).__name__}")
-    return {str(name).removeprefix("module."): x for name, x in state.items()}
+    tensors = read_tensors(file)
+    if not tensors:
+        raise ValueError(f"{file} is not a file of weights: expected tensors by name, saw none")
+    root = next((key for key in tensors if key.endswith("logit_scale")), "logit_scale").removesuffix("logit_scale")
+    return {key.removeprefix(root): x for key, x in tensors.items() if key.startswith(root)}
 
 
 def _load(network: nn.Module, state: dict[str, Tensor], file: Path, name: str) -> None:
@@ -99,7 +105,7 @@ def _load(network: nn.Module, state: dict[str, Tensor], file: Path, name: str) -
     for key in ("logit_scale", "logit_bias"):  # some files hold one number as a row of one
         if key in own and key in state and state[key].numel() == own[key].numel():
             state[key] = state[key].reshape(own[key].shape)
-    state = {key: x for key, x in state.items() if not key.endswith("position_ids")}
+    state = {key: x for key, x in state.items() if not key.endswith("position_ids") and key not in _NOT_WEIGHTS}
     for problem, keys in (
         ("lacks", {key for key in own.keys() - state.keys() if not key.endswith("position_ids")}),
         ("has too much:", state.keys() - own.keys()),

@@ -72,12 +72,13 @@ def as_encoder(model: ForeignModel) -> Encoder:
 
 
 def open_towers(spec: str, *, untrained: bool = False) -> Encoder:
-    """The image-text model that a text names, from local files alone.
+    """The image-text model that a text names.
 
     Args:
-        spec: "hf:FOLDER", a folder of Hugging Face's with a CLIP or SigLIP model and its tokenizer (extra `text`);
-            "open_clip:NAME=FILE", weights of an architecture that open_clip knows by NAME; or "open_clip:FOLDER" with
-            an open_clip_config.json (extra `clip`).
+        spec: "hf:FOLDER" or "hf:NAME", a CLIP-like model of Hugging Face's and its tokenizer (extra `text`);
+            "open_clip:NAME=FILE", weights of an architecture that open_clip knows by NAME; "open_clip:NAME" or
+            "open_clip:NAME/TAG" with the published ones, which need a network once; or "open_clip:FOLDER" with an
+            open_clip_config.json (extra `clip`).
         untrained: the same network as it is first drawn; the weights are not read.
 
     Images are prepared as all of ours are: the largest central square, resized with antialiasing. The libraries resize
@@ -100,19 +101,3 @@ def check_finite(network: nn.Module, source: object) -> None:
     for name, x in network.state_dict().items():
         if x.is_floating_point() and not bool(x.isfinite().all()):
             raise ValueError(f"{source}: {name} has values that are not finite; get the weights again")
-
-
-def three(values: Any, otherwise: tuple[float, float, float]) -> tuple[float, float, float]:
-    """Three numbers, as a mean or deviation of the colours is, or what to take where there are none."""
-    if values is None:
-        return otherwise
-    try:
-        red, green, blue = (float(value) for value in values)
-    except (TypeError, ValueError):
-        raise ValueError(f"mean or std of the images is {values!r}, expected three numbers") from None
-    return red, green, blue
-
-
-def one_line(error: BaseException) -> str:
-    """What went wrong, in a line of bearable length."""
-    return (" ".join(str(error).split()) or type(error).__name__)[:200]
