@@ -1,6 +1,7 @@
 """Models of `transformers` from a local folder, the hub's cache or the hub: JSON and safetensors, nothing that runs."""
 
 import json
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -85,7 +86,8 @@ def _fetched(source: str, name: str) -> Path | None:
             return Path(cached)
         if isinstance(try_to_load_from_cache(source, "config.json"), str):
             return None  # the model is cached, without this file
-        return Path(hf_hub_download(source, name))
+        with quiet_hub():
+            return Path(hf_hub_download(source, name))
     except EntryNotFoundError:
         return None
     except (OSError, HFValidationError) as error:
@@ -182,14 +184,26 @@ def import_transformers(what: str) -> Any:
 @contextmanager
 def quiet(transformers: Any) -> Iterator[None]:
     """No bars and no warnings of the library, and no trace of weights that are drawn before they are read."""
-    logging = transformers.utils.logging
-    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
+    own = transformers.utils.logging
+    level, bars = own.get_verbosity(), own.is_progress_bar_enabled()
+    own.set_verbosity_error()
+    own.disable_progress_bar()
     try:
-        with torch.random.fork_rng(devices=[]):
+        with torch.random.fork_rng(devices=[]), quiet_hub():
             yield
     finally:
-        logging.set_verbosity(level)
+        own.set_verbosity(level)
         if bars:
-            logging.enable_progress_bar()
+            own.enable_progress_bar()
+
+
+@contextmanager
+def quiet_hub() -> Iterator[None]:
+    """No line for each new attempt to reach the hub: one line at the end says what failed."""
+    hub = logging.getLogger("huggingface_hub")
+    level = hub.level
+    hub.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        hub.setLevel(level)

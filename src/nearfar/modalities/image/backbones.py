@@ -1,7 +1,6 @@
 """Image encoders by name: small ones of our own for a CPU, and all that timm, torchvision and transformers have."""
 
 import difflib
-import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -14,7 +13,7 @@ from torch import Tensor, nn
 from nearfar.modalities.image.quick_net import QuickNet
 from nearfar.nn.sequence import PRESETS as SEQUENCE
 from nearfar.weights.files import read_tensors
-from nearfar.weights.huggingface import TRANSFORMERS
+from nearfar.weights.huggingface import TRANSFORMERS, quiet_hub
 from nearfar.weights.load import fill, weights_file
 from nearfar.weights.names import WeightsName, parse_name
 
@@ -251,11 +250,9 @@ def _unknown(name: str, known: list[str]) -> str:
 
 
 def _fetched(make: Callable[[], nn.Module], name: str, pretrained: bool) -> nn.Module:
-    talk = logging.getLogger("huggingface_hub")  # a line for each new attempt
-    level = talk.level
     try:
-        talk.setLevel(logging.ERROR)
-        return make()
+        with quiet_hub():
+            return make()
     except (OSError, RuntimeError) as error:
         if not pretrained:
             raise
@@ -263,8 +260,6 @@ def _fetched(make: Callable[[], nn.Module], name: str, pretrained: bool) -> nn.M
         raise ValueError(
             f"the pretrained weights of {name!r} could not be fetched ({reason}); give a local file as weights"
         ) from error
-    finally:
-        talk.setLevel(level)
 
 
 def _count_features(network: nn.Module, size: int, name: str) -> None:

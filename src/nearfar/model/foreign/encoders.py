@@ -17,6 +17,7 @@ from nearfar.modalities.text.start import stated_length, stated_pooling, states_
 from nearfar.model.card import Card, foreign_card
 from nearfar.model.encoder import Encoder
 from nearfar.progress import print_note
+from nearfar.weights.files import read_tensors
 from nearfar.weights.huggingface import TRANSFORMERS
 from nearfar.weights.names import WeightsName
 from nearfar.weights.packages import find_package
@@ -48,7 +49,8 @@ def open_images(name: WeightsName, size: int | None, *, untrained: bool) -> Enco
     """An image encoder of timm, torchvision, transformers, a package or a file."""
     known = backbone_of(name)
     if known is None:
-        raise ValueError(f"the network of {name} is not known by its tensors; name it: timm:NETWORK={name}")
+        way = "open_clip:NETWORK" if _is_image_text(name) else "timm:NETWORK"
+        raise ValueError(f"the network of {name} is not known by its tensors; name it: {way}={name}")
     wanted = PLAIN if name.kind == "file" else {**PLAIN, **published_preparation(known)}
     side = size or wanted["image_size"]
     assert isinstance(side, int)
@@ -61,6 +63,12 @@ def open_images(name: WeightsName, size: int | None, *, untrained: bool) -> Enco
         print_note(f"{known} from {found}")
     card = {**wanted, "backbone": known, "image_size": side, "published_stem": stem}
     return image_encoder(network, {**card, "origin": str(name), "licence": licence})
+
+
+def _is_image_text(name: WeightsName) -> bool:
+    """Whether a file holds both towers, as those of OpenAI and open_clip do."""
+    names = read_tensors(Path(name.name)) if name.kind == "file" else {}
+    return any("visual." in key for key in names) and any(key.endswith("token_embedding.weight") for key in names)
 
 
 def open_texts(source: str, origin: str, *, untrained: bool) -> Encoder:

@@ -14,6 +14,8 @@ from nearfar.modalities.image.huggingface import three
 from nearfar.modalities.image.views.prepare import Preparation
 from nearfar.model.foreign.towers import ForeignModel, check_finite
 from nearfar.weights.files import read_tensors
+from nearfar.weights.huggingface import quiet_hub
+from nearfar.weights.layouts import listed
 
 CONFIG = "open_clip_config.json"
 WEIGHTS = (  # names in a folder, the first that is there is taken
@@ -73,10 +75,11 @@ def _published(name: str, tag: str) -> Path:
     open_clip = _open_clip()
     tags = open_clip.list_pretrained_tags_by_model(name)
     if not tags or (tag and tag not in tags):
-        known = f"its tags are {', '.join(tags)}" if tags else "open_clip.list_pretrained() lists those that are"
+        known = f"its tags are {listed(tuple(tags))}" if tags else "open_clip.list_pretrained() lists those that are"
         raise ValueError(f"open_clip has published no {'/'.join(filter(None, (name, tag)))!r}; {known}")
     try:
-        found = open_clip.download_pretrained(open_clip.get_pretrained_cfg(name, tag or tags[0]))
+        with quiet_hub():
+            found = open_clip.download_pretrained(open_clip.get_pretrained_cfg(name, tag or tags[0]))
     except Exception as error:  # no network, a broken cache: each in its own way
         raise ValueError(
             f"the weights of open_clip:{name} could not be fetched ({one_line(error, 100)}); give a file: "
