@@ -72,11 +72,6 @@ def test_how_long_is_left_to_a_user_who_says_so() -> None:
     assert all("time" not in chosen("cpu", 900, 64, **{name: 3}).settings for name in ("epochs", "steps", "time"))
 
 
-def test_given_weights_keep_their_backbone_and_optimizer() -> None:
-    found = chosen("cpu", 900, 64, pretrained=True).settings
-    assert not found.keys() & {"backbone", "optimizer", "batch_size", "options"}
-
-
 def photos(folder: Path, side: int, count: int = 20) -> Path:
     folder.mkdir(parents=True)
     for number in range(count):
@@ -115,3 +110,11 @@ def test_the_recipe_paper_has_nothing_automatic(tmp_path: Path) -> None:
 
 def test_built_in_pictures_keep_their_own_settings() -> None:
     assert completed({"data": "glyphs:100"}).get("notes", []) == []
+
+
+def test_runs_that_start_from_weights_keep_the_network_and_take_small_steps() -> None:
+    found = chosen("cpu", 3_000, 128, weights="package:efficientnet-lite0")
+    assert "backbone" not in found.settings
+    assert found.settings["image_size"] == 96
+    assert found.settings["optimizer"] == {"name": "adamw", "scale_lr": "none", "lr": 1e-4}
+    assert "optimizer" not in chosen("cpu", 3_000, 128, weights="a.pt", optimizer={"lr": 0.01}).settings

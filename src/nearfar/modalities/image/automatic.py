@@ -17,6 +17,7 @@ from nearfar.modalities.image.data.source import ImageSource
 
 LOOKED_AT = 64  # pictures whose size is read
 CPU_TIME, GPU_TIME = "10m", "4h"
+ADAPTING_RATE = 1e-4  # of AdamW, for runs that start from given weights
 
 
 @dataclass(frozen=True)
@@ -44,26 +45,7 @@ def choose(request: Request, facts: PictureFacts) -> Automatic:
     seen = f"{facts.count:,} images of about {facts.side} pixels"
     choose_precision(chosen, device)
     if device.type == "cpu":
-        size = 32 if facts.side < 48 else 64
-        why = "as stored" if facts.side <= size else f"{seen}; a CPU learns more from many small views than few large"
-        chosen.choose("image_size", size, why)
-        if facts.side <= size:
-            chosen.choose("data.stored_size", facts.side)
-        if request.starts_from_weights:
-            return chosen
-        chosen.choose("backbone", "quick", "learns most per second on a CPU")
-        if "lr" not in request.given.get("optimizer", {}):  # a rate is of the optimizer that its user knows
-            chosen.choose("optimizer.name", "muon", "learns more per step than SGD or AdamW in short runs")
-        chosen.choose("views.preset", "photos")
-        if "preset" not in request.given.get("views", {}):
-            chosen.choose("views.color", "auto")
-        chosen.lay(request.method.short_run)
-        views = chosen.settings["views"].get("count", 2)
-        usual = min((256 if size == 32 else 128) // views, chosen.settings.get("batch_size", 256))
-        batch = fitting_batch(usual, facts.count)
-        chosen.choose("batch_size", batch, "small batches make more steps in the same time")
-        if views > 2:
-            chosen.reasons["views.count"] = "more views of fewer samples learn more in the same time"
+        _choose_for_cpu(request, chosen, facts, seen)
     else:
         size = 32 if facts.side < 48 else 64 if facts.side < 96 else 160 if facts.side < 256 else 224
         chosen.choose("image_size", size, seen)
@@ -76,6 +58,33 @@ def choose(request: Request, facts: PictureFacts) -> Automatic:
         time = CPU_TIME if device.type == "cpu" else GPU_TIME
         chosen.choose("time", time, "a usual length; --time, --steps or --epochs change it")
     return chosen
+
+
+def _choose_for_cpu(request: Request, chosen: Automatic, facts: PictureFacts, seen: str) -> None:
+    started = request.starts_from_weights
+    size = 32 if facts.side < 48 else 96 if started and facts.side >= 96 else 64
+    why = "as stored" if facts.side <= size else f"{seen}; a CPU learns more from many small views than few large"
+    chosen.choose("image_size", size, why)
+    if facts.side <= size:
+        chosen.choose("data.stored_size", facts.side)
+    if not started:
+        chosen.choose("backbone", "quick", "learns most per second on a CPU")
+    if "lr" not in request.given.get("optimizer", {}):  # a rate is of the optimizer that its user knows
+        if started:
+            chosen.lay({"optimizer": {"name": "adamw", "scale_lr": "none"}})
+            chosen.choose("optimizer.lr", ADAPTING_RATE, "small steps, so that the start is not lost")
+        else:
+            chosen.choose("optimizer.name", "muon", "learns more per step than SGD or AdamW in short runs")
+    chosen.choose("views.preset", "photos")
+    if "preset" not in request.given.get("views", {}):
+        chosen.choose("views.color", "auto")
+    chosen.lay(request.method.short_run)
+    views = chosen.settings["views"].get("count", 2)
+    usual = min((256 if size == 32 else 128) // views, chosen.settings.get("batch_size", 256))
+    batch = fitting_batch(usual, facts.count)
+    chosen.choose("batch_size", batch, "small batches make more steps in the same time")
+    if views > 2:
+        chosen.reasons["views.count"] = "more views of fewer samples learn more in the same time"
 
 
 def _has_train_part(data: str) -> bool:
