@@ -186,6 +186,10 @@ def completed(given: Mapping[str, Any]) -> dict[str, Any]:
     own = with_sections(TrainConfig, own)
     if method != TrainConfig.method:
         own.pop("options", None)
+    chosen = None
+    if given.get("recipe", TrainConfig.recipe) == "default" and not outside:
+        chosen = modality.automatic(Request(given, declared))
+        own = overlaid(own, with_sections(TrainConfig, chosen.settings))
     remarks: list[str] = []
     if given.get("recipe") == "paper":
         backbone = str(given.get("backbone") or own.get("backbone") or TrainConfig.backbone)
@@ -196,10 +200,6 @@ def completed(given: Mapping[str, Any]) -> dict[str, Any]:
         own = overlaid(own, with_sections(TrainConfig, paper))
         if not (declared.paper_views or any(value for name, value in paper.items() if name != "views")):
             remarks.append(f"recipe paper: {method} declares no paper settings (`paper` of its class): the defaults")
-    chosen = None
-    if given.get("recipe", TrainConfig.recipe) == "default" and not outside:
-        chosen = modality.automatic(Request(given, declared))
-        own = overlaid(with_sections(TrainConfig, chosen.settings), own)
     if "warmup_ratio" in given.get("optimizer", {}):  # the user's warm-up, not the recipe's in epochs
         own.get("optimizer", {}).pop("warmup_epochs", None)
     if "name" in (rates := given.get("optimizer") or {}) and rates["name"] != own.get("optimizer", {}).get("name"):

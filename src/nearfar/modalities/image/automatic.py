@@ -74,6 +74,7 @@ def choose(request: Request, facts: PictureFacts) -> Automatic:
     if not request.has_length:
         time = CPU_TIME if device.type == "cpu" else GPU_TIME
         chosen.choose("time", time, "a usual length; --time, --steps or --epochs change it")
+    chosen.lay(request.method.settings.get("image", {}))
     return chosen
 
 
