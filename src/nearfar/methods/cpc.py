@@ -51,7 +51,14 @@ class CPC(Method):
     default_views = {"series": "whole", "sound": "cpc"}
     min_views = max_views = 1
     settings = {"series": {"backbone": "cpc-series"}, "sound": {"backbone": "cpc-16k-small"}}
-    short_run = {"options": {"positions": 16}}
+    short_runs = {
+        "series": {"options": {"positions": 16}},
+        "sound": {  # of the same recording: what tells speakers apart is of no use; many steps count most
+            "options": {"negatives": "sequence"},
+            "batch_size": 8,
+            "optimizer": {"name": "adamw", "lr": 0.032},
+        },
+    }
     toy_options = {"horizons": 3, "positions": 4}
     paper = {
         "options": {"drawn": 128, "mean_score": True, "normal_start": True},

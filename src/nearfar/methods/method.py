@@ -111,6 +111,7 @@ class Method(nn.Module):
     uses_captions: ClassVar[bool] = False
     settings: ClassVar[Mapping[str, Mapping[str, Any]]] = {}  # by modality: settings of a run, such as the backbone
     short_run: ClassVar[Mapping[str, Any]] = {}  # settings of runs of minutes on little data
+    short_runs: ClassVar[Mapping[str, Mapping[str, Any]]] = {}  # by modality, where one has its own
     toy_options: ClassVar[Mapping[str, Any]] = {}  # of `toy`: small widths
     # What `--recipe paper` sets: "options", "optimizer" and other settings of a run as the paper or its authors' code
     # has them. Epochs and batch size are the user's: the papers' are ImageNet's.
@@ -140,6 +141,11 @@ class Method(nn.Module):
             if not any(p.kind is p.VAR_KEYWORD for p in parameters):
                 break
         return found
+
+    @classmethod
+    def short_run_of(cls, modality: str) -> Mapping[str, Any]:
+        """Settings of runs of minutes on little data of that kind."""
+        return cls.short_runs.get(modality, cls.short_run)
 
     @classmethod
     def views_of(cls, modality: str) -> str:

@@ -4,12 +4,13 @@ import pytest
 import torch
 
 from nearfar.modalities.sound.backbones import AUDIO, AudioEncoder, audio_encoder
+from nearfar.modalities.sound.spectrogram import stretch
 from tests.support.facts import facts
 
 
 @pytest.mark.parametrize("name", AUDIO)
 def test_encoders_by_name(name: str) -> None:
-    encoder = audio_encoder(name).eval()
+    encoder = audio_encoder(name, frames=96).eval()
     x = torch.randn(2, 1, 64, 96)
     h, present = encoder.frames(x)  # type: ignore[operator]
     assert h.shape == (2, 12, encoder.num_features) and bool(present.all())
@@ -39,6 +40,18 @@ def test_what_is_behind_the_end_changes_nothing(frames: int) -> None:
     h, present = encoder.frames(batch)
     assert present.sum(1).tolist() == [frames // 8, (frames + 29) // 8]
     torch.testing.assert_close(h[0, : frames // 8], encoder.frames(x)[0][0])
+
+
+def test_sounds_are_stretched_to_one_length_each_by_its_own() -> None:
+    torch.manual_seed(0)
+    encoder = audio_encoder("audio-quick", n_mels=16, frames=32).eval()
+    x = torch.randn(2, 1, 16, 48)
+    short = torch.cat([x[:1, ..., :20], torch.full((1, 1, 16, 28), torch.nan)], 3)
+    expected = torch.cat([stretch(each[:, 0], torch.zeros(1), torch.tensor([n]), 32) for each, n in
+                          ((x[:1, ..., :20], 20), (x[1:], 48))])[:, None]  # fmt: skip
+    torch.testing.assert_close(encoder(torch.cat([short, x[1:]])), encoder(expected))
+    h, _ = encoder.frames(x)  # type: ignore[operator]
+    assert h.shape[1] == 6  # frames are of the sound as it is
 
 
 def test_an_image_backbone_sees_a_spectrogram_as_a_picture() -> None:

@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from nearfar.modalities.sound.logmel import LogMel, mel_filters
-from nearfar.modalities.sound.presets import SOUND_PRESETS, byol_a, simclr
-from nearfar.modalities.sound.spectrogram import draw_boxes, log_mixup_exp, mask, resize_crop
+from nearfar.modalities.sound.presets import SOUND_PRESETS, byol_a, simclr, whole
+from nearfar.modalities.sound.spectrogram import draw_boxes, log_mixup_exp, mask, resize_crop, stretch
 from nearfar.modalities.sound.views import SoundPreparation, SoundView, jittered, make_sound_views
 from nearfar.modalities.sound.wave import OVER, add_noise, change_gain, cut, floats_of
 from tests.support.facts import facts
@@ -166,6 +166,23 @@ def test_resize_crop_is_the_authors_canvas() -> None:
         torch.testing.assert_close(found[row], expected)
 
 
+def test_stretch_is_the_weighted_mean_around_each_place() -> None:
+    """As loops: a triangle around the middle of each place, of the frames of the part alone."""
+    x = torch.randn(5, 3, 20, dtype=torch.float64)
+    begin = torch.tensor([0.0, 2.5, 0.0, 13.0, 0.0])
+    extent = torch.tensor([20.0, 12.25, 3.0, 7.0, 0.7])
+    found = stretch(x, begin, extent, 8)
+    assert found.shape == (5, 3, 8)
+    for row, (first, length) in enumerate(zip(begin.tolist(), extent.tolist(), strict=True)):
+        step = length / 8
+        for place in range(8):
+            middle = min(max(first + (place + 0.5) * step - 0.5, first), first + length - 1)
+            weights = [max(0.0, 1 - abs(t - middle) / max(step, 1.0)) if t < first + length else 0.0 for t in range(20)]
+            expected = sum(w * x[row, :, t] for t, w in enumerate(weights)) / sum(weights)
+            torch.testing.assert_close(found[row, :, place], expected, atol=1e-5, rtol=1e-5)
+    assert torch.equal(stretch(x, torch.zeros(5), torch.full((5,), 20.0), 20), x)
+
+
 def test_boxes_are_on_the_canvas() -> None:
     top, left, height, width = draw_boxes(5000, 64, 96, torch.Generator().manual_seed(1)).unbind(1)
     assert int(height.min()) == 38 and int(height.max()) == 64 and int((top + height).max()) == 64
@@ -234,6 +251,26 @@ def test_a_view_is_its_operations_in_order() -> None:
             begin = int(float(one["stripe places"][number]) * (y.shape[dim] - extent + 1))
             y = mask(y, torch.tensor([begin]), torch.tensor([extent]), dim=dim)
         torch.testing.assert_close(found[row : row + 1], y[:, None], atol=1e-5, rtol=1e-4)
+
+
+def test_a_view_of_the_whole_is_a_part_stretched() -> None:
+    view, waves = whole(4000, SMALL, mean=-5.0, std=2.0)[0], sounds()
+    drawn = view.draw(6, torch.Generator().manual_seed(4))
+    assert bool(drawn["noisy"].any()) and not bool(drawn["noisy"].all())
+    found = view.apply(waves, drawn)
+    for row in range(6):
+        one = waves[row][waves[row] != OVER].double() / 32_767
+        if bool(drawn["noisy"][row]):
+            power = one.square().mean() / 10 ** (drawn["noise"][row] / 10)
+            one = one + drawn["white"][row].repeat(2)[: len(one)] * power.sqrt()
+        y = (torch.from_numpy(librosas(one.numpy(), SMALL))[None] + 5.0) / 2.0
+        extent = drawn["part"][row] * y.shape[2]
+        y = stretch(y, (drawn["place"][row] * (y.shape[2] - extent))[None], extent[None], 51)
+        for number, (dim, most) in enumerate(((1, view.bands), (2, view.frames))):
+            size = int(float(drawn["stripes"][number, row]) * (most + 1))
+            begin = int(float(drawn["stripe places"][number, row]) * (y.shape[dim] - size + 1))
+            y = mask(y, torch.tensor([begin]), torch.tensor([size]), dim=dim)
+        torch.testing.assert_close(found[row, 0].double(), y[0], atol=2e-3, rtol=1e-3)
 
 
 def test_byol_a_mixes_another_sound_in_and_renormalizes() -> None:

@@ -57,6 +57,7 @@ def choose(request: Request, facts: PictureFacts) -> Automatic:
     if not request.has_length:
         time = CPU_TIME if device.type == "cpu" else GPU_TIME
         chosen.choose("time", time, "a usual length; --time, --steps or --epochs change it")
+    chosen.lay(request.method.settings.get("image", {}))
     return chosen
 
 
@@ -78,7 +79,7 @@ def _choose_for_cpu(request: Request, chosen: Automatic, facts: PictureFacts, se
     chosen.choose("views.preset", "photos")
     if "preset" not in request.given.get("views", {}):
         chosen.choose("views.color", "auto")
-    chosen.lay(request.method.short_run)
+    chosen.lay(request.method.short_run_of("image"))
     views = chosen.settings["views"].get("count", 2)
     usual = min((256 if size == 32 else 128) // views, chosen.settings.get("batch_size", 256))
     batch = fitting_batch(usual, facts.count)

@@ -66,7 +66,7 @@ def choose(request: Request, facts: SeriesFacts) -> Automatic:
     if "lr" not in request.given.get("optimizer", {}):  # a rate is of the optimizer that its user knows
         chosen.choose("optimizer.name", "muon", "learns more per step than AdamW in short runs")
         chosen.choose("optimizer.lr", 0.005)
-    chosen.lay(request.method.short_run)
+    chosen.lay(request.method.short_run_of("series"))
     if request.method.options().get("hidden", 0) is None:  # as wide as the features
         chosen.choose("options.hidden", HIDDEN, "a head as small as the encoder makes more steps")
     views = chosen.settings.get("views", {}).get("count", 2)

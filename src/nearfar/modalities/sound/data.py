@@ -132,10 +132,7 @@ def open_sounds(
         if read.labels is False:
             drawn.labels, drawn.classes = None, None
         return drawn
-    spec, rows = tables.path_and_rows(spec)
-    split = rows or split
-    wanted = Wanted.of(read, split=split, classes=classes, captions=False)
-    source = _source(Path(spec).expanduser().absolute(), str(spec), wanted, read)
+    source = find_sounds(spec, read, split=split, classes=classes)
     reader()  # what is missing is said once, and not of each file
     done = pack_samples(
         source,
@@ -159,6 +156,15 @@ def open_sounds(
         **source.facts(torch.from_numpy(kept), done.skipped),
         clipped=[source.names[row] for row in kept if told["clipped"][row]],
     )
+
+
+def find_sounds(
+    spec: str | Path, read: ReadConfig, *, split: str | None = None, classes: Sequence[str] | None = None
+) -> SoundSource:
+    """What `open_sounds` would open of a folder or a table, before anything is decoded; arguments as there."""
+    spec, rows = tables.path_and_rows(spec)
+    wanted = Wanted.of(read, split=rows or split, classes=classes, captions=False)
+    return _source(Path(spec).expanduser().absolute(), str(spec), wanted, read)
 
 
 def _made(

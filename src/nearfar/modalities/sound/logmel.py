@@ -61,6 +61,10 @@ class LogMel:
         """Of a wave of so many values."""
         return 1 + (values - self.window % 2) // self.hop
 
+    def frames_of(self, lengths: Tensor) -> Tensor:
+        """Of waves of so many values each."""
+        return 1 + (lengths - self.window % 2) // self.hop
+
     @torch.no_grad()
     def __call__(self, waves: Tensor) -> Tensor:
         """(B, T) floating point to (B, mels, 1 + T // hop)."""

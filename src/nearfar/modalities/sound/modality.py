@@ -16,11 +16,13 @@ from nearfar.data.dataset import Dataset
 from nearfar.data.sources import built_in, folder_splits
 from nearfar.messages import shown
 from nearfar.methods import choose_views
+from nearfar.modalities.automatic import Automatic, Request
 from nearfar.modalities.base import Modality
 from nearfar.modalities.baseline import Baseline
 from nearfar.modalities.image.views.prepare import is_finite
 from nearfar.modalities.picture_grid import ROWS
-from nearfar.modalities.sound.backbones import AUDIO, audio_encoder
+from nearfar.modalities.sound.automatic import choose, look_at
+from nearfar.modalities.sound.backbones import AUDIO, STRETCHING, audio_encoder
 from nearfar.modalities.sound.data import BUILT_IN, OVER, SoundDataset, are_sounds, open_sounds
 from nearfar.modalities.sound.files import SUFFIXES, decode_sound, why
 from nearfar.modalities.sound.grid import sound_grid, spectrum_pictures
@@ -103,6 +105,12 @@ class SoundModality(Modality):
             merged["backbone"] = backbone
             merged["sound"] = {**dict(merged.get("sound") or {}), **sound, **dict(given.get("sound") or {})}
 
+    @classmethod
+    def automatic(cls, request: Request) -> Automatic:
+        if built_in(request.data, BUILT_IN) is not None or (facts := look_at(request)) is None:
+            return Automatic()
+        return choose(request, facts)
+
     # Data
 
     def open(self, spec: str, split: str | None = None) -> Dataset:
@@ -144,7 +152,8 @@ class SoundModality(Modality):
     def preparation(self) -> SoundPreparation:
         """What a sound goes through outside of training."""
         whole = self.wave or self.config.backbone in AUDIO  # an image backbone cannot tell where a sound ends
-        least = self.mel.window if self.recipes[0].ends else self.values  # as in the views: no silence around
+        stretched = self.config.backbone in STRETCHING
+        least = self.mel.window if stretched or self.recipes[0].ends else self.values  # as in the views: no silence
         mel = None if self.wave else self.mel
         return SoundPreparation(least, mel, level=self.level, whole=whole, **self._scale())
 
@@ -168,8 +177,13 @@ class SoundModality(Modality):
             if weights is not None:
                 begin_from_file(network, weights, config.backbone)
             return network
-        pretrained = config.pretrained and not untrained
-        return audio_encoder(config.backbone, n_mels=config.sound.n_mels, pretrained=pretrained, weights=weights)
+        return audio_encoder(
+            config.backbone,
+            n_mels=config.sound.n_mels,
+            frames=self.mel.frames(self.values),
+            pretrained=config.pretrained and not untrained,
+            weights=weights,
+        )
 
     def prepare(self, samples: Tensor) -> Tensor:
         return self.preparation(samples)

@@ -65,6 +65,26 @@ def speech(values: int, mel: LogMel, *, mean: float = 0.0, std: float = 1.0) -> 
     return view, view
 
 
+def whole(values: int, mel: LogMel, *, mean: float = 0.0, std: float = 1.0) -> tuple[SoundView, ...]:
+    """Two equal views of short sounds, such as words: most of each, stretched to one length, noisy, stripes masked.
+
+    What a word is, is an order in time: a view that begins and ends nearly where the sound does keeps it, at whatever
+    tempo. Stripes as in Park et al. 2019, https://arxiv.org/abs/1904.08779
+    """
+    view = SoundView(
+        values,
+        mel,
+        mean,
+        std,
+        parts=(0.7, 1.0),
+        noise=(10.0, 40.0),
+        noisy=0.5,
+        bands=mel.n_mels // 5,
+        frames=mel.frames(values) // 5,
+    )
+    return view, view
+
+
 def cola(values: int, mel: LogMel, *, mean: float = 0.0, std: float = 1.0) -> tuple[SoundView, ...]:
     """Two crops of the sound, and nothing else: for recordings that are much longer than the crop.
 
@@ -84,15 +104,16 @@ def cpc(values: int, mel: LogMel | None = None, *, mean: float = 0.0, std: float
 
 def local_view(view: SoundView, part: float = 0.4) -> SoundView:
     """The same of a shorter crop."""
-    return replace(view, values=max(1, round(part * view.values)), frames=round(part * view.frames))
+    parts = None if view.parts is None else (part * view.parts[0], part * view.parts[1])
+    return replace(view, values=max(1, round(part * view.values)), frames=round(part * view.frames), parts=parts)
 
 
 def of_waves(view: SoundView, *, level: bool = False) -> SoundView:
     """What of a view is left where the encoder hears the wave itself."""
-    off = {"mixup": 0.0, "resize": None, "heights": None, "bands": 0, "frames": 0, "renormalize": False}
+    off = {"mixup": 0.0, "parts": None, "resize": None, "heights": None, "bands": 0, "frames": 0, "renormalize": False}
     return replace(view, mel=None, level=level, **off)  # type: ignore[arg-type]
 
 
 SOUND_PRESETS: dict[str, Callable[..., tuple[SoundView, ...]]] = {
-    preset.__name__: preset for preset in (byol_a, cola, cpc, simclr, speech)
+    preset.__name__: preset for preset in (byol_a, cola, cpc, simclr, speech, whole)
 }

@@ -57,6 +57,31 @@ def _resizing(begin: Tensor, extent: Tensor, size: int, there: int, before: int)
     return weights[:, :, :there]
 
 
+def stretch(x: Tensor, begin: Tensor, extent: Tensor, frames: int) -> Tensor:
+    """A part of each spectrogram, stretched or pressed to one length in time.
+
+    A frame of the result is the mean of those around its middle, weighted by a triangle that reaches to the middle of
+    the next on both sides, or to the next frame of the spectrogram if that is farther.
+
+    Args:
+        x: (B, M, T).
+        begin, extent: (B,) floating point, first frame and frames of the part, within the spectrogram.
+        frames: of the result.
+
+    Returns:
+        (B, M, frames); the values of x if the part is all of it and as long.
+    """
+    begin, extent = (each.to(x.device, torch.float32)[:, None] for each in (begin, extent))  # (B, 1)
+    step = extent / frames
+    middle = begin + (torch.arange(frames, device=x.device) + 0.5) * step - 0.5  # (B, frames)
+    middle = middle.maximum(begin).minimum(begin + extent - 1)
+    distance = (torch.arange(x.shape[2], device=x.device) - middle[..., None]).abs()  # (B, frames, T)
+    weights = (1 - distance / step.clamp(min=1.0)[..., None]).clamp(min=0)
+    inside = torch.arange(x.shape[2], device=x.device) < (begin + extent)[..., None]
+    weights = weights * inside
+    return x @ (weights / weights.sum(2, keepdim=True)).to(x.dtype).transpose(1, 2)
+
+
 def draw_boxes(
     count: int,
     bands: int,

@@ -34,9 +34,9 @@ def _run_settings(folder: Path) -> tuple[str, dict[str, Any]]:
 def _identify(file: Path) -> str | None:
     """Which of our encoders a file is of, such as one of BYOL-A's authors."""
     tensors = read_tensors(file)
-    for name, (channels, features) in AUDIO.items():
+    for name, shape in AUDIO.items():
         try:
-            fit_layout(tensors, AudioEncoder(channels=channels, features=features))
+            fit_layout(tensors, AudioEncoder(**shape))
             return name
         except MisfitError:
             continue

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from nearfar.modalities.sound.logmel import LogMel
-from nearfar.modalities.sound.spectrogram import draw_boxes, log_mixup_exp, mask, resize_crop
+from nearfar.modalities.sound.spectrogram import draw_boxes, log_mixup_exp, mask, resize_crop, stretch
 from nearfar.modalities.sound.wave import add_noise, change_gain, cut, floats_of, leveled
 from nearfar.nn.arguments import check_probability, check_range
 from nearfar.nn.seeding import seeded_generator
@@ -25,6 +25,8 @@ class SoundView:
         values: of the crop. A shorter sound is put anywhere into so many, with silence around it.
         ends: a shorter sound begins with the view and ends in NaN instead; of waves.
         level: waves are brought to power 1.
+        parts: of the sound's own length, from and to: a part of the spectrogram that is stretched to the length of the
+            view, instead of a crop of `values`; None: the crop.
         mel: makes the spectrogram; None: the view is the wave.
         mean, std: of the log-mels of the data, by which they are normalised.
         speed: from and to; faster is higher.
@@ -44,6 +46,7 @@ class SoundView:
     std: float = 1.0
     ends: bool = False
     level: bool = False
+    parts: tuple[float, float] | None = None
     speed: tuple[float, float] = (1.0, 1.0)
     gain: tuple[float, float] = (0.0, 0.0)
     noise: tuple[float, float] = (10.0, 40.0)
@@ -62,7 +65,7 @@ class SoundView:
         check_probability("noisy", self.noisy)
         if not 0 <= self.mixup < 1:
             raise ValueError(f"mixup is {self.mixup}, expected from 0 to below 1")
-        for name in ("resize", "heights"):
+        for name in ("resize", "heights", "parts"):
             if getattr(self, name) is not None:
                 check_range(name, getattr(self, name))
         if self.heights is not None and self.resize is None:
@@ -71,8 +74,12 @@ class SoundView:
             low, high = getattr(self, name)
             if low > high:
                 raise ValueError(f"{name} is {(low, high)}, expected (low, high)")
-        if self.mel is None and (self.mixup or self.resize or self.bands or self.frames or self.renormalize):
-            raise ValueError("mixup, resize, bands, frames and renormalize are of spectrograms, but mel is None")
+        if self.mel is None and (
+            self.mixup or self.resize or self.parts or self.bands or self.frames or self.renormalize
+        ):
+            raise ValueError("mixup, resize, parts, bands, frames and renormalize are of spectrograms, but mel is None")
+        if self.parts is not None and (self.parts[1] > 1 or self.speed != (1.0, 1.0)):
+            raise ValueError(f"parts is {self.parts}, expected at most 1, and no speed beside it")
         if self.mel is not None and (self.ends or self.level):
             raise ValueError("ends and level are of waves, but mel is not None")
 
@@ -92,6 +99,9 @@ class SoundView:
         }
         if self.noisy:
             drawn["white"] = torch.randn(count, self.values, generator=generator)
+        if self.parts is not None:
+            low, high = self.parts
+            drawn["part"] = low + (high - low) * torch.rand(count, generator=generator, dtype=torch.float64)
         if self.mel is not None and self.resize is not None:
             frames = self.mel.frames(self.values)
             drawn["boxes"] = draw_boxes(
@@ -106,6 +116,8 @@ class SoundView:
         Where the waves are part of a batch, what was drawn is that of the part; the sounds in the background and the
         mean of all views are then those of the whole batch.
         """
+        if self.parts is not None:
+            return self._of_spectrogram(self._stretched(waves, drawn), drawn, shard)[:, None]
         x, lengths = floats_of(waves)
         moved = self.speed != (1.0, 1.0)
         speed = drawn["speed"].to(x.device) if moved else None
@@ -129,6 +141,22 @@ class SoundView:
         if self.mel is None:
             return x[:, None]
         return self._of_spectrogram((self.mel(x) - self.mean) / self.std, drawn, shard)[:, None]
+
+    def _stretched(self, waves: Tensor, drawn: SoundViewParameters) -> Tensor:
+        """(B, L) int16 to (B, mels, frames): of each sound's spectrogram a part, as long as a view."""
+        assert self.mel is not None
+        x, lengths = floats_of(waves)
+        if self.gain != (0.0, 0.0):
+            x = change_gain(x, drawn["gain"])
+        if self.noisy:
+            places = torch.arange(x.shape[1]) % self.values  # drawn before the lengths are known: repeated
+            noisy = add_noise(x, drawn["white"][:, places], drawn["noise"], lengths)
+            x = torch.where(drawn["noisy"].to(x.device)[:, None], noisy, x)
+        spectrum = (self.mel(x) - self.mean) / self.std
+        frames = self.mel.frames_of(lengths).double()
+        extent = frames * drawn["part"].to(x.device)
+        begin = drawn["place"].to(x.device) * (frames - extent)
+        return stretch(spectrum, begin, extent, self.mel.frames(self.values))
 
     def _of_spectrogram(self, x: Tensor, drawn: SoundViewParameters, shard: Shard | None) -> Tensor:
         if self.mixup:
@@ -223,7 +251,7 @@ class SoundPreparation:
         x = cut(x, start, int(ends.max()))
         if self.mel is None:
             return _over(leveled(x, torch.minimum(lengths, ends)) if self.level else x, ends)[:, None]
-        frames = 1 + (ends - self.mel.window % 2) // self.mel.hop
+        frames = self.mel.frames_of(ends)
         return _over((self.mel(x) - self.mean) / self.std, frames)[:, None]
 
     def words(self) -> str:

@@ -73,8 +73,15 @@ def leveled(x: Tensor, lengths: Tensor) -> Tensor:
     return x / power.sqrt().clamp(min=1e-6)[:, None]
 
 
-def add_noise(x: Tensor, noise: Tensor, decibels: Tensor) -> Tensor:
-    """(B, T) with noise (B, T) of unit power, whose power is (B,) dB below that of each sound."""
+def add_noise(x: Tensor, noise: Tensor, decibels: Tensor, lengths: Tensor | None = None) -> Tensor:
+    """(B, T) with noise (B, T) of unit power, whose power is (B,) dB below that of each sound.
+
+    Args:
+        lengths: (B,) values of each sound, behind which there is neither sound nor noise; None: all T.
+    """
     power = x.square().mean(1)
+    if lengths is not None:
+        power = power * x.shape[1] / lengths.to(x.device)
+        noise = noise.to(x.device) * (torch.arange(x.shape[1], device=x.device) < lengths.to(x.device)[:, None])
     loud = (power / 10 ** (decibels.to(x.device, x.dtype) / 10)).sqrt()
     return x + noise.to(x.device, x.dtype) * loud[:, None]

@@ -44,7 +44,7 @@ def choose(request: Request, facts: TextFacts) -> Automatic:
     if not facts.scored:  # of scored pairs whitened embeddings were the better ones
         chosen.choose("embedding", "plain", "neighbors by shared words; --embedding whitened to compare pairs")
     chosen.choose("batch_size", fitting_batch(BATCH, count))
-    chosen.lay(request.method.short_run)
+    chosen.lay(request.method.short_run_of("text"))
     if not request.has_length:
         chosen.choose("steps", STEPS, "a usual length; --time, --steps or --epochs change it")
     return chosen
