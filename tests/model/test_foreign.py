@@ -218,3 +218,17 @@ def test_the_start_of_a_run_is_what_it_is_compared_with(
     assert nearfar.load("run").backbone.conv1.kernel_size == (7, 7)
     assert main(["evaluate", "run", "--protocol", "knn"]) == 0
     assert "start.pth" in capsys.readouterr().err
+
+
+def test_the_explorer_embeds_the_data_of_an_encoder_without_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from nearfar.explore.open_run import open_run
+
+    monkeypatch.chdir(tmp_path)
+    torch.save(backbone("micro").state_dict(), "micro.pt")
+    with pytest.raises(ValueError, match=facts("timm:micro=micro.pt --data --embeddings")):
+        open_run("timm:micro=micro.pt", nearfar.load)
+    run = open_run("timm:micro=micro.pt", nearfar.load, data="glyphs:30", progress=False)
+    assert run.space is not None and len(run.space) > 0
+    assert run.space.file.path.parts[0] == "embeddings"
