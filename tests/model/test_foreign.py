@@ -167,6 +167,18 @@ def test_a_run_begins_with_the_weights_of_another_run(kind: str, tmp_path: Path)
     assert any(not torch.equal(x, before[name][: len(x)]) for name, x in drawn.items() if x.ndim > 1)
 
 
+@pytest.mark.parametrize("name", ["resnet18", "resnet18d"])  # the tensors of the second do not tell its stem
+def test_a_run_of_small_images_hands_on_its_small_stem(name: str, tmp_path: Path) -> None:
+    from tests.support.untrained import untrained_run
+
+    run = untrained_run(tmp_path / "run", backbone=name)
+    before, x = nearfar.load(run), torch.randn(2, 3, 32, 32)
+    network = make_modality(started("image", tmp_path, str(run), image_size=96)).encoder().eval()
+    with torch.no_grad():
+        torch.testing.assert_close(network(x), before(x))
+    assert network.published_stem is False
+
+
 def test_each_tower_has_weights_of_its_own(tmp_path: Path) -> None:
     images, texts = tmp_path / "images", text_folder(tmp_path / "bert")
     images.mkdir()
