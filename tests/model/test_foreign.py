@@ -167,6 +167,18 @@ def test_a_run_begins_with_the_weights_of_another_run(kind: str, tmp_path: Path)
     assert any(not torch.equal(x, before[name][: len(x)]) for name, x in drawn.items() if x.ndim > 1)
 
 
+@pytest.mark.parametrize("name", ["resnet18", "resnet18d"])  # the tensors of the second do not tell its stem
+def test_a_run_of_small_images_hands_on_its_small_stem(name: str, tmp_path: Path) -> None:
+    from tests.support.untrained import untrained_run
+
+    run = untrained_run(tmp_path / "run", backbone=name)
+    before, x = nearfar.load(run), torch.randn(2, 3, 32, 32)
+    network = make_modality(started("image", tmp_path, str(run), image_size=96)).encoder().eval()
+    with torch.no_grad():
+        torch.testing.assert_close(network(x), before(x))
+    assert network.published_stem is False
+
+
 def test_each_tower_has_weights_of_its_own(tmp_path: Path) -> None:
     images, texts = tmp_path / "images", text_folder(tmp_path / "bert")
     images.mkdir()
@@ -218,3 +230,17 @@ def test_the_start_of_a_run_is_what_it_is_compared_with(
     assert nearfar.load("run").backbone.conv1.kernel_size == (7, 7)
     assert main(["evaluate", "run", "--protocol", "knn"]) == 0
     assert "start.pth" in capsys.readouterr().err
+
+
+def test_the_explorer_embeds_the_data_of_an_encoder_without_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from nearfar.explore.open_run import open_run
+
+    monkeypatch.chdir(tmp_path)
+    torch.save(backbone("micro").state_dict(), "micro.pt")
+    with pytest.raises(ValueError, match=facts("timm:micro=micro.pt --data --embeddings")):
+        open_run("timm:micro=micro.pt", nearfar.load)
+    run = open_run("timm:micro=micro.pt", nearfar.load, data="glyphs:30", progress=False)
+    assert run.space is not None and len(run.space) > 0
+    assert run.space.file.path.parts[0] == "embeddings"

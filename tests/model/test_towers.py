@@ -214,8 +214,10 @@ def test_what_is_missing_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         open_towers(f"hf:{tmp_path / 'tiny'}")
 
 
-@pytest.mark.parametrize("shape", ["checkpoint", "folder"])
-def test_a_checkpoint_of_open_clip_gives_its_own_features(shape: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("shape", ["checkpoint", "folder", "OpenAI's", "published"])
+def test_a_checkpoint_of_open_clip_gives_its_own_features(
+    shape: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     open_clip = pytest.importorskip("open_clip")
     config = {
         "embed_dim": 12,
@@ -229,6 +231,15 @@ def test_a_checkpoint_of_open_clip_gives_its_own_features(shape: str, tmp_path: 
         state = {f"module.{name}": x for name, x in model.state_dict().items()}
         torch.save({"epoch": 1, "state_dict": state}, tmp_path / "weights.pt")
         spec = f"open_clip:nearfar-tiny={tmp_path / 'weights.pt'}"
+    elif shape != "folder":
+        numbers = {"input_resolution": 32, "context_length": 16, "vocab_size": 49408}  # of OpenAI's files
+        state = dict(model.state_dict()) | {name: torch.tensor(number) for name, number in numbers.items()}
+        torch.save(state, tmp_path / "weights.pt")
+        spec = "open_clip:nearfar-tiny" + (f"={tmp_path / 'weights.pt'}" if shape == "OpenAI's" else "/mine")
+        monkeypatch.setattr(open_clip, "list_pretrained_tags_by_model", lambda name: ["other", "mine"])
+        monkeypatch.setattr(open_clip, "get_pretrained_cfg", lambda name, tag: {"tag": tag})
+        found = {"mine": str(tmp_path / "weights.pt")}
+        monkeypatch.setattr(open_clip, "download_pretrained", lambda stated: found[stated["tag"]])
     else:
         folder = tmp_path / "folder"
         folder.mkdir()
@@ -239,7 +250,7 @@ def test_a_checkpoint_of_open_clip_gives_its_own_features(shape: str, tmp_path: 
     towers = open_towers(spec)
     assert towers.reads_texts and towers.num_features == 12 and preparation_of(towers).size == 32
     assert preparation_of(towers).mean == pytest.approx(
-        (0.4815, 0.4578, 0.4082) if shape == "checkpoint" else (0.5, 0.4, 0.3), abs=1e-4
+        (0.4815, 0.4578, 0.4082) if shape != "folder" else (0.5, 0.4, 0.3), abs=1e-4
     )
     images = torch.randint(256, (3, 3, 40, 50), dtype=torch.uint8)
     with torch.no_grad():

@@ -27,7 +27,10 @@ def local_place(source: str) -> Path:
     """The folder of a source: its own, or that of a package that carries it; of a name of the hub there is none."""
     if source.startswith(PACKAGE):
         return package_path(source.removeprefix(PACKAGE))
-    return Path(source).expanduser()
+    here = Path(source).expanduser()
+    if source.startswith(("/", "./", "../", "~")) and not here.exists():
+        raise FileNotFoundError(f"there is no folder {source!r}, expected one as save_pretrained writes it")
+    return here
 
 
 def settings_file(source: str, name: str) -> dict[str, Any] | None:

@@ -14,7 +14,7 @@ from nearfar.modalities.image.quick_net import QuickNet
 from nearfar.nn.sequence import PRESETS as SEQUENCE
 from nearfar.weights.files import read_tensors
 from nearfar.weights.huggingface import TRANSFORMERS, quiet_hub
-from nearfar.weights.load import fill, weights_file
+from nearfar.weights.load import fill, stated_card, weights_file
 from nearfar.weights.names import WeightsName, parse_name
 
 SMALL = 64  # up to this many pixels a ResNet keeps its resolution in the stem
@@ -57,6 +57,8 @@ def backbone(
     start = None if weights is None else parse_name(weights)
     if start is not None and published_backbone(start) == name:
         start, pretrained = None, True
+    if start is not None and start.kind == "folder" and published_stem is None:
+        published_stem = stated_stem(stated_card(Path(start.name)))
     network = _made(name, size, pretrained, any_size)
     if name not in OWN:
         small = size <= SMALL and not pretrained and start is None if published_stem is None else not published_stem
@@ -67,6 +69,17 @@ def backbone(
     elif pretrained and weights is not None:
         setattr(network, "loaded", f"published weights of {name}")  # noqa: B010, which torch's annotation refuses
     return network
+
+
+def stated_stem(card: Mapping[str, Any]) -> bool:
+    """Whether the network of a run has the published stem, as its card says.
+
+    >>> stated_stem({"image_size": 32}), stated_stem({"image_size": 32, "pretrained": True})
+    (False, True)
+    """
+    side = card.get("image_size")
+    by_size = card.get("pretrained") is True or (isinstance(side, int) and side > SMALL)
+    return bool(card.get("published_stem", by_size))
 
 
 def published_backbone(start: WeightsName) -> str | None:

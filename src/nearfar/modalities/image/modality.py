@@ -24,7 +24,7 @@ from nearfar.modalities.automatic import Automatic, Request
 from nearfar.modalities.base import Modality
 from nearfar.modalities.baseline import Baseline
 from nearfar.modalities.image.automatic import choose, look_at
-from nearfar.modalities.image.backbones import SMALL, backbone, check_size_of_input
+from nearfar.modalities.image.backbones import backbone, check_size_of_input, stated_stem
 from nearfar.modalities.image.color_histogram import ColorHistogram
 from nearfar.modalities.image.data.decode import SUFFIXES, decode, squared, why
 from nearfar.modalities.image.data.opening import (
@@ -338,7 +338,7 @@ class ImageModality(Modality):
         made.preparation = Preparation.of_card(card)
         scale = {"mean": made.preparation.mean, "std": made.preparation.std}
         made.recipes = tuple(replace(view, **scale) for view in made.recipes)  # type: ignore[arg-type]
-        made.published_stem = card.get("published_stem", card.get("pretrained") is True or config.image_size > SMALL)
+        made.published_stem = stated_stem(card)
         return made
 
     @classmethod
