@@ -131,6 +131,17 @@ def test_toys_from_outside_go_through_every_command(here: Path, capsys: pytest.C
     assert main(["check", "run", "--processes", "1"]) == 0
 
 
+def test_views_that_a_modality_from_outside_does_not_make_are_refused(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train = ["train", "--data", "points:80", "--modality", "toy_plugin:Points", "--method", "toy_plugin:PullTogether"]
+    rest = ["--epochs", "1", "--batch-size", "16", "--device", "cpu", "--out"]
+    assert main([*train, *rest, "three", "--views.count", "3"]) != 0
+    assert tells(capsys.readouterr().err, "--views.count 3 toy_plugin:Points 2")
+    assert not (here / "three").exists()
+    assert main([*train, *rest, "two", "--views.count", "2"]) == 0
+
+
 def test_settings_of_a_protocol_from_outside_have_flags(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (here / "scaled.py").write_text(
         "from dataclasses import dataclass\n"

@@ -36,11 +36,20 @@ def _missing(protocol: Protocol, embedders: Sequence[Embedder], train: Dataset, 
     if protocol.needs == "scored pairs" and test.scores is None:
         return f"{data} has no pairs of sentences with scores, which {name} compares; give --data with some"
     if protocol.labelled and (_unlabelled(train) or _unlabelled(test)):
-        table = Path(path_and_rows(data)[0]).suffix.lower() in READERS
-        wanted = "a column of labels (--data.label_column)" if table else "a folder for each class"
+        wanted = _labelled_data(data, test)
         other = ", or --protocol geometry" if test.texts is None else ""  # sentences have no augmentation
         return f"{data} has no labels; give --data with {wanted}{other}"
     return None
+
+
+def _labelled_data(data: str, test: Dataset) -> str:
+    """What data with labels look like, of the same kind as these."""
+    file = Path(path_and_rows(data)[0]).expanduser()
+    if file.suffix.lower() in READERS:
+        return "a column of labels (--data.label_column)"
+    if test.texts is not None:
+        return "labels: a table with the columns text and label"
+    return "a folder for each class" if file.is_dir() else "labels"
 
 
 def _unlabelled(part: Dataset) -> bool:

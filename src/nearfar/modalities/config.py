@@ -5,6 +5,8 @@ from typing import ClassVar, Literal
 
 from nearfar.settings import check_settings, setting
 
+MOST_VIEWS = 64  # more are a mistake: a batch is so many times as large
+
 ColorChange = Literal["keep", "mild", "vary"]
 
 
@@ -15,8 +17,12 @@ class ViewsConfig:
     main_key: ClassVar[str] = "preset"
 
     preset: str | None = setting(None, "name of the augmentations; None: those of the method")
-    count: int | None = setting(None, "views of each sample, without local ones; None: those of the preset", least=1)
-    local: int | None = setting(None, "views of small parts beside them; None: those of the preset", least=0)
+    count: int | None = setting(
+        None, "views of each sample, without local ones; None: those of the preset", least=1, most=MOST_VIEWS
+    )
+    local: int | None = setting(
+        None, "views of small parts beside them; None: those of the preset", least=0, most=MOST_VIEWS
+    )
 
     color: ColorChange | Literal["auto"] | None = setting(
         None,

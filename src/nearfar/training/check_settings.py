@@ -8,11 +8,15 @@ from nearfar.config import TrainConfig
 from nearfar.modalities import modality_class
 from nearfar.training.processes import shards_weights
 
+LEAST_SIDE = 8  # pixels: of smaller views nothing is left after a crop and a network's first layers
+
 
 def check_supported(config: TrainConfig, device: torch.device) -> None:
     """Raise for a precision, strategy or logger that would fail later, or silently be replaced by another."""
     if config.views.color is not None and not modality_class(config.kind).has_colors:
         raise ValueError(f"--views.color is {config.views.color}, but {config.kind} data have no colors; leave it out")
+    if "image" in modality_class(config.kind).queries and config.image_size < LEAST_SIDE:
+        raise ValueError(f"--image-size is {config.image_size}, expected at least {LEAST_SIDE} pixels to train on")
     if config.precision == "fp16" and device.type == "cpu":
         raise ValueError(
             "precision fp16 needs a GPU: there is no float16 training on a CPU; set --precision bf16 or 32"

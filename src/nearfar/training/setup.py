@@ -12,7 +12,7 @@ from nearfar.data.loader import Loader
 from nearfar.devices import find_device
 from nearfar.distributed.processes import check_ring
 from nearfar.methods import find_method
-from nearfar.modalities import make_modality
+from nearfar.modalities import MODALITIES, make_modality
 from nearfar.modalities.config import ColorChange
 from nearfar.progress import print_line
 from nearfar.training.advice import labels_hint
@@ -47,6 +47,7 @@ class TrainingSetup:
         fitted = _fit_batch_size(self.modality.fit(splits.everything), len(self.train), console)
         self.config = self.modality.config = config = fitted
         self._check_samples()
+        self._check_view_count()
         self.loader = Loader(
             len(self.train), config.batch_size, config.seed, parts=self.train.shards, window=config.data.shuffle_window
         )
@@ -90,6 +91,16 @@ class TrainingSetup:
         if find_method(self.config.method).needs_labels and self.train.labels is None:
             hint = labels_hint(self.config) or "give labelled data, or another --method, such as simclr"
             raise ValueError(f"{self.config.method} learns from labels, and {self.config.data.path} has none; {hint}")
+
+    def _check_view_count(self) -> None:
+        """A modality from outside makes as many views as its author wrote; `--views.count` must not promise others."""
+        count, index = self.config.views.count, torch.arange(2)
+        if count is None or self.config.kind in MODALITIES:
+            return
+        made = self.modality.views(self.train.fetch(index), self.train, index, seed=self.config.seed, step=0)
+        if (full := len(made) - self.modality.local_views) != count:
+            what = f"the modality {self.modality.name!r} makes {counted(full, 'view')}"
+            raise ValueError(f"--views.count is {count}, but {what} of each sample; omit it")
 
     @property
     def method_labels(self) -> torch.Tensor | None:
