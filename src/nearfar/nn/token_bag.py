@@ -24,7 +24,8 @@ class TokenBag(nn.Module):
     Args:
         vocab_size, max_length, head: as for `TextEncoder`.
         dropout: the chance of a token to be left out, in training.
-        special: ids that stand for no text; their weight is 0.
+
+    The special tokens of a learned tokenizer, 0 to 3, have the weight 0; `leave_out` says others.
 
     >>> encoder = TokenBag(100, 8, width=16)
     >>> encoder(torch.tensor([[1, 42, 2, 0], [1, 7, 7, 2]])).shape
@@ -41,17 +42,20 @@ class TokenBag(nn.Module):
         width: int = WIDTH,
         dropout: float = 0.0,
         head: bool = False,
-        special: Sequence[int] = (0, 1, 2, 3),
     ) -> None:
         super().__init__()
         self.vocab_size, self.max_length, self.num_features = vocab_size, max_length, width
         self.token_embedding = nn.Embedding(vocab_size, width)
         nn.init.normal_(self.token_embedding.weight, std=width**-0.5)
-        weight = torch.arange(1, vocab_size + 1).log1p()
-        weight[list(special)] = 0
-        self.register_buffer("token_weight", weight, persistent=False)
+        self.register_buffer("token_weight", torch.arange(1, vocab_size + 1).log1p(), persistent=False)
+        self.leave_out(range(4))
         self.dropout = nn.Dropout(dropout)
         self.head = tanh_head(width) if head else None
+
+    def leave_out(self, special: Sequence[int]) -> None:
+        """Give a weight of 0 to the ids that stand for no text, as `Tokenizer.special` has them."""
+        self.token_weight.copy_(torch.arange(1, self.vocab_size + 1).log1p())
+        self.token_weight[list(special)] = 0
 
     def forward(self, tokens: Tensor) -> Tensor:
         """tokens (B, L) to h (B, F)."""

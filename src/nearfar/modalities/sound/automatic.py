@@ -3,6 +3,7 @@
 Short sounds, such as words, are stretched to one length and seen whole; from longer ones each view cuts its own part.
 """
 
+import math
 from collections import Counter
 from dataclasses import dataclass, fields
 from statistics import median
@@ -19,8 +20,12 @@ from nearfar.nn.sequence import PRESETS as SEQUENCE
 
 LOOKED_AT = 64  # files whose header is read
 HIGHEST_RATE = 16_000  # Hz; what is above 8 kHz tells little and costs twice the time
+FEW, EPOCHS, LEAST_STEPS = 8000, 25, 400  # up to so many sounds, so many passes over them, and steps
 SHORT = 4.0  # seconds; sounds that are seldom longer are stretched
-TEMPERATURE = 0.5  # takes of the same word are negatives, too: a low temperature would tell these apart first
+OPTIONS = {  # of methods that have them
+    "temperature": 0.5,  # takes of the same word are negatives, too: a low temperature would tell these apart first
+    "momentum": 0.97,  # a run of a thousand steps is short for 0.99
+}
 
 
 @dataclass(frozen=True)
@@ -69,8 +74,12 @@ def choose(request: Request, facts: SoundFacts) -> Automatic:
     else:
         _choose_for_spectrograms(request, chosen, facts, seen)
     if not request.has_length:
-        time = CPU_TIME if device.type == "cpu" else GPU_TIME
-        chosen.choose("time", time, "a usual length; --time, --steps or --epochs change it")
+        if facts.count <= FEW:
+            least = math.ceil(LEAST_STEPS * chosen.settings.get("batch_size", 64) / facts.count)
+            chosen.choose("epochs", max(EPOCHS, least), f"more passes over {seen} did not help; --time or --epochs")
+        else:
+            time = CPU_TIME if device.type == "cpu" else GPU_TIME
+            chosen.choose("time", time, "a usual length; --time, --steps or --epochs change it")
     return chosen
 
 
@@ -91,8 +100,7 @@ def _choose_for_spectrograms(request: Request, chosen: Automatic, facts: SoundFa
     if "lr" not in request.given.get("optimizer", {}):  # a rate is of the optimizer that its user knows
         chosen.choose("optimizer.name", "muon", "learns more per step than AdamW in short runs")
     options = dict(request.method.short_run_of("sound").get("options", {}))
-    if "temperature" in options:
-        options["temperature"] = TEMPERATURE
+    options |= {name: value for name, value in OPTIONS.items() if name in options}
     chosen.settings["options"] = options
     chosen.choose("batch_size", fitting_batch(64, facts.count), "small batches make more steps in the same time")
 

@@ -1,7 +1,6 @@
 """Text encoders by name: small Transformers of our own for a CPU, and any that `transformers` can load."""
 
 import difflib
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,6 @@ def text_encoder(
     head: bool = False,
     normalize: bool = False,
     pretrained: bool = False,
-    special: Sequence[int] = (0, 1, 2, 3),
 ) -> nn.Module:
     """An encoder of tokens (B, L) int64, 0 where there is no text, to features h (B, F), with F in its `num_features`.
 
@@ -46,7 +44,6 @@ def text_encoder(
         head: a linear layer and tanh after the pooling, kept with the encoder, as supervised SimCSE does.
         normalize: scale h to length 1, as many published models of `transformers` do.
         pretrained: with the published weights, safetensors only; else random.
-        special: ids that stand for no text, which "text-bag" leaves out; `Tokenizer.special`.
     """
     if pretrained and name in (BAG, *PRESETS):
         raise ValueError(f"there are no pretrained weights of {name!r}; 'transformers:' and a name has some")
@@ -54,7 +51,7 @@ def text_encoder(
         if causal or quick_gelu:
             given = "causal" if causal else "quick_gelu"
             raise ValueError(f"{given} is True, but {name!r} has no layers; leave {given} out")
-        return TokenBag(vocab_size, max_length, dropout=dropout or 0.0, head=head, special=special)
+        return TokenBag(vocab_size, max_length, dropout=dropout or 0.0, head=head)
     if name in PRESETS:
         width, layers, heads = PRESETS[name]
         return TextEncoder(

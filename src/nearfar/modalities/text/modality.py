@@ -19,7 +19,7 @@ from nearfar.modalities.baseline import Baseline
 from nearfar.modalities.splits import table_splits
 from nearfar.modalities.text.automatic import choose, look_at
 from nearfar.modalities.text.data import TextDataset, open_texts
-from nearfar.modalities.text.encoders import PretrainedText, text_encoder
+from nearfar.modalities.text.encoders import BAG, PretrainedText, text_encoder
 from nearfar.modalities.text.start import begin, model_source, start_settings
 from nearfar.modalities.text.tfidf import TfIdfBaseline
 from nearfar.modalities.text.tokenizer import FILE, Tokenizer
@@ -297,7 +297,6 @@ def make_text_encoder(config: TrainConfig, name: str, *, untrained: bool, dropou
     given = text.weights or (config.weights if config.kind == "text" else None)
     start = None if given is None or untrained else parse_name(given)
     tokenizer = None if text.tokenizer is None else load_tokenizer(config)
-    special = {} if tokenizer is None else {"special": tokenizer.special}
     library = name.startswith(TRANSFORMERS)
     source = model_source(start) if start is not None and library else None
     published = source is not None or (config.pretrained and (library or config.kind == "text"))
@@ -312,8 +311,9 @@ def make_text_encoder(config: TrainConfig, name: str, *, untrained: bool, dropou
         head=bool(text.head),
         normalize=text.normalize,
         pretrained=published and not untrained,
-        **special,
     )
+    if tokenizer is not None and name == BAG:
+        network.leave_out(tokenizer.special)  # type: ignore[operator]
     if start is not None:
         if source is not None:
             setattr(network, "loaded", f"{start}: its published weights, tokenizer and {text.pooling} pooling")  # noqa: B010

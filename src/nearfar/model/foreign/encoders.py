@@ -83,7 +83,7 @@ def open_texts(source: str, origin: str, *, untrained: bool) -> Encoder:
     )
     if unread := unread_modules(source):
         print_note(f"{origin}: {', '.join(unread)} of its modules.json is left out")
-    config = TrainConfig(backbone=text.encoder, text=text, method="simcse", modality="text", weights=origin)
+    config = TrainConfig(backbone=text.encoder, text=text, modality="text", weights=origin)
     modality = make_modality(config)
     network = modality.encoder(untrained=untrained)
     licence = find_package(origin.partition(":")[2]).licence if origin.startswith("package:") else None
