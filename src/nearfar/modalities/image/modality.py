@@ -27,14 +27,8 @@ from nearfar.modalities.image.automatic import choose, look_at
 from nearfar.modalities.image.backbones import backbone, check_size_of_input, stated_stem
 from nearfar.modalities.image.color_histogram import ColorHistogram
 from nearfar.modalities.image.data.decode import SUFFIXES, decode, squared, why
-from nearfar.modalities.image.data.opening import (
-    decoding_size,
-    find_images,
-    has_own_splits,
-    is_files,
-    is_glyphs,
-    open_images,
-)
+from nearfar.modalities.image.data import opening
+from nearfar.modalities.image.data.opening import decoding_size, find_images, is_files, is_glyphs, open_images
 from nearfar.modalities.image.data.source import as_picture
 from nearfar.modalities.image.published import backbone_of, published_preparation
 from nearfar.modalities.image.views.grid import view_grid
@@ -147,7 +141,7 @@ class ImageModality(Modality):
     def own_splits(self, spec: str) -> tuple[str, str] | None:
         if Path(spec).expanduser().is_dir():
             return folder_splits(spec)
-        return ("train", "test") if has_own_splits(spec) else table_splits(spec)
+        return ("train", "test") if opening.has_own_splits(spec) else table_splits(spec)
 
     @classmethod
     def complete(cls, given: Mapping[str, Any], merged: dict[str, Any]) -> None:

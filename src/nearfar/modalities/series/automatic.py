@@ -16,7 +16,7 @@ from nearfar.settings import build
 
 COMPARED = 1_000  # series at most, whose neighbors are looked at
 BACKBONES = {None: "kernels", "cpc-series": "cpc-kernels"}  # in place of what a method declares for series
-LEAST_STEPS, MOST_STEPS = 300, 3_000  # more than 300 gained nothing on sets of 60 to 720 series
+LEAST_STEPS, MOST_STEPS = 300, 3_000  # 300 take seconds; see docs/automatic.md for more of them
 EPOCHS = 4  # of sets so large that they are more than 300 steps
 HIDDEN = 128  # features inside the head
 
