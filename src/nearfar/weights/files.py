@@ -2,6 +2,7 @@
 
 import argparse
 import re
+import warnings
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -36,7 +37,8 @@ def read_content(file: Path) -> Any:
     if problem is not None:
         raise ValueError(f"{file} is not a file of weights: {problem}")
     try:
-        with torch.serialization.safe_globals([argparse.Namespace]):  # settings that many projects store beside
+        # Settings that many projects store beside; torch warns of pickles that it then refuses.
+        with torch.serialization.safe_globals([argparse.Namespace]), warnings.catch_warnings(action="ignore"):
             return torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises errors of every kind
         seen = re.search(r"GLOBAL ([\w.]+)", str(error)) or re.search(r"global ([\w.]+)", str(error))
