@@ -69,6 +69,10 @@ def load(
             torch.manual_seed(0)
         return open_towers(name, untrained=untrained).to(device).eval()
     folder = Path(name).expanduser()
+    if folder.is_file():
+        from nearfar.model.export import how_to_open
+
+        raise ValueError(f"{name} is a file, and no ONNX model by its name; {how_to_open(folder)}")
     if not folder.is_dir():
         raise FileNotFoundError(
             f"there is no run folder {name!r}; expected one, timm:NAME, torchvision:NAME, hf:FOLDER, "
