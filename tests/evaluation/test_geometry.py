@@ -13,7 +13,7 @@ from nearfar.evaluation.geometry import (
     deviation,
     effective_rank,
     lidar,
-    neighbourhood,
+    neighborhood,
     participation_ratio,
     similarity_histograms,
     uniformity,
@@ -134,7 +134,7 @@ def test_lidar_counts_the_directions_that_tell_images_apart() -> None:
 
 def test_hubness_and_purity_equal_the_loops() -> None:
     z, labels = rows(40, 5), torch.arange(40) % 3
-    found = neighbourhood(z, labels, k=4)
+    found = neighborhood(z, labels, k=4)
     u = F.normalize(z, dim=1)
     counts, pure = [0] * 40, []
     for i in range(40):
@@ -151,7 +151,7 @@ def test_hubness_and_purity_equal_the_loops() -> None:
 
 def test_a_hub_is_seen() -> None:
     z = torch.cat([torch.eye(30, dtype=torch.float64) * 3, torch.ones(1, 30, dtype=torch.float64)])
-    assert neighbourhood(z, k=1).hubness > 3
-    assert neighbourhood(z, k=1).purity is None
+    assert neighborhood(z, k=1).hubness > 3
+    assert neighborhood(z, k=1).purity is None
     with pytest.raises(ValueError, match=facts("rows")):
-        neighbourhood(z[:1])
+        neighborhood(z[:1])

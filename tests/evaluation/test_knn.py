@@ -79,7 +79,7 @@ def test_errors_say_what_was_seen() -> None:
         knn_predict(z, labels, z[:, :3], k=1, classes=6)
 
 
-def test_faiss_finds_the_same_neighbours() -> None:
+def test_faiss_finds_the_same_neighbors() -> None:
     pytest.importorskip("faiss")
     train, labels, test, _ = digits()
     train, test = train.float(), test.float()

@@ -14,16 +14,16 @@ from nearfar.explore.serve import bind, make_server
 from nearfar.explore.space import ExploredRun, Space
 from nearfar.search.embed import embed
 from nearfar.search.files import Embeddings
-from tests.search.test_text_query import COLOURS, colour_towers
+from tests.search.test_text_query import COLORS, color_towers
 
 
 def squares(folder: Path, count: int = 20) -> Path:
     """`count` squares near each of three colours, in a folder for each."""
     rng = np.random.default_rng(0)
-    for name, colour in COLOURS.items():
+    for name, color in COLORS.items():
         (folder / name).mkdir(parents=True, exist_ok=True)
         for number in range(count):
-            shade = np.clip(np.array(colour) * 0.8 + rng.integers(0, 60, 3), 0, 255).astype(np.uint8)
+            shade = np.clip(np.array(color) * 0.8 + rng.integers(0, 60, 3), 0, 255).astype(np.uint8)
             Image.new("RGB", (24, 24), tuple(shade.tolist())).save(folder / name / f"{number:03d}.png")
     return folder
 
@@ -45,11 +45,11 @@ def log(folder: Path) -> Path:
 
 
 def space_of(data: Path, out: Path, *, labels: bool = True) -> Space:
-    encoder = colour_towers()
+    encoder = color_towers()
     return Space(encoder, Embeddings(embed(encoder, data, out, labels=labels, progress=False).path))
 
 
-def colours(folder: Path, count: int = 20) -> ExploredRun:
+def colors(folder: Path, count: int = 20) -> ExploredRun:
     return ExploredRun("colours", log(folder / "run"), space_of(squares(folder / "data", count), folder / "x.parquet"))
 
 

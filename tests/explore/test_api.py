@@ -21,8 +21,8 @@ from nearfar.explore.live import LogReader
 from nearfar.explore.serve import guarded_app
 from nearfar.explore.space import ExploredRun, Space
 from nearfar.report.projection import principal_components
-from tests.explore.place import colours, log, log_line, space_of
-from tests.search.test_text_query import colour_towers
+from tests.explore.place import colors, log, log_line, space_of
+from tests.search.test_text_query import color_towers
 from tests.support.facts import tells
 
 JSON = {"Content-Type": "application/json"}
@@ -30,7 +30,7 @@ JSON = {"Content-Type": "application/json"}
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> ExploredRun:
-    return colours(tmp_path_factory.mktemp("explore"))
+    return colors(tmp_path_factory.mktemp("explore"))
 
 
 @pytest.fixture(scope="module")
@@ -56,9 +56,9 @@ def client(run: ExploredRun, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         yield client
 
 
-def picture(colour: tuple[int, int, int]) -> bytes:
+def picture(color: tuple[int, int, int]) -> bytes:
     file = io.BytesIO()
-    Image.new("RGB", (24, 24), colour).save(file, format="PNG")
+    Image.new("RGB", (24, 24), color).save(file, format="PNG")
     return file.getvalue()
 
 
@@ -100,7 +100,7 @@ def test_without_umap_its_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> Non
 
 @pytest.mark.parametrize("row", [0, 31])
 @pytest.mark.parametrize("label", [None, "green"])
-def test_neighbours_are_those_of_the_dense_definition(
+def test_neighbors_are_those_of_the_dense_definition(
     client: TestClient, space: Space, row: int, label: str | None
 ) -> None:
     z = F.normalize(space.vectors.rows.double())
@@ -120,11 +120,11 @@ def test_neighbours_are_those_of_the_dense_definition(
 
 
 @pytest.mark.parametrize("name", ["red", "green", "blue"])
-def test_text_picture_and_vector_find_their_colour(client: TestClient, name: str) -> None:
-    colour = {"red": (255, 0, 0), "green": (0, 255, 0), "blue": (0, 0, 255)}[name]
+def test_text_picture_and_vector_find_their_color(client: TestClient, name: str) -> None:
+    color = {"red": (255, 0, 0), "green": (0, 255, 0), "blue": (0, 0, 255)}[name]
     by_text = client.post("/api/search", params={"k": 5}, json={"text": f"a {name} square"}).json()
     by_picture = client.post(
-        "/api/search", params={"k": 5}, content=picture(colour), headers={"Content-Type": "image/png"}
+        "/api/search", params={"k": 5}, content=picture(color), headers={"Content-Type": "image/png"}
     ).json()
     vector = client.post("/api/embed", json={"text": name}).json()
     by_vector = client.post("/api/search", params={"k": 5}, json={"vector": vector["vector"]}).json()
@@ -136,11 +136,11 @@ def test_text_picture_and_vector_find_their_colour(client: TestClient, name: str
 
 def test_embed_is_the_encoders_own(client: TestClient) -> None:
     told = client.post("/api/embed", content=picture((10, 200, 90)), headers={"Content-Type": "image/png"}).json()
-    own = colour_towers().encode(torch.tensor([10, 200, 90], dtype=torch.uint8).view(1, 3, 1, 1).expand(1, 3, 24, 24))
+    own = color_towers().encode(torch.tensor([10, 200, 90], dtype=torch.uint8).view(1, 3, 1, 1).expand(1, 3, 24, 24))
     np.testing.assert_allclose(told["vector"], own[0].tolist(), atol=1e-6)
 
 
-def test_the_neighbours_in_another_run_are_of_the_sample_of_that_name(client: TestClient, space: Space) -> None:
+def test_the_neighbors_in_another_run_are_of_the_sample_of_that_name(client: TestClient, space: Space) -> None:
     row = next(row for row, name in enumerate(space.names) if name == "red/004.png")
     here = client.get("/api/neighbours", params={"row": row, "label": "red", "k": 6}).json()
     there = client.get("/api/neighbours", params={"row": row, "within": 1, "k": 6}).json()

@@ -13,14 +13,14 @@ from numpy.typing import NDArray
 from nearfar.data.cache import locked
 from nearfar.explore.serve import guarded_app
 from nearfar.explore.space import ExploredRun, Space
-from tests.explore.place import colours, log_line, serving
+from tests.explore.place import colors, log_line, serving
 from tests.support.browser import found_by_axe, kept
 from tests.support.facts import tells
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> ExploredRun:
-    return colours(tmp_path_factory.mktemp("explore"))
+    return colors(tmp_path_factory.mktemp("explore"))
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +112,7 @@ def test_a_picture_is_dropped_on_the_page(page: Any, run: ExploredRun) -> None:
     assert page.locator("#found .n").first.text_content() == run.space.names[25]
 
 
-def test_a_point_is_drawn_where_it_is_and_a_click_finds_its_neighbours(page: Any, run: ExploredRun) -> None:
+def test_a_point_is_drawn_where_it_is_and_a_click_finds_its_neighbors(page: Any, run: ExploredRun) -> None:
     assert run.space is not None and page.evaluate("Boolean(nearfarMap.gl)")
     row = int(run.space.points[:, 0].argmax())  # at the edge, so it is no other
     at = places(page, run.space)[row].tolist()
@@ -202,7 +202,7 @@ def test_a_run_in_training_is_followed(page: Any, run: ExploredRun) -> None:
     kept(page, "explore-live", whole=False)
 
 
-def test_both_widths_and_colours_are_whole_and_accessible(page: Any) -> None:
+def test_both_widths_and_colors_are_whole_and_accessible(page: Any) -> None:
     page.fill("#text", "red")
     page.press("#text", "Enter")
     until(page, "document.querySelector('#query').textContent === '“red”'")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
 from nearfar.explore.app import make_app
-from tests.explore.place import colours
+from tests.explore.place import colors
 
 schemathesis = pytest.importorskip("schemathesis", reason="schemathesis is not installed: make setup")
 from schemathesis.checks import not_a_server_error  # noqa: E402
@@ -22,7 +22,7 @@ from schemathesis.specs.openapi.checks import (  # noqa: E402
 @pytest.fixture(scope="module")
 def document(tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder: Path = tmp_path_factory.mktemp("explore")
-    app = make_app([colours(folder, count=3)])
+    app = make_app([colors(folder, count=3)])
     return schemathesis.openapi.from_asgi("/api/openapi.json", app).exclude(path="/api/live")
 
 

@@ -27,8 +27,8 @@ from nearfar.explore.serve import guarded_app
 from nearfar.explore.space import ExploredRun, Space
 from nearfar.search.files import Embeddings
 from nearfar.search.thumbnails import picture_of
-from tests.explore.place import colours
-from tests.search.test_text_query import colour_towers
+from tests.explore.place import colors
+from tests.search.test_text_query import color_towers
 from tests.support.facts import facts, tells
 
 PNG = {"Content-Type": "image/png"}
@@ -37,7 +37,7 @@ HERE = "http://127.0.0.1:8642"
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> ExploredRun:
-    return colours(tmp_path_factory.mktemp("explore"), count=4)
+    return colors(tmp_path_factory.mktemp("explore"), count=4)
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +71,7 @@ def hostile(tmp_path: Path) -> Space:
     parquet.write_table(
         table.replace_schema_metadata({"nearfar": json.dumps({"data": str(data)})}), tmp_path / "x.parquet"
     )
-    return Space(colour_towers(), Embeddings(tmp_path / "x.parquet"))
+    return Space(color_towers(), Embeddings(tmp_path / "x.parquet"))
 
 
 def test_no_name_leaves_the_folder(hostile: Space) -> None:
@@ -91,7 +91,7 @@ def test_a_table_shows_nothing_outside_its_folder(tmp_path: Path) -> None:
     Image.new("RGB", (8, 8)).save(tmp_path / "data" / "fine.png")
     table = tmp_path / "data" / "t.csv"
     table.write_text(f"path\nfine.png\n../secret.png\n{tmp_path / 'secret.png'}\n")
-    samples = colour_towers().modality.find(str(table))
+    samples = color_towers().modality.find(str(table))
     for name in ("fine.png", str(tmp_path / "data" / "fine.png")):
         assert picture_of(samples, name, 8).shape == (8, 8, 3)
     for name in ("../secret.png", str(tmp_path / "secret.png")):

@@ -221,12 +221,12 @@ def test_paired_features_learn_to_match(make: Callable[..., CLIP]) -> None:
 def test_images_learn_their_captions() -> None:
     """Eight colours, and two words that name each; held-out noise, all captions among which to choose."""
     torch.manual_seed(0)
-    colours = torch.tensor([[(c >> k) & 1 for k in range(3)] for c in range(8)], dtype=torch.float32)
+    colors = torch.tensor([[(c >> k) & 1 for k in range(3)] for c in range(8)], dtype=torch.float32)
     captions = torch.tensor([[1, 4 + c // 4, 6 + c % 4, 2, 0, 0] for c in range(8)])
     method = image_text(logit_scale=10.0)
 
     def pictures(which: Tensor) -> Tensor:
-        return colours[which][:, :, None, None].expand(-1, -1, 8, 8) + 0.2 * torch.randn(len(which), 3, 8, 8)
+        return colors[which][:, :, None, None].expand(-1, -1, 8, 8) + 0.2 * torch.randn(len(which), 3, 8, 8)
 
     optimizer = torch.optim.Adam(method.parameters(), lr=1e-2)
     for _ in range(60):

@@ -97,7 +97,7 @@ def old_moco_v3(method: Method, batch: Batch) -> Tensor:
 def old_nnclr(method: Method, batch: Batch) -> Tensor:
     z1, z2 = projections(method, batch)
     p1, p2 = method.predictor(z1), method.predictor(z2)
-    near1, near2 = method._neighbours(z1.detach()), method._neighbours(z2.detach())
+    near1, near2 = method._neighbors(z1.detach()), method._neighbors(z2.detach())
     t: float = method.temperature
     return (info_nce(near1, p2, temperature=t, ids=batch.ids) + info_nce(near2, p1, temperature=t, ids=batch.ids)) / 2
 

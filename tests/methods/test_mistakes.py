@@ -198,7 +198,7 @@ class TestInstDisc:
         for step in range(5):
             data = batch(step)
             estimate = method.contrast(method.encode(data)).log["log_normalizer"]
-            method._pending.take()
+            method._step_buffer.take()
             sgd_step(method, data)
             method.after_step(0.0)
             seen.append(method.log_normalizer.item())

@@ -33,7 +33,7 @@ def encoder() -> nn.Module:
     return nn.Linear(3, 4)
 
 
-def test_simclr_takes_the_twin_and_not_the_neighbour() -> None:
+def test_simclr_takes_the_twin_and_not_the_neighbor() -> None:
     """Error 2 of the mission: pairs laid out in one way, and read in the other."""
     method = SimCLR(encoder(), features=4, dim=D)
     z1, z2 = rows(), rows()

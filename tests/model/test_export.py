@@ -236,3 +236,23 @@ def test_a_line_in_the_table_adds_a_format_to_the_command(
     with pytest.raises(SystemExit):
         main(["export", "--help"])
     assert "names: the names of the weights" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize(
+    ("form", "suffix", "way"),
+    [
+        ("onnx", ".onnx", None),
+        ("torch-export", ".pt2", "torch.export.load"),
+        ("torchscript", ".torchscript", "torch.jit.load"),
+    ],
+)
+def test_a_file_without_a_suffix_gets_one_and_what_cannot_be_loaded_says_how_to_open_it(
+    run: Path, tmp_path: Path, form: str, suffix: str, way: str | None
+) -> None:
+    file = export(run, form, tmp_path / "graph").path
+    assert file == tmp_path / f"graph{suffix}" and file.is_file()
+    if way is None:
+        assert nearfar.load(file).num_features == load(run).num_features
+    else:
+        with pytest.raises(ValueError, match=facts(f"{file} {way}")):
+            nearfar.load(file)

@@ -579,7 +579,7 @@ def test_umap_is_added_once_where_it_is_installed(tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.slow
-def test_umap_lays_out_neighbourhoods(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_umap_lays_out_neighborhoods(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The package itself: two clouds far apart stay apart, and the wait is announced."""
     pytest.importorskip("umap", reason="umap-learn is not installed: pip install 'nearfar[umap]'")
     two = seen("cat", 60)

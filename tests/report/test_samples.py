@@ -50,7 +50,7 @@ def test_the_map_is_scikit_learns_pca_up_to_signs() -> None:
 
 
 @pytest.mark.parametrize("labelled", [True, False])
-def test_neighbours_and_negatives_are_those_of_loops(labelled: bool) -> None:
+def test_neighbors_and_negatives_are_those_of_loops(labelled: bool) -> None:
     z = cloud()
     labels = [i % 2 for i in range(N)] if labelled else None
     ids = torch.arange(N) // GROUP

@@ -19,7 +19,7 @@ from nearfar.search import files as files_of
 from nearfar.search.contact_sheet import CELL, unused_name
 from nearfar.search.files import Embeddings
 from nearfar.search.index import lookup
-from nearfar.search.search import InMemory, neighbours, search
+from nearfar.search.search import InMemory, neighbors, search
 from nearfar.search.thumbnails import thumbnails
 from tests.search.pictures import folder_of, run_folder, scene
 from tests.support.facts import facts, tells
@@ -56,13 +56,13 @@ def test_exact_equals_the_dense_definition(
     assert search(query, file, k=5000).rows.shape == (5, 600)
 
 
-def test_neighbours_leave_the_row_itself_out(blobs: torch.Tensor) -> None:
+def test_neighbors_leave_the_row_itself_out(blobs: torch.Tensor) -> None:
     z = F.normalize(blobs)
     dense = (z @ z.T).fill_diagonal_(-2).topk(7)
-    hits = neighbours(InMemory(blobs), k=7)
+    hits = neighbors(InMemory(blobs), k=7)
     torch.testing.assert_close(hits.similarities, dense.values)
     assert torch.equal(hits.rows, dense.indices)
-    same = neighbours(InMemory(torch.ones(6, 3)), k=2)  # all equal: each still finds others only
+    same = neighbors(InMemory(torch.ones(6, 3)), k=2)  # all equal: each still finds others only
     assert (same.rows != torch.arange(6)[:, None]).all()
 
 

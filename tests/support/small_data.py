@@ -9,20 +9,20 @@ from PIL import Image, ImageDraw
 from tests.support.boxes import write_voc
 from tests.support.sounds import recordings
 
-COLOURS = {"red": (220, 40, 40), "blue": (40, 60, 220)}
+COLORS = {"red": (220, 40, 40), "blue": (40, 60, 220)}
 SHAPES = ("car", "ball")
 
 
-def picture(colour: str, shape: str, seed: int, side: int = 40) -> Image.Image:
+def picture(color: str, shape: str, seed: int, side: int = 40) -> Image.Image:
     """A car or a ball of that colour, somewhere on noise."""
     rng = np.random.default_rng(seed)
     image = Image.fromarray(rng.integers(90, 200, (side, side, 3), np.uint8))
     x, y = (int(v) for v in rng.integers(2, side - 18, 2))
     draw = ImageDraw.Draw(image)
     if shape == "car":
-        draw.rectangle((x, y + 6, x + 15, y + 12), fill=COLOURS[colour])
+        draw.rectangle((x, y + 6, x + 15, y + 12), fill=COLORS[color])
     else:
-        draw.ellipse((x, y, x + 14, y + 14), fill=COLOURS[colour])
+        draw.ellipse((x, y, x + 14, y + 14), fill=COLORS[color])
     return image
 
 
@@ -30,11 +30,11 @@ def pictures(folder: Path, count: int, first: int = 0) -> list[tuple[str, str]]:
     """Pictures in a folder for each shape; the path and the caption of each."""
     made = []
     for number in range(first, first + count):
-        shape, colour = SHAPES[number % 2], ("red", "blue")[number // 2 % 2]
+        shape, color = SHAPES[number % 2], ("red", "blue")[number // 2 % 2]
         file = folder / shape / f"{number:03d}.png"
         file.parent.mkdir(parents=True, exist_ok=True)
-        picture(colour, shape, number).save(file)
-        made.append((f"{shape}/{file.name}", f"a {colour} {shape}, number {number}"))
+        picture(color, shape, number).save(file)
+        made.append((f"{shape}/{file.name}", f"a {color} {shape}, number {number}"))
     return made
 
 

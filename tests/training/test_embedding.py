@@ -112,7 +112,7 @@ def test_the_untrained_encoder_has_its_own_transform_by_the_same_rule(tmp_path: 
     assert fresh.transform is None
 
 
-def test_neighbours_are_of_the_embeddings_and_probes_of_the_features(tmp_path: Path, train_only: None) -> None:
+def test_neighbors_are_of_the_embeddings_and_probes_of_the_features(tmp_path: Path, train_only: None) -> None:
     run = finished(tmp_path / "run", embedding="whitened", epochs=1, data="glyphs:300")
     encoder = load(tmp_path / "run")
     values = [

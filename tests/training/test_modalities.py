@@ -171,11 +171,11 @@ def test_a_caption_is_drawn_by_seed_and_step() -> None:
 
 
 def test_chains_of_captions_do_not_make_all_images_one(tmp_path: Path) -> None:
-    colours, shapes = ("red", "green", "blue"), ("circle", "square", "cross")
+    colors, shapes = ("red", "green", "blue"), ("circle", "square", "cross")
     lines = ["path,caption"]
-    for number, (colour, shape) in enumerate([(c, s) for c in colours for s in shapes] * 3):
-        Image.new("RGB", (8, 8), colour).save(tmp_path / f"{number}.png")
-        lines += [f"{number}.png,{text}" for text in (f"a {colour} {shape}", f"something {colour}", f"a {shape}")]
+    for number, (color, shape) in enumerate([(c, s) for c in colors for s in shapes] * 3):
+        Image.new("RGB", (8, 8), color).save(tmp_path / f"{number}.png")
+        lines += [f"{number}.png,{text}" for text in (f"a {color} {shape}", f"something {color}", f"a {shape}")]
     (tmp_path / "t.csv").write_text("\n".join(lines))
     pairs = ImageTextModality(of_pairs(data=str(tmp_path / "t.csv")))
     ids = pairs.ids(pairs.open(pairs.config.data.path))

@@ -51,7 +51,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, eq=False)
-class Samples:
+class RowSamples:
     """N samples: paths as written, what else is known of them, and what was left out.
 
     Attributes:
@@ -67,7 +67,7 @@ class Samples:
     skipped: list[Skipped]
 
 
-def samples(columns: Columns, wanted: Wanted, where: str) -> Samples:
+def samples(columns: Columns, wanted: Wanted, where: str) -> RowSamples:
     """The samples that rows state.
 
     Where there is a column of captions, rows of one path are one sample with several captions, as are lists in a cell.
@@ -101,7 +101,7 @@ def samples(columns: Columns, wanted: Wanted, where: str) -> Samples:
         raise ValueError(f"none of the {len(keep)} rows of {where} can be used; {first}")
     # Labels are numbered over the whole table, so that every split of it numbers them alike.
     numbers, found = (None, None) if named is None else label_column(list(map(sound, named)), wanted.classes)
-    return Samples(
+    return RowSamples(
         names=[str(files[row]) for row in rows],
         rows=rows,
         labels=None if numbers is None else numbers[rows],

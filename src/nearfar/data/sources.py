@@ -16,7 +16,7 @@ from torch import Tensor
 from nearfar.data import tables
 from nearfar.data.columns import label_column, nearest
 from nearfar.data.dataset import Captions, Facts, Skipped, picked
-from nearfar.data.rows import Samples
+from nearfar.data.rows import RowSamples
 
 SPLIT_FOLDERS = {"val": ("val", "valid", "validation"), "validation": ("validation", "valid", "val")}
 TEST_FOLDERS = ("test", "val", "valid", "validation")  # beside train/
@@ -130,7 +130,7 @@ def _file_state(path: Path) -> bytes:
 AnySource = TypeVar("AnySource", bound=Source)
 
 
-def from_samples(kind: type[AnySource], description: str, found: Samples, **how: Any) -> AnySource:
+def from_samples(kind: type[AnySource], description: str, found: RowSamples, **how: Any) -> AnySource:
     """A source of the rows of a table; `how` gives the files or samples they are about, as fields of `Source`."""
     known = {name: column for name, column in vars(found).items() if name != "rows"}
     return kind(description, **known, **how)

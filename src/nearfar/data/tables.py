@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from nearfar.data.cells import printable
-from nearfar.data.rows import Columns, Samples, Wanted, samples
+from nearfar.data.rows import Columns, RowSamples, Wanted, samples
 
 # Excel's "Unicode text" is UTF-16, and says so.
 BYTE_ORDER_MARKS = {codecs.BOM_UTF8: "utf-8", codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
@@ -18,7 +18,7 @@ SPARSEST = 100  # cells of a table to one that is filled
 DENSEST = 100  # rows to a byte of a Parquet file: the same row over and over is written in no space
 
 
-def read(path: Path, wanted: Wanted) -> Samples:
+def read(path: Path, wanted: Wanted) -> RowSamples:
     """The table's samples."""
     return samples(read_columns(path), wanted, str(path))
 

@@ -188,7 +188,7 @@ def lidar(z: Tensor, *, delta: float = 1e-4, epsilon: float = 1e-7) -> float:
     return float((-(share * share.log()).sum()).exp())
 
 
-class Neighbourhood(NamedTuple):
+class Neighborhood(NamedTuple):
     """Who is near whom among N rows."""
 
     occurrence: Tensor  # (N,) how many rows count it among their k nearest
@@ -206,7 +206,7 @@ class Neighbourhood(NamedTuple):
 
 
 @torch.no_grad()
-def neighbourhood(z: Tensor, labels: Tensor | None = None, *, k: int = 10) -> Neighbourhood:
+def neighborhood(z: Tensor, labels: Tensor | None = None, *, k: int = 10) -> Neighborhood:
     """The k nearest others of each row by cosine, in memory linear in N.
 
     Args:
@@ -220,4 +220,4 @@ def neighbourhood(z: Tensor, labels: Tensor | None = None, *, k: int = 10) -> Ne
     u, ids = l2_normalize(z), torch.arange(len(z), device=z.device)
     _, index = top_k_similarity(u, u, k=min(k, len(z) - 1), query_ids=ids, key_ids=ids)  # (N, k)
     pure = None if labels is None else (labels[index] == labels[:, None]).double().mean(1)
-    return Neighbourhood(index.flatten().bincount(minlength=len(z)), pure)
+    return Neighborhood(index.flatten().bincount(minlength=len(z)), pure)

@@ -192,7 +192,7 @@ def add_search_routes(app: FastAPI, service: Service) -> None:
         return schema.Embedding(run=run, dim=len(vector), vector=vector)
 
     @app.get("/api/neighbours", summary="The samples nearest to one of them", responses=errors(404, 409, 422, 503))
-    async def neighbours(
+    async def neighbors(
         row: RowNumber,
         run: RunNumber = 0,
         k: Count = 20,

@@ -11,7 +11,7 @@ from nearfar.losses import estimate_log_normalizer, nce
 from nearfar.losses.arguments import l2_normalize, upcast_half
 from nearfar.methods.advice import RunFacts, Verdict
 from nearfar.methods.method import Batch, Encoded, Method, Step
-from nearfar.methods.step_buffer import Pending
+from nearfar.methods.step_buffer import StepBuffer
 from nearfar.methods.views import add, encode_views, views_of
 from nearfar.nn.bank import Bank
 from nearfar.nn.heads import projector
@@ -99,7 +99,7 @@ class InstDisc(Method):
         self.register_buffer("log_normalizer", torch.tensor(torch.nan))
         self.temperature, self.noise, self.momentum, self.proximal = temperature, noise, momentum, proximal
         self.held_after, self.noise_per_sample = held_after, noise_per_sample
-        self._pending = Pending()
+        self._step_buffer = StepBuffer()
 
     def encode(self, batch: Batch) -> Encoded:
         v, *more = encode_views(nn.Sequential(self.encoder, self.projector), views_of(batch)).every  # each (B, D)
@@ -113,11 +113,11 @@ class InstDisc(Method):
         losses, log_z = loss_of(views, memory, index, ids)
         if self.training:
             mean = views[0] if len(views) == 1 else add([l2_normalize(v) for v in views])
-            self._pending.add(mean, index, ids, log_z)
+            self._step_buffer.add(mean, index, ids, log_z)
         return Step(add(losses) / len(losses), views[0].detach(), memory, log={"log_normalizer": log_z.clone()})
 
     def after_step(self, progress: float) -> None:
-        for v, index, ids, log_z in self._pending.take():
+        for v, index, ids, log_z in self._step_buffer.take():
             self.log_normalizer.copy_(log_z)
             self.bank.write(index, v, self.momentum, ids)
         self.bank.advance()

@@ -9,7 +9,7 @@ from nearfar.losses import info_nce
 from nearfar.losses.arguments import check_at_least, upcast_half
 from nearfar.methods.advice import RunFacts, Verdict, momentum_advice, queue_advice
 from nearfar.methods.method import Batch, Encoded, Method, Step, Toy, all_differ
-from nearfar.methods.step_buffer import Pending
+from nearfar.methods.step_buffer import StepBuffer
 from nearfar.methods.toy import ToyImageEncoder, toy_method
 from nearfar.methods.views import add
 from nearfar.nn.ema import ema_distance, ema_update, frozen_copy
@@ -85,7 +85,7 @@ class MoCo(Method):
         self.queue = Queue(queue_size, dim)
         self.register_buffer("steps", torch.tensor(0))
         self.temperature, self.momentum, self.group, self.seed = temperature, momentum, group, seed
-        self._pending = Pending()
+        self._step_buffer = StepBuffer()
 
     @classmethod
     def toy(cls, rows: int = 12, **options: Any) -> Toy:
@@ -110,7 +110,7 @@ class MoCo(Method):
             info_nce(q, k, queued, temperature=self.temperature, ids=ids, negative_ids=queued_ids) for q in queries
         ]
         if self.training:
-            self._pending.add(k, ids)
+            self._step_buffer.add(k, ids)
         log = {
             "queue_fill": self.queue.fill(),
             "queue_age": self.queue.age(),
@@ -122,7 +122,7 @@ class MoCo(Method):
 
     def after_step(self, progress: float) -> None:
         ema_update(self.key_network, self._query_network(), self.momentum)
-        for k, ids in self._pending.take():
+        for k, ids in self._step_buffer.take():
             self.queue.push(k, ids)
         self.steps += 1
 

@@ -7,7 +7,7 @@ from nearfar.losses import info_nce, top_k_similarity
 from nearfar.losses.arguments import l2_normalize, upcast_half
 from nearfar.methods.advice import RunFacts, Verdict, queue_advice
 from nearfar.methods.method import Batch, Encoded, Method, Step, all_differ
-from nearfar.methods.step_buffer import Pending
+from nearfar.methods.step_buffer import StepBuffer
 from nearfar.methods.views import add, by_name, encode_views, from_names, pairs_of, views_of
 from nearfar.nn.heads import predictor, projector
 from nearfar.nn.queue import Queue
@@ -58,7 +58,7 @@ class NNCLR(Method):
         self.predictor = predictor(dim, predictor_hidden)
         self.queue = Queue(queue_size, dim)
         self.temperature = temperature
-        self._pending = Pending()
+        self._step_buffer = StepBuffer()
 
     def encode(self, batch: Batch) -> Encoded:
         z = encode_views(nn.Sequential(self.encoder, self.projector), views_of(batch))  # each (B, D)
@@ -68,25 +68,25 @@ class NNCLR(Method):
     def contrast(self, encoded: Encoded) -> Step:
         z, p, ids = from_names(encoded, "z").full, from_names(encoded, "p"), encoded["ids"]
         z, predictions = [upcast_half(x) for x in z], [upcast_half(x) for x in p.every]
-        near = [self._neighbours(x) for x in z]  # each (B, D)
+        near = [self._neighbors(x) for x in z]  # each (B, D)
         pairs = sorted(pairs_of(len(p.full), len(p.local)), key=lambda pair: pair[1])  # by whose neighbour it is
         losses = [info_nce(near[b], predictions[a], temperature=self.temperature, ids=ids) for a, b in pairs]
         if self.training:
-            self._pending.add(z[0], ids)
+            self._step_buffer.add(z[0], ids)
         log = {"queue_fill": self.queue.fill(), "queue_age": self.queue.age()}
         candidates, fair = len(z[0]), all_differ(ids)
         loss = add(losses) / len(losses)
         return Step(loss, near[0], predictions[1].detach(), candidates=candidates, fair=fair, log=log)
 
     def after_step(self, progress: float) -> None:
-        for z, ids in self._pending.take():
+        for z, ids in self._step_buffer.take():
             self.queue.push(z, ids)
 
     def advice(self, facts: RunFacts) -> list[Verdict]:
         return queue_advice(self.queue.size, facts)
 
     @torch.no_grad()
-    def _neighbours(self, z: Tensor) -> Tensor:
+    def _neighbors(self, z: Tensor) -> Tensor:
         """(B, D), the queue's row nearest to each of z (B, D)."""
         if len(self.queue) == 0:
             return z

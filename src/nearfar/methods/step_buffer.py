@@ -5,7 +5,7 @@ from torch import Tensor
 MOST = 1024  # batches between two steps of the optimizer; more than anyone accumulates
 
 
-class Pending:
+class StepBuffer:
     """Rows of the batches contrasted since the last step: one, or several under gradient accumulation.
 
     No part of a checkpoint: between a step and the next batch it is empty.

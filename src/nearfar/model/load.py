@@ -15,6 +15,7 @@ from nearfar.modalities.base import Modality
 from nearfar.modalities.image.backbones import OWN
 from nearfar.model.card import Card, config_of, read_card, start_of, transform_of
 from nearfar.model.encoder import Encoder
+from nearfar.model.export import how_to_open
 from nearfar.model.save import CARD, MODEL, TRANSFORM
 from nearfar.nn.whitening import EmbeddingTransform
 from nearfar.weights.huggingface import model_kind
@@ -50,6 +51,8 @@ def load(
             raise ValueError(f"{spec} has no untrained version: an ONNX file holds trained weights only")
         return open_onnx(Path(spec), size=image_size)
     name = parse_name(spec)
+    if name.kind == "file" and (way := how_to_open(Path(name.name))) is not None:
+        raise ValueError(f"{spec} is a whole graph, not weights; {way}")
     if name.kind == "folder":
         folder = Path(name.name)
         return (_start_of(folder) if untrained else _from_folder(folder)).to(device).eval()

@@ -14,7 +14,7 @@ from nearfar.metric_text import percent
 from nearfar.report.curves import LineChart, Metrics, fixed_temperature, training_curves
 from nearfar.report.markup import Charts, data_address, details, document, sentence, table, table_row, verdict_block
 from nearfar.report.run import PER_CLASS, HealthVerdict, ProtocolCurves, RunRecord, read_run
-from nearfar.report.sample_sections import map_section, negatives_section, neighbours_section, thumbnail_style
+from nearfar.report.sample_sections import map_section, negatives_section, neighbors_section, thumbnail_style
 from nearfar.report.samples import SAMPLES, add_umap
 from nearfar.report.score_charts import has_charts, score_section
 from nearfar.report.similarity_charts import similarity_section
@@ -55,7 +55,7 @@ def render(run: RunRecord) -> str:
         "Similarities": similarity_section(run.metrics, charts),
         "Health": _health(run.verdicts),
         "Map": sentence(absent) if samples is None else map_section(samples, charts),
-        "Nearest neighbours": sentence(absent) if samples is None else neighbours_section(samples),
+        "Nearest neighbours": sentence(absent) if samples is None else neighbors_section(samples),
         "Negatives": sentence(absent) if samples is None else negatives_section(samples),
         "Views": _views(run),
         "Configuration": _configuration(run),

@@ -81,7 +81,7 @@ def map_section(samples: ReportSamples, charts: Charts) -> str:
     )
 
 
-def neighbours_section(samples: ReportSamples) -> str:
+def neighbors_section(samples: ReportSamples) -> str:
     """The nearest neighbours of some random samples, and of those with the worst neighbours."""
     explained = "Each row: the query, then its nearest neighbours among the samples of the map, with cosine similarity."
     worst = "farthest from all others"
@@ -90,7 +90,7 @@ def neighbours_section(samples: ReportSamples) -> str:
         hits = (samples.labels[samples.nearest[known]] == samples.labels[known][:, None]).mean()
         k, worst = samples.nearest.shape[1], "fewest neighbours of their own label"
         explained += f" Over all samples, {percent(float(hits))} of the {k} nearest have the same label."
-    random, bad = ("".join(_neighbours(samples, i) for i in rows.tolist()) for rows in (samples.random, samples.worst))
+    random, bad = ("".join(_neighbors(samples, i) for i in rows.tolist()) for rows in (samples.random, samples.worst))
     return f"{sentence(explained)}<h3>Random</h3>{random}<h3>Worst: {worst}</h3>{bad}"
 
 
@@ -125,7 +125,7 @@ def _is_labelled(samples: ReportSamples) -> bool:
     return len(np.unique(samples.labels[samples.labels >= 0])) > 1
 
 
-def _neighbours(samples: ReportSamples, query: int) -> str:
+def _neighbors(samples: ReportSamples, query: int) -> str:
     similar = list(zip(samples.nearest[query].tolist(), samples.similarity[query].tolist(), strict=True))
     if not samples.sheet.size:
         items = "".join(f"<li>{escape(_title(samples, j))} <small>{s:.2f}</small></li>" for j, s in similar)

@@ -24,7 +24,7 @@ from nearfar.report.thumbnail_sheet import make_sheet, sheet_side
 SAMPLES = "report/samples.npz"  # in the folder of a run
 MOST = 2000  # samples of a report
 SIDE = 48  # pixels of a thumbnail, at most
-_NEIGHBOURS = 8
+_NEIGHBORS = 8
 _QUERIES = 6  # whose neighbours are shown: so many at random, so many of the worst
 _PAIRS = 12  # shown of each kind
 _COMPONENTS = 32  # kept, of which two are the map
@@ -143,7 +143,7 @@ def take_samples(
     known = len(labels[labels >= 0].unique())
     similar = z @ z.T  # (N, N), N at most 2,000
     similar.fill_diagonal_(-torch.inf)
-    nearest = similar.topk(min(_NEIGHBOURS, len(z) - 1))
+    nearest = similar.topk(min(_NEIGHBORS, len(z) - 1))
     pair = positives(drawn) if positives is not None else None
     negatives = _negatives(similar, (drawn if ids is None else ids[drawn]).cpu(), labels if known > 1 else None, pair)
     components, variance = principal_components(z, _COMPONENTS)

@@ -4,6 +4,6 @@ from nearfar.search.duplicates import find_duplicates
 from nearfar.search.embed import embed
 from nearfar.search.files import Embeddings
 from nearfar.search.index import lookup
-from nearfar.search.search import InMemory, neighbours, search
+from nearfar.search.search import InMemory, neighbors, search
 
-__all__ = ["Embeddings", "InMemory", "embed", "find_duplicates", "lookup", "neighbours", "search"]
+__all__ = ["Embeddings", "InMemory", "embed", "find_duplicates", "lookup", "neighbors", "search"]

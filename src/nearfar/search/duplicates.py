@@ -22,9 +22,9 @@ from torch import Tensor
 from nearfar.data.cache import replacing
 from nearfar.data.columns import group_column
 from nearfar.data.groups import connected
-from nearfar.search.search import Hits, Lookup, Vectors, neighbours
+from nearfar.search.search import Hits, Lookup, Vectors, neighbors
 
-NEIGHBOURS = 16
+NEIGHBORS = 16
 MIN_ROWS = 32  # to estimate the dimension
 BY_CHANCE = 0.01  # share of the pairs that chance may explain
 ROUNDING, ROUNDING_HALF = 1e-3, 2e-2  # distances of equal rows after rounding to float32 and float16
@@ -69,12 +69,12 @@ def find_duplicates(
         vectors: N rows.
         threshold: a cosine; None: found from the data.
         half: whether the rows were stored as float16.
-        find, advance: as in `neighbours`.
+        find, advance: as in `neighbors`.
     """
     check_threshold(threshold)
     if len(vectors) < 2:
         return Duplicates(torch.zeros(len(vectors), dtype=torch.long), 1.0, None, torch.zeros(len(vectors)))
-    hits = neighbours(vectors, k=min(NEIGHBOURS, len(vectors) - 1), find=find, advance=advance)
+    hits = neighbors(vectors, k=min(NEIGHBORS, len(vectors) - 1), find=find, advance=advance)
     dimension = None
     if threshold is None:
         threshold, dimension = find_threshold(hits.similarities, rounding=ROUNDING_HALF if half else ROUNDING)

@@ -9,7 +9,7 @@ from torch import Tensor
 from nearfar.losses.arguments import l2_normalize
 from nearfar.losses.engine.top_k import top_k_similarity
 
-QUERIES = 4096  # rows searched at a time by `neighbours`
+QUERIES = 4096  # rows searched at a time by `neighbors`
 
 
 class Vectors(Protocol):
@@ -86,7 +86,7 @@ def search(query: Tensor, vectors: Vectors, *, k: int, find: Lookup | None = Non
 
 
 @torch.no_grad()
-def neighbours(
+def neighbors(
     vectors: Vectors, *, k: int, find: Lookup | None = None, advance: Callable[[int], None] = lambda _: None
 ) -> Hits:
     """The k rows nearest to each row, without itself; (N, k).

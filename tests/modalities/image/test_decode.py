@@ -15,9 +15,9 @@ from tests.support.facts import facts, tells
 RED, GREEN, BLUE, WHITE = (255, 0, 0), (0, 255, 0), (0, 0, 255), (255, 255, 255)
 
 
-def quarters(*colours: tuple[int, ...], side: int = 16) -> NDArray[np.uint8]:
+def quarters(*colors: tuple[int, ...], side: int = 16) -> NDArray[np.uint8]:
     """A square of four plain quarters: top left, top right, bottom left, bottom right."""
-    corners = np.array(colours, np.uint8).reshape(2, 2, -1)
+    corners = np.array(colors, np.uint8).reshape(2, 2, -1)
     return corners.repeat(side // 2, 0).repeat(side // 2, 1)
 
 
@@ -90,7 +90,7 @@ def test_transparency_lies_on_white(tmp_path: Path) -> None:
     assert corners(decode(tmp_path / "la.png", 16)) == [WHITE, (0, 0, 0), (100, 100, 100), WHITE]
 
 
-def test_transparent_colour_of_a_png_without_alpha(tmp_path: Path) -> None:
+def test_transparent_color_of_a_png_without_alpha(tmp_path: Path) -> None:
     Image.fromarray(quarters(RED, GREEN, BLUE, RED)).save(tmp_path / "a.png", transparency=RED)
     assert corners(decode(tmp_path / "a.png", 16)) == [WHITE, GREEN, BLUE, WHITE]
 
@@ -145,16 +145,16 @@ def test_cmyk(tmp_path: Path, suffix: str) -> None:
 )
 @pytest.mark.parametrize("suffix", [".jpg", ".png", ".webp"])
 def test_exif_turns_the_picture_upright(tmp_path: Path, suffix: str, orientation: int, order: tuple[int, ...]) -> None:
-    colours = [RED, GREEN, BLUE, WHITE]
+    colors = [RED, GREEN, BLUE, WHITE]
     exif = Image.Exif()
     exif[0x0112] = orientation
-    Image.fromarray(quarters(*colours, side=64)).save(tmp_path / f"a{suffix}", exif=exif, quality=95)
-    assert close(corners(decode(tmp_path / f"a{suffix}", 16)), [colours[i] for i in order], 12)
+    Image.fromarray(quarters(*colors, side=64)).save(tmp_path / f"a{suffix}", exif=exif, quality=95)
+    assert close(corners(decode(tmp_path / f"a{suffix}", 16)), [colors[i] for i in order], 12)
 
 
 @pytest.mark.parametrize("suffix", [".gif", ".webp", ".png", ".tif"])
 def test_first_frame_of_the_animated(tmp_path: Path, suffix: str) -> None:
-    frames = [Image.new("RGB", (16, 16), colour) for colour in (RED, GREEN, BLUE)]
+    frames = [Image.new("RGB", (16, 16), color) for color in (RED, GREEN, BLUE)]
     frames[0].save(tmp_path / f"a{suffix}", save_all=True, append_images=frames[1:])
     assert close(corners(decode(tmp_path / f"a{suffix}", 16)), [RED] * 4, 3)
 

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 
 from nearfar.data.dataset import ArrayDataset, Dataset
 from nearfar.modalities.image.data.glyphs import glyph_scenes, glyphs, held_out_pairs
-from nearfar.modalities.image.data.letters import COLOURS, LETTERS, TEST_FONTS, TRAIN_FONTS, masks
+from nearfar.modalities.image.data.letters import COLORS, LETTERS, TEST_FONTS, TRAIN_FONTS, masks
 from nearfar.modalities.image.data.opening import open_images
 from tests.support.facts import facts
 
@@ -56,7 +56,7 @@ def test_labels_and_captions_agree() -> None:
     for label, (caption,) in zip(data.labels.tolist(), data.captions, strict=True):
         words = caption.split()
         assert words[0] == ("an" if words[1][0] in "aeiou" else "a")
-        assert words[1] in COLOURS and words[5] in COLOURS and words[1] != words[5]
+        assert words[1] in COLORS and words[5] in COLORS and words[1] != words[5]
         assert words[2:5] == ["letter", LETTERS[label], "on"]
 
 
@@ -65,7 +65,7 @@ def test_caption_names_the_ground() -> None:
     assert data.captions is not None
     ground = np.median(data.images.reshape(200, -1, 3), axis=1)  # most pixels are ground
     near = [
-        np.abs(pixel - np.array(COLOURS[caption.split()[-1]])).max() < 45
+        np.abs(pixel - np.array(COLORS[caption.split()[-1]])).max() < 45
         for pixel, (caption,) in zip(ground, data.captions, strict=True)
     ]
     assert np.mean(near) > 0.98
@@ -90,7 +90,7 @@ def raw_knn(train: ArrayDataset, test: ArrayDataset, k: int = 20) -> float:
 def combinations(data: Dataset) -> set[tuple[str, str]]:
     assert data.captions is not None
     words = [caption.split() for (caption,) in data.captions]
-    return {(letter, colour) for _, colour, _, letter, _, _ in words}
+    return {(letter, color) for _, color, _, letter, _, _ in words}
 
 
 @pytest.mark.parametrize("seed", [0, 1])
@@ -99,9 +99,9 @@ def test_compositional_split_tests_combinations_never_trained_on(seed: int) -> N
     test = open_images("glyphs:compositional:6000", seed=seed, split="test")
     assert (len(train), len(test)) == (6000, 1200)
     seen, held = combinations(train), combinations(test)
-    assert not seen & held and len(seen | held) == 26 * len(COLOURS)
+    assert not seen & held and len(seen | held) == 26 * len(COLORS)
     for both in (seen, held):
-        assert {letter for letter, _ in both} == set(LETTERS) and {colour for _, colour in both} == set(COLOURS)
+        assert {letter for letter, _ in both} == set(LETTERS) and {color for _, color in both} == set(COLORS)
 
 
 def test_compositional_split_depends_on_the_seed_alone() -> None:
@@ -109,7 +109,7 @@ def test_compositional_split_depends_on_the_seed_alone() -> None:
     assert np.array_equal(few.images, many.images[:250]) and few.captions == list(many.captions or [])[:250]
     assert not np.array_equal(held_out_pairs(0), held_out_pairs(1))
     assert combinations(few) <= {
-        (LETTERS[letter], list(COLOURS)[colour]) for letter, colour in np.argwhere(held_out_pairs(3)).tolist()
+        (LETTERS[letter], list(COLORS)[color]) for letter, color in np.argwhere(held_out_pairs(3)).tolist()
     }
 
 

@@ -12,16 +12,16 @@ from nearfar.modalities.image.views.view import ImageView
 from tests.support.facts import facts
 
 
-def test_the_grid_shows_originals_and_views_in_their_own_colours(tmp_path: Path) -> None:
-    colours = torch.tensor([[200, 30, 60], [10, 220, 90]], dtype=torch.uint8)
-    images = colours.view(2, 3, 1, 1).expand(-1, -1, 20, 14)
+def test_the_grid_shows_originals_and_views_in_their_own_colors(tmp_path: Path) -> None:
+    colors = torch.tensor([[200, 30, 60], [10, 220, 90]], dtype=torch.uint8)
+    images = colors.view(2, 3, 1, 1).expand(-1, -1, 20, 14)
     plain = ImageView(size=16, jitter=0.0, grayscale=0.0, blur=0.0)
     path = view_grid(images, [plain, plain], tmp_path / "new" / "views.png", cell=32)
     sheet = Image.open(path)
     assert sheet.size == (3 * 34 + 2, 2 * 34 + 2)
-    for row, colour in enumerate(colours.tolist()):
+    for row, color in enumerate(colors.tolist()):
         for column in range(3):
-            assert sheet.getpixel((2 + 34 * column + 16, 2 + 34 * row + 16)) == tuple(colour)
+            assert sheet.getpixel((2 + 34 * column + 16, 2 + 34 * row + 16)) == tuple(color)
     assert sheet.getpixel((0, 0)) == (255, 255, 255)
 
 

@@ -216,7 +216,7 @@ def test_what_moves_is_drawn_last_and_only_where_asked_for() -> None:
     assert 0.35 < moved < 0.65
 
 
-def test_shapes_see_neither_colour_brightness_nor_contrast() -> None:
+def test_shapes_see_neither_color_brightness_nor_contrast() -> None:
     letters = torch.rand(6, 1, 32, 32, generator=generator(1)).round()
     light, dark = torch.tensor([0.9, 0.8, 0.3]).view(3, 1, 1), torch.tensor([0.1, 0.3, 0.1]).view(3, 1, 1)
     images, grays = light + (dark - light) * letters, (0.2 + 0.6 * letters).expand(-1, 3, -1, -1)

@@ -69,7 +69,7 @@ FACTORS = torch.tensor([0.0, 0.3, 1.0, 1.4, 1.9, 0.7])
 
 
 @pytest.mark.parametrize("name", ["brightness", "contrast", "saturation"])
-def test_colour_factors_equal_torchvisions(name: str) -> None:
+def test_color_factors_equal_torchvisions(name: str) -> None:
     images = random_images()
     theirs = getattr(T, f"adjust_{name}")
     expected = torch.stack([theirs(x, f) for x, f in zip(images, FACTORS.tolist(), strict=True)])
@@ -108,7 +108,7 @@ def test_normalize_equals_torchvisions() -> None:
     close(normalize(images, mean, std), T.normalize(images, list(mean), list(std)))
 
 
-COLOUR_OPERATIONS = {
+COLOR_OPERATIONS = {
     "brightness": lambda x, **out: adjust_brightness(x, 1.3, **out),
     "contrast": lambda x, **out: adjust_contrast(x, 1.3, **out),
     "saturation": lambda x, **out: adjust_saturation(x, 1.3, **out),
@@ -120,9 +120,9 @@ COLOUR_OPERATIONS = {
 }
 
 
-@pytest.mark.parametrize("name", COLOUR_OPERATIONS)
+@pytest.mark.parametrize("name", COLOR_OPERATIONS)
 def test_in_place_and_strided_and_double_are_the_same(name: str) -> None:
-    operation = COLOUR_OPERATIONS[name]
+    operation = COLOR_OPERATIONS[name]
     images = random_images()
     kept = images.clone()
     expected = operation(images)
@@ -137,9 +137,9 @@ def test_in_place_and_strided_and_double_are_the_same(name: str) -> None:
 
 def test_results_do_not_share_memory_with_later_calls() -> None:
     images = random_images()
-    first = [operation(images) for operation in COLOUR_OPERATIONS.values()]
+    first = [operation(images) for operation in COLOR_OPERATIONS.values()]
     kept = [result.clone() for result in first]
-    for operation in COLOUR_OPERATIONS.values():
+    for operation in COLOR_OPERATIONS.values():
         operation(1 - images)
     assert all(a.equal(b) for a, b in zip(first, kept, strict=True))
 

@@ -11,7 +11,7 @@ from nearfar.evaluation.geometry import (
     covariance_spectrum,
     effective_rank,
     lidar,
-    neighbourhood,
+    neighborhood,
     participation_ratio,
     uniformity,
 )
@@ -37,7 +37,7 @@ def geometry(task: Task, settings: GeometrySettings, seed: int) -> Outcome:
     augmented = torch.arange(n)[:: max(1, n // settings.samples)][: settings.samples]
     views = torch.stack([_view(task, augmented, seed, index) for index in range(settings.views)], 1)  # (n, q, F)
     spectrum = covariance_spectrum(h)
-    near = neighbourhood(h, task.test.labels if task.labelled else None)
+    near = neighborhood(h, task.test.labels if task.labelled else None)
     values = {
         "alignment": (float(alignment(views[:, 0], views[:, 1])), len(augmented)),
         "uniformity": (float(uniformity(h)), n),

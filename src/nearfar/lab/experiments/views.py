@@ -45,8 +45,8 @@ def shared_information(keeps: tuple[bool, bool]) -> float:
     True
     """
     same, any_other = torch.eye(_VALUES).double() / _VALUES, torch.full((_VALUES, _VALUES), _VALUES**-2).double()
-    shape, colour = (same if kept else any_other for kept in keeps)
-    return mutual_information(torch.kron(shape, colour))
+    shape, color = (same if kept else any_other for kept in keeps)
+    return mutual_information(torch.kron(shape, color))
 
 
 def best_bound(values: int, n: int) -> float:

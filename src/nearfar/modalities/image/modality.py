@@ -26,8 +26,8 @@ from nearfar.modalities.baseline import Baseline
 from nearfar.modalities.image.automatic import choose, look_at
 from nearfar.modalities.image.backbones import backbone, check_size_of_input, stated_stem
 from nearfar.modalities.image.color_histogram import ColorHistogram
-from nearfar.modalities.image.data.decode import SUFFIXES, decode, squared, why
 from nearfar.modalities.image.data import opening
+from nearfar.modalities.image.data.decode import SUFFIXES, decode, squared, why
 from nearfar.modalities.image.data.opening import decoding_size, find_images, is_files, is_glyphs, open_images
 from nearfar.modalities.image.data.source import as_picture
 from nearfar.modalities.image.published import backbone_of, published_preparation

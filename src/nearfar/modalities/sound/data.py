@@ -18,7 +18,7 @@ from nearfar.data.columns import nearest
 from nearfar.data.config import ReadConfig, read_config
 from nearfar.data.dataset import Dataset, Facts, Skipped
 from nearfar.data.pack import pack_samples
-from nearfar.data.rows import PATHS, Columns, Samples, Wanted, find_column, samples
+from nearfar.data.rows import PATHS, Columns, RowSamples, Wanted, find_column, samples
 from nearfar.data.sources import Source, built_in, built_in_split, folder_source, from_samples, is_folder, walk
 from nearfar.modalities.image.data.decode import SUFFIXES as PICTURES
 from nearfar.modalities.sound.files import SUFFIXES, VERSION, decode_sound, reader, why
@@ -212,7 +212,7 @@ def _source(path: Path, spec: str, wanted: Wanted, read: ReadConfig) -> SoundSou
     return from_samples(SoundSource, f"table {path}{part}", found, paths=[folder / name for name in found.names])
 
 
-def _by_pattern(folder: Path, pattern: str, wanted: Wanted) -> Samples:
+def _by_pattern(folder: Path, pattern: str, wanted: Wanted) -> RowSamples:
     """What file names say, as the rows of a table."""
     asked = compiled(pattern)
     others: list[Skipped] = []

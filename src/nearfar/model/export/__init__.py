@@ -6,6 +6,7 @@ the help of `nearfar export` lists the formats.
 
 from collections.abc import Callable
 from importlib import import_module
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 
@@ -20,6 +21,7 @@ class Format(NamedTuple):
     writer: str  # MODULE:FUNCTION of this package
     path: str
     help: str
+    opened_by: str = ""  # how a file is opened, if not by `nearfar.load(FILE)`
 
     def write(self, *arguments: Any) -> float | None:
         module, function = self.writer.split(":")
@@ -31,13 +33,36 @@ FORMATS = {
     "nearfar": Format("folder", "layouts:to_nearfar", "nearfar", "safetensors and card (default)"),
     "huggingface": Format("folder", "layouts:to_huggingface", "huggingface", "a folder as on the hub"),
     "onnx": Format("graph", "graphs:to_onnx", "model.onnx", "a graph for ONNX Runtime"),
-    "torch-export": Format("graph", "graphs:to_torch_export", "model.pt2", "a graph of torch.export"),
-    "torchscript": Format("graph", "graphs:to_torchscript", "model.torchscript", "a graph of torch.jit"),
-    "timm": Format("weights", "layouts:to_timm", "timm.safetensors", "a plain state_dict of timm's model"),
+    "torch-export": Format(
+        "graph", "graphs:to_torch_export", "model.pt2", "a graph of torch.export", "torch.export.load(FILE).module()"
+    ),
+    "torchscript": Format(
+        "graph", "graphs:to_torchscript", "model.torchscript", "a graph of torch.jit", "torch.jit.load(FILE)"
+    ),
+    "timm": Format(
+        "weights",
+        "layouts:to_timm",
+        "timm.safetensors",
+        "a plain state_dict of timm's model",
+        "nearfar.load('timm:NAME=FILE')",
+    ),
     "torchvision": Format(
         "weights", "layouts:to_torchvision", "torchvision.safetensors", "a plain state_dict of torchvision's model"
     ),
 }
+
+
+def how_to_open(file: Path) -> str | None:
+    """How to open an exported file that `nearfar.load` does not take, by its ending; None if it is none.
+
+    >>> how_to_open(Path("x.pt2"))
+    "open it with torch.export.load('x.pt2').module()"
+    """
+    known = (each for each in FORMATS.values() if each.opened_by and Path(each.path).suffix == file.suffix.lower())
+    if (found := next(known, None)) is None:
+        return None
+    quoted = str(file) if "'" in found.opened_by else repr(str(file))
+    return f"open it with {found.opened_by.replace('FILE', quoted)}"
 
 
 def other_formats(*kinds: str) -> str:

@@ -47,6 +47,8 @@ def export(run: str | Path, format: str, out: str | Path | None = None, *, licen
     chosen = FORMATS[format]
     path = Path(out) if out is not None else folder / "export" / chosen.path
     if chosen.kind != "folder":
+        if not path.suffix:  # by which `nearfar.load` and others know what it is
+            path = path.with_name(path.name + Path(chosen.path).suffix)
         path.parent.mkdir(parents=True, exist_ok=True)
         if chosen.kind == "graph":
             return _graphs(encoder, chosen, path)

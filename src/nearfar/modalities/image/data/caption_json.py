@@ -7,7 +7,7 @@ from pathlib import Path, PurePosixPath
 
 from nearfar.data.columns import nearest
 from nearfar.data.dataset import Skipped
-from nearfar.data.rows import Samples, Wanted, samples
+from nearfar.data.rows import RowSamples, Wanted, samples
 from nearfar.data.sources import is_folder
 from nearfar.data.tables import from_records, read_text
 from nearfar.modalities.image.data.annotations import SPLIT_WORD
@@ -18,7 +18,7 @@ PREFIXES = ("captions_", "dataset_")
 LOOKED_FOR = 100  # listed images, by which the folder that has them is known
 
 
-def read_captions(path: Path, wanted: Wanted, root: Path | None = None) -> tuple[Samples, list[Path]]:
+def read_captions(path: Path, wanted: Wanted, root: Path | None = None) -> tuple[RowSamples, list[Path]]:
     """The samples and where their images should be; which are not there shows when they are decoded.
 
     Args:

@@ -56,9 +56,9 @@ def rgb(image: Image.Image) -> Image.Image:
     elif image.mode in ("I", "F"):
         image = Image.fromarray(eight_bits(np.asarray(image)))
     if image.has_transparency_data:
-        colour = image.convert("RGBA")
-        white = Image.new("RGBA", colour.size, "white")
-        return Image.alpha_composite(white, colour).convert("RGB")
+        color = image.convert("RGBA")
+        white = Image.new("RGBA", color.size, "white")
+        return Image.alpha_composite(white, color).convert("RGB")
     return image.convert("RGB")
 
 

@@ -25,7 +25,7 @@ BASE_DRAWS, CLUTTER_DRAWS = 16, 6  # uniform numbers a sample, and each of its s
 DRAWS = BASE_DRAWS + CLUTTER * CLUTTER_DRAWS
 HEIGHTS = (13.0, 21.0)  # of a capital, in pixels
 TURN = 15.0  # degrees, either way
-COLOUR_JITTER, SHADE, NOISE = 14.0, 6.0, 5.0  # of 255
+COLOR_JITTER, SHADE, NOISE = 14.0, 6.0, 5.0  # of 255
 FAINT = 0.3  # how much of its own colour the clutter has; the rest is the ground's
 SCENE_BATCH, SCENE_BLOCKS = 64, 1 << 40  # far above any block of glyphs: scenes share no draws with them
 PATCH, TRIES = 48, 20  # room for the largest letter, and places tried before it is left out of a scene
@@ -116,8 +116,8 @@ def held_out_pairs(seed: int) -> NDArray[np.bool_]:
     ([3, 4], [5, 6])
     """
     rng = np.random.default_rng((seed, PAIRS))
-    letters, colours = rng.permutation(len(LETTERS)), rng.permutation(len(palette()[0]))
-    return np.asarray((letters[:, None] + colours) % HELD_OUT == 0)
+    letters, colors = rng.permutation(len(LETTERS)), rng.permutation(len(palette()[0]))
+    return np.asarray((letters[:, None] + colors) % HELD_OUT == 0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -202,17 +202,17 @@ def block_generator(seed: int, split: Split, block: int) -> np.random.Generator:
 
 def planned(u: Floats, split: Split) -> GlyphSpec:
     """Uniform numbers (m, BASE_DRAWS + …) as choices."""
-    _, colours, readable = palette()
+    _, colors, readable = palette()
     fonts = TRAIN_FONTS if split == "train" else TEST_FONTS
-    ground = choice(u[:, 2], len(colours))
+    ground = choice(u[:, 2], len(colors))
     ink = np.array([readable[g][int(v * len(readable[g]))] for g, v in zip(ground, u[:, 3], strict=True)])
     return GlyphSpec(
         letter=choice(u[:, 0], len(LETTERS)),
         font=choice(u[:, 1], len(fonts)),
         ground=ground,
         ink=ink,
-        ground_rgb=colours[ground] + COLOUR_JITTER * (2 * u[:, 4:7] - 1),
-        ink_rgb=colours[ink] + COLOUR_JITTER * (2 * u[:, 7:10] - 1),
+        ground_rgb=colors[ground] + COLOR_JITTER * (2 * u[:, 4:7] - 1),
+        ink_rgb=colors[ink] + COLOR_JITTER * (2 * u[:, 7:10] - 1),
         height=HEIGHTS[0] + (HEIGHTS[1] - HEIGHTS[0]) * u[:, 10],
         turn=np.radians(TURN) * (2 * u[:, 11] - 1),
         place=u[:, 12:14],
@@ -248,16 +248,16 @@ def finished(canvas: Tensor, rng: np.random.Generator) -> NDArray[np.uint8]:
 
 def background(rgb: Floats, shade: Floats, clutter: Floats, side: int) -> Tensor:
     """(m, 3, side, side): a shaded ground with strokes and specks on it."""
-    _, colours, _ = palette()
+    _, colors, _ = palette()
     ramp = torch.linspace(-1, 1, side)
     across, down = single(shade)[:, :, None].unbind(1)  # (m, 1)
     shading = (across * ramp)[:, None, :] + (down * ramp)[:, :, None]  # (m, side, side)
     canvas = single(rgb)[:, :, None, None] + shading[:, None]
     for k in range(clutter.shape[1]):
-        x, y, angle, length, width, colour = clutter[:, k].T
+        x, y, angle, length, width, color = clutter[:, k].T
         longest = SIZE * (0.6 if k % 3 == 0 else 0.06)  # a stroke, then two specks
         covered = stroke_coverage(side * x, side * y, np.pi * angle, longest * (0.5 + length / 2), 0.5 + width, side)
-        chosen = single(colours[choice(colour, len(colours))])
+        chosen = single(colors[choice(color, len(colors))])
         canvas = torch.lerp(canvas, chosen[:, :, None, None], FAINT * covered[:, None])
     return canvas
 

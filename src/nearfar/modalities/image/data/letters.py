@@ -39,7 +39,7 @@ TEST_FONTS = (
     "cmss10",
 )
 
-COLOURS = {
+COLORS = {
     "black": (20, 20, 20),
     "gray": (128, 128, 128),
     "white": (240, 240, 240),
@@ -102,7 +102,7 @@ def luminance(rgb: NDArray[np.float64]) -> NDArray[np.float64]:
 @cache
 def palette() -> tuple[list[str], NDArray[np.float64], list[NDArray[np.int64]]]:
     """Names, (C, 3) values, and for each colour the colours that can be read on it."""
-    values = np.array(list(COLOURS.values()), np.float64)
+    values = np.array(list(COLORS.values()), np.float64)
     bright = luminance(values)
     readable = np.abs(bright[:, None] - bright) >= READABLE
-    return list(COLOURS), values, [np.flatnonzero(row) for row in readable]
+    return list(COLORS), values, [np.flatnonzero(row) for row in readable]

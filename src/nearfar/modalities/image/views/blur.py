@@ -43,7 +43,7 @@ def blur_by(images: Tensor, kernel: Tensor, of: Tensor | None = None, *, out: Te
     """Blur all images, or those that `of` names, by (B, radius + 1) weights, from the centre outwards."""
     (h, w), radius = images.shape[2:], kernel.shape[1] - 1
     distance = torch.arange(-radius, radius + 1, device=kernel.device).abs_()
-    index = _neighbours(h, radius, images.device).expand(len(kernel), h, -1)
+    index = _neighbors(h, radius, images.device).expand(len(kernel), h, -1)
     weight = kernel[:, distance][:, None].expand_as(index)
     return resample(images, index, weight, blur_matrix(kernel, w, scratch), of, out=out)
 
@@ -63,7 +63,7 @@ def blur_matrix(kernel: Tensor, side: int, scratch: Scratch) -> Tensor:
 
 
 @functools.lru_cache(maxsize=32)
-def _neighbours(side: int, radius: int, device: torch.device) -> Tensor:
+def _neighbors(side: int, radius: int, device: torch.device) -> Tensor:
     """(side, 2 · radius + 1): the pixels from `radius` before to `radius` after each, mirrored at the edges."""
     pixel = torch.arange(side)[:, None] + torch.arange(-radius, radius + 1)
     return ((side - 1) - (side - 1 - pixel.abs()).abs()).to(device)
@@ -73,7 +73,7 @@ def _neighbours(side: int, radius: int, device: torch.device) -> Tensor:
 def _mirrored_shifts(side: int, radius: int, device: torch.device, dtype: torch.dtype) -> Tensor:
     """(radius + 1, side²): entry t is the matrix that adds the neighbours at distance t, mirrored at the edges."""
     shifts = torch.zeros(radius + 1, side, side)
-    neighbours = _neighbours(side, radius, torch.device("cpu"))
+    neighbors = _neighbors(side, radius, torch.device("cpu"))
     for column, offset in enumerate(range(-radius, radius + 1)):
-        shifts[abs(offset), torch.arange(side), neighbours[:, column]] += 1
+        shifts[abs(offset), torch.arange(side), neighbors[:, column]] += 1
     return shifts.view(radius + 1, -1).to(device, dtype)

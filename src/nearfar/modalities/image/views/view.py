@@ -221,9 +221,9 @@ class _Planned:
     @classmethod
     def of(cls, view: ImageView, images: Tensor, drawn: ImageViewParameters) -> "_Planned":
         drawn = drawn.to(images.device)
-        coloured = (~drawn.grayscale).float()  # 0 or 1, of which lerp is exact
+        colored = (~drawn.grayscale).float()  # 0 or 1, of which lerp is exact
         threshold = torch.where(drawn.solarize, view.solarize_threshold, 2.0)  # 2: nothing is inverted
-        factors = torch.stack([drawn.contrast, drawn.saturation, drawn.hue, coloured, threshold])
+        factors = torch.stack([drawn.contrast, drawn.saturation, drawn.hue, colored, threshold])
         return cls(
             view=view,
             crops=Crops.of(
@@ -237,7 +237,7 @@ class _Planned:
     def make(self, source: Tensor, first: int, last: int, *, out: Tensor, scratch: Scratch) -> None:
         """The views first to last, whose images are the `source`, in float32."""
         view, drawn = self.view, self.drawn
-        contrast, saturation, hue, coloured, threshold = self.factors[:, first:last]
+        contrast, saturation, hue, colored, threshold = self.factors[:, first:last]
         x = scratch.take("view", (last - first, 3, view.size, view.size), out)
         self.crops.cut(source, first, last, out=x, scratch=scratch)
         if view.interpolation == "bicubic":  # overshoots; here times the brightness
@@ -250,7 +250,7 @@ class _Planned:
             adjust_saturation(x, saturation, out=x, scratch=scratch)
             adjust_hue(x, hue, out=x, scratch=scratch)
         if view.grayscale > 0:
-            torch.lerp(luma(x, scratch), x, coloured, out=x)
+            torch.lerp(luma(x, scratch), x, colored, out=x)
         if view.blur > 0 and view.blur_radius > 0:
             of = drawn.blur[first:last].nonzero()[:, 0]
             some = scratch.take("blurred", (len(of), *x.shape[1:]), x)
