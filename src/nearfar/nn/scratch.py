@@ -28,7 +28,8 @@ class Scratch:
         if view is None:
             count = math.prod(shape)
             if key not in self._buffers or len(self._buffers[key]) < count:
-                self._buffers[key] = torch.empty(count, dtype=like.dtype, device=like.device)
+                with torch.inference_mode(False):  # else nobody outside of inference mode could write into it later
+                    self._buffers[key] = torch.empty(count, dtype=like.dtype, device=like.device)
                 views.clear()
             view = views[shape] = self._buffers[key][:count].view(shape)
         return view

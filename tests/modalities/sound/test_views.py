@@ -57,6 +57,21 @@ def test_centred_bands_have_mean_zero_over_what_is_heard() -> None:
     np.testing.assert_allclose(louder[0], found[0], atol=0.02)  # all but the floor's small share
 
 
+def test_a_centred_sound_is_the_same_beside_a_longer_one() -> None:
+    mel, waves = replace(SMALL, centred=True), sounds()
+    view = whole(4000, mel)[0]
+    drawn = view.draw(6, torch.Generator().manual_seed(4))
+    together, beside = view.apply(waves, drawn), SoundPreparation(mel.window, mel)(waves)
+    for row in range(6):
+        alone = waves[row : row + 1, : int((waves[row] != OVER).sum())]
+        one = {
+            name: x[..., row : row + 1] if name.startswith("stripe") else x[row : row + 1] for name, x in drawn.items()
+        }
+        torch.testing.assert_close(view.apply(alone, one), together[row : row + 1], atol=1e-4, rtol=1e-4)
+        plain = SoundPreparation(mel.window, mel)(alone)
+        torch.testing.assert_close(plain, beside[row : row + 1, ..., : plain.shape[-1]], atol=1e-4, rtol=1e-4)
+
+
 def test_log_mel_of_a_loud_tone_is_librosas_within_a_thousandth() -> None:
     x = (0.9 * np.sin(0.3 * np.arange(16_000)))[None].astype(np.float32)
     np.testing.assert_allclose(MELS[0](torch.from_numpy(x)), librosas(x, MELS[0]), atol=1e-3)

@@ -66,8 +66,13 @@ class LogMel:
         return 1 + (lengths - self.window % 2) // self.hop
 
     @torch.no_grad()
-    def __call__(self, waves: Tensor) -> Tensor:
-        """(B, T) floating point to (B, mels, 1 + T // hop)."""
+    def __call__(self, waves: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """(B, T) floating point to (B, mels, 1 + T // hop).
+
+        Args:
+            lengths: (B,) values of each wave; `centred` takes mean and deviation of their frames alone, so that a sound
+                is the same beside longer ones. None: all T.
+        """
         if waves.ndim != 2 or not waves.is_floating_point():
             raise ValueError(f"waves are {waves.dtype} of shape {tuple(waves.shape)}, expected floating point (B, T)")
         window, filters = _constants(self, waves.dtype, waves.device)
@@ -86,12 +91,16 @@ class LogMel:
                 high, last = low + len(part_filters), first + part_filters.shape[1]
                 torch.mm(values[:, low:high], part_filters, out=bands.view(-1, self.n_mels)[:, first:last])
             torch.log(bands.add_(self.floor).transpose(1, 2), out=result[start:stop])
-        return _centred(result, math.log(self.floor)) if self.centred else result
+        if not self.centred:
+            return result
+        return _centred(result, math.log(self.floor), None if lengths is None else self.frames_of(lengths))
 
 
-def _centred(x: Tensor, silence: float) -> Tensor:
-    """(B, M, T) log-mels, each by its own frames that are above silence."""
+def _centred(x: Tensor, silence: float, counts: Tensor | None = None) -> Tensor:
+    """(B, M, T) log-mels, each by its own frames that are above silence, of the first `counts` (B,)."""
     heard = (x > silence + _LEAST).any(1, keepdim=True)  # (B, 1, T)
+    if counts is not None:
+        heard &= (torch.arange(x.shape[2], device=x.device) < counts.to(x.device)[:, None])[:, None]
     frames = heard.sum(2, keepdim=True).clamp(min=1)
     x = (x - (x * heard).sum(2, keepdim=True) / frames) * heard
     deviation = (x.square().sum((1, 2), keepdim=True) / (frames * x.shape[1])).sqrt()

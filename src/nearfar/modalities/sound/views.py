@@ -152,7 +152,7 @@ class SoundView:
             places = torch.arange(x.shape[1]) % self.values  # drawn before the lengths are known: repeated
             noisy = add_noise(x, drawn["white"][:, places], drawn["noise"], lengths)
             x = torch.where(drawn["noisy"].to(x.device)[:, None], noisy, x)
-        spectrum = (self.mel(x) - self.mean) / self.std
+        spectrum = (self.mel(x, lengths) - self.mean) / self.std
         frames = self.mel.frames_of(lengths).double()
         extent = frames * drawn["part"].to(x.device)
         begin = drawn["place"].to(x.device) * (frames - extent)
@@ -252,7 +252,7 @@ class SoundPreparation:
         if self.mel is None:
             return _over(leveled(x, torch.minimum(lengths, ends)) if self.level else x, ends)[:, None]
         frames = self.mel.frames_of(ends)
-        return _over((self.mel(x) - self.mean) / self.std, frames)[:, None]
+        return _over((self.mel(x, ends) - self.mean) / self.std, frames)[:, None]
 
     def words(self) -> str:
         """For who writes it in another language."""
