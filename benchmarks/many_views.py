@@ -73,7 +73,7 @@ class Data:
 
     @classmethod
     def read(cls, folder: Path) -> "Data":
-        found = open_images(str(folder / "train"), size=SIZE, labels=True)
+        found = open_images(str(folder / "train"), stored_size=SIZE, labels=True)
         images, labels = found.fetch(torch.arange(len(found))), found.labels
         order = torch.randperm(len(images), generator=torch.Generator().manual_seed(0))
         held, rest = order[: len(order) // 10], order[len(order) // 10 :]

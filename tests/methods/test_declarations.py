@@ -23,7 +23,9 @@ OTHER_MEANINGS = {
     "losses/__init__.py": {"barlow_twins", "vicreg"},
     "modalities/image/views/presets.py": {"byol", "clip", "instdisc", "moco_v1", "moco_v3", "simclr", "supcon"},
     "modalities/sound/views.py": {"byol_a", "cpc", "simclr"},
+    "modalities/image/huggingface.py": {"clip", "siglip"},  # kinds of models of transformers
     "model/foreign/huggingface.py": {"clip", "siglip"},
+    "weights/huggingface.py": {"clip", "siglip"},
 }
 
 
