@@ -112,8 +112,8 @@ class CPCKernelEncoder(KernelEncoder):
 def time_weights(present: Tensor) -> Tensor:
     """(B, L) frames that are there to (B, 2, L): 1 / n of each of n frames, and the same times cos(π (i - ½) / n).
 
-    >>> time_weights(torch.tensor([[True, True, False]])).round(decimals=3).tolist()
-    [[[0.5, 0.5, 0.0], [0.354, -0.354, 0.0]]]
+    >>> [[round(float(x), 3) + 0.0 for x in row] for row in time_weights(torch.tensor([[True, True, False]]))[0]]
+    [[0.5, 0.5, 0.0], [0.354, -0.354, 0.0]]
     """
     count = present.sum(1, keepdim=True)  # (B, 1)
     place = (torch.arange(present.shape[1], device=present.device) + 0.5) / count  # (B, L)
