@@ -21,6 +21,7 @@ from nearfar.evaluation.protocols import Protocol
 from nearfar.evaluation.task import Outcome
 from nearfar.losses import nt_xent
 from nearfar.methods import Method, Step
+from nearfar.metric_text import MetricStyle
 from nearfar.modalities.base import Modality
 from nearfar.nn.seeding import seeded_generator
 
@@ -100,7 +101,14 @@ def mean_norm(task, settings, seed):
     return Outcome({"mean norm": Estimate(float(norms.mean()), None, None, len(norms))})
 
 
-NORM = Protocol("toy_plugin:NORM", mean_norm, "mean length of the embeddings", "mean norm", needs="samples")
+NORM = Protocol(
+    "toy_plugin:NORM",
+    mean_norm,
+    "mean length of the embeddings",
+    "mean norm",
+    needs="samples",
+    metrics={"mean norm": MetricStyle(3, less_is_better=True)},
+)
 '''
 
 
@@ -122,6 +130,8 @@ def test_toys_from_outside_go_through_every_command(here: Path, capsys: pytest.C
     measured = {(row["encoder"], row["protocol"], row["metric"]) for row in rows}
     assert ("trained", "knn", "accuracy") in measured and ("trained", "toy_plugin:NORM", "mean norm") in measured
     assert {row["split"] for row in rows} == {"test"}
+    styles = {row["metric"]: row.get("style") for row in rows}
+    assert styles["accuracy"] is None and styles["mean norm"] == {"decimals": 3, "less_is_better": True, "least": 0.0}
     assert main(["embed", "run", "points:80", "-o", "all.parquet", "--device", "cpu"]) == 0
     capsys.readouterr()
     assert main(["search", "run", "all.parquet", "--like", "all-3", "-k", "5"]) == 0

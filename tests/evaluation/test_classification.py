@@ -9,6 +9,7 @@ from torch import Tensor
 from nearfar.evaluation.classification import BINS, classification, imbalance, lonely, weighted_metrics
 from nearfar.evaluation.metrics import Estimate, mean_estimate, over_seeds, resamples, with_interval
 from nearfar.evaluation.results import bounds
+from nearfar.metric_text import SHARE, MetricStyle
 from tests.support.facts import tells
 
 
@@ -126,9 +127,9 @@ def test_several_seeds_widen_the_interval_by_their_spread() -> None:
 def test_no_interval_leaves_what_the_metric_can_be() -> None:
     runs = [Estimate(v, v, 1.0, 100) for v in (0.1, 0.9)]
     assert over_seeds(runs).low < 0 < 1 < over_seeds(runs).high  # type: ignore[operator]
-    assert over_seeds(runs, *bounds("accuracy"))[1:3] == (0.0, 1.0)
-    assert over_seeds(runs, *bounds("ARI"))[1:3] == (-1.0, 1.0)
-    assert over_seeds(runs, *bounds("RankMe")) == over_seeds(runs)
+    assert over_seeds(runs, *bounds(SHARE))[1:3] == (0.0, 1.0)
+    assert over_seeds(runs, *bounds(MetricStyle(least=-1.0)))[1:3] == (-1.0, 1.0)
+    assert over_seeds(runs, *bounds(MetricStyle(2))) == over_seeds(runs)
 
 
 def test_no_spread_is_no_interval() -> None:

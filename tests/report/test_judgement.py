@@ -2,7 +2,7 @@
 
 import io
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -11,13 +11,14 @@ from rich.console import Console
 
 from nearfar.evaluation.metrics import wilson
 from nearfar.evaluation.paired import mcnemar
-from nearfar.evaluation.results import Comparison, Results, Row
+from nearfar.evaluation.results import Comparison, Results, Row, shown
+from nearfar.metric_text import MetricStyle
 from nearfar.report.judgement import judge
 from nearfar.report.page import write_report
 from nearfar.report.refresh import print_verdict, write_verdict
 from nearfar.report.run import read_run
 from nearfar.report.verdict import first_line, verdict
-from tests.support.facts import tells
+from tests.support.facts import facts, tells
 
 N = 105
 
@@ -176,3 +177,25 @@ def test_many_encoders_with_long_names_stay_in_80_columns(tmp_path: Path) -> Non
     folder, out = filled(tmp_path / "run", results), io.StringIO()
     print_verdict(folder, results, Console(file=out, width=80))
     assert all(len(line) <= 80 for line in out.getvalue().splitlines()[:-1])
+
+
+def test_a_metric_from_outside_is_written_and_compared_as_its_protocol_declares(tmp_path: Path) -> None:
+    """A deviation of 1.40 against 2.10, of which less is better; also after the results were written and read."""
+    spread = MetricStyle(2, less_is_better=True)
+    rows = [
+        Row(encoder, "mine:SPREAD", "spread", value, value - 0.1, value + 0.1, "test", "photos", N, stated=spread)
+        for encoder, value in (("trained", 1.4), ("untrained", 2.1))
+    ]
+    again = Results.load(Results(rows).save(tmp_path / "evaluation.json"))
+    for results in (Results(rows), again):
+        found = judge(results)
+        assert found is not None and found.word == "better"
+        assert [shown(each) for each in results.rows] == ["1.40", "2.10"]
+
+
+@pytest.mark.parametrize("style", [{}, "x", {"decimals": 10**9, "less_is_better": False, "least": 0.0}])
+def test_a_style_that_is_none_is_refused(style: object, tmp_path: Path) -> None:
+    content = {"results": [{**asdict(row("trained", 5)), "style": style}]}
+    (tmp_path / "evaluation.json").write_text(json.dumps(content))
+    with pytest.raises(ValueError, match=facts("evaluation.json")):
+        Results.load(tmp_path / "evaluation.json")

@@ -10,7 +10,9 @@ from torch import Tensor
 from nearfar.evaluation.metrics import accuracy, proportion, resamples, with_interval
 from nearfar.evaluation.paired import SampleValues
 from nearfar.evaluation.task import Curves, Outcome, Task, arrays
+from nearfar.metric_text import MetricStyle
 
+STYLES = {"calibration error": MetricStyle(less_is_better=True)}
 BINS = 15  # of the calibration error, as Guo et al. 2017 have it
 Curve = Callable[..., tuple[Tensor, Tensor, Tensor]]  # of torchmetrics: scores and truth to x, y and thresholds
 _GRID = 201  # points at which curves are kept

@@ -119,7 +119,7 @@ def measure(
             shown = task.compute.progress and not protocol.shows_progress
             with Console().status(escape(f"{task.name}: {protocol.name}")) if shown else nullcontext():
                 outcome = _over_seeds(protocol, task, own[protocol.name], provenance[protocol.name].seeds)
-            _add(results, outcome, embedder, provenance[protocol.name])
+            _add(results, outcome, embedder, protocol, provenance[protocol.name])
             compared.add(embedder, protocol, outcome, provenance[protocol.name])
             if finished is not None:
                 finished(f"{task.name}: {protocol.name}", results)
@@ -160,7 +160,7 @@ def _over_seeds(protocol: Protocol, task: Task, settings: Any, seeds: Sequence[i
         return Outcome({}, {}, failed[:1])
     first = outcomes[0]
     metrics = {
-        name: over_seeds([o.metrics[name] for o in outcomes if name in o.metrics], *bounds(name))
+        name: over_seeds([o.metrics[name] for o in outcomes if name in o.metrics], *bounds(protocol.style(name)))
         for name in first.metrics
     }
     few = ["two seeds are few: their spread is itself uncertain, so the intervals are wide"]
@@ -208,10 +208,13 @@ class _Compared:
                     )
 
 
-def _add(results: Results, outcome: Outcome, embedder: Embedder, source: Provenance) -> None:
+def _add(results: Results, outcome: Outcome, embedder: Embedder, protocol: Protocol, source: Provenance) -> None:
     for metric, estimate in outcome.metrics.items():
         results.rows.append(
-            Row(embedder.name, source.protocol, metric, *estimate[:3], source.split, source.data, estimate.n)
+            Row(
+                *(embedder.name, source.protocol, metric, *estimate[:3], source.split, source.data, estimate.n),
+                stated=protocol.style(metric),
+            )
         )
         source.encoders[embedder.name] = embedder.origin
         if metric not in source.metrics:

@@ -6,7 +6,7 @@ import math
 import re
 import zlib
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from nearfar.data.cache import write_file
-from nearfar.metric_text import decimals, metric_text
+from nearfar.metric_text import SHARE, MetricStyle, metric_text
 
 BY = " by "  # between a baseline and the protocol that it was measured by, if it is another one
 _LONGEST = 60  # characters of a name in a file's name
@@ -35,6 +35,12 @@ class Row:
     split: str
     data: str
     n: int
+    stated: MetricStyle | None = field(default=None, compare=False)  # of the metric, as its protocol declares it
+
+    @property
+    def style(self) -> MetricStyle:
+        """How the metric is written and compared; of rows that do not say, as the built-in protocol declares it."""
+        return self.stated or _declared(self.protocol, self.metric)
 
 
 @dataclass(frozen=True)
@@ -131,7 +137,7 @@ class Results:
 
         Whole or not at all.
         """
-        content: dict[str, Any] = {"results": [asdict(row) for row in self.rows]}
+        content: dict[str, Any] = {"results": [_row_json(row) for row in self.rows]}
         if self.comparisons:
             content["comparisons"] = [asdict(comparison) for comparison in self.comparisons]
         if self.facts:
@@ -147,7 +153,7 @@ class Results:
         """Read what `save` wrote."""
         try:
             content = json.loads(Path(path).read_text(encoding="utf-8"))
-            rows = [_from_json(Row, row) for row in content["results"]]
+            rows = [_row_from_json(row) for row in content["results"]]
             provenance = [_from_json(Provenance, source) for source in content.get("provenance", [])]
             if not all(isinstance(p.settings, dict) and isinstance(p.training, int) for p in provenance):
                 raise TypeError("provenance")
@@ -232,6 +238,25 @@ def _from_json(kind: type[Any], content: dict[str, Any]) -> Any:
     return kind(**{each.name: content[each.name] for each in fields(kind)})
 
 
+def _row_json(row: Row) -> dict[str, Any]:
+    """With the style of metrics that are no plain share, for readers that do not know the protocol."""
+    content = {name: value for name, value in asdict(row).items() if name != "stated"}
+    return content if row.style == SHARE else {**content, "style": asdict(row.style)}
+
+
+def _row_from_json(content: dict[str, Any]) -> Row:
+    stated = content.get("style")
+    row: Row = _from_json(Row, {**content, "stated": None})
+    return row if stated is None else replace(row, stated=MetricStyle.read(stated))
+
+
+def _declared(protocol: str, metric: str) -> MetricStyle:
+    from nearfar.evaluation.protocols import PROTOCOLS  # protocols need torch, results do not
+
+    known = PROTOCOLS.get(protocol)
+    return SHARE if known is None else known.style(metric)
+
+
 def curve_name(row: Row) -> str:
     """Where the curves behind a row are, without the ending of the file.
 
@@ -241,21 +266,21 @@ def curve_name(row: Row) -> str:
     return f"{file_name(f'{row.data} {row.split}')}/{file_name(row.protocol)}-{file_name(row.encoder)}"
 
 
-def bounds(metric: str) -> tuple[float, float]:
+def bounds(style: MetricStyle) -> tuple[float, float]:
     """The least and the most that a metric can be."""
-    return (-math.inf, math.inf) if decimals(metric) is not None else (-1.0 if metric == "ARI" else 0.0, 1.0)
+    return (-math.inf, math.inf) if style.decimals is not None else (style.least, 1.0)
 
 
 def shown(row: Row) -> str:
     """The value as its metric is read."""
-    return metric_text(row.metric, row.value)
+    return metric_text(row.value, row.style.decimals)
 
 
 def interval(row: Row) -> str:
     """The interval in brackets, empty where none is known."""
     if row.low is None or row.high is None:
         return ""
-    if (places := decimals(row.metric)) is not None:
+    if (places := row.style.decimals) is not None:
         return f"({row.low:.{places}f} to {row.high:.{places}f})"
     return f"({100 * row.low:.1f} to {100 * row.high:.1f})"
 

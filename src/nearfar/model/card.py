@@ -17,6 +17,7 @@ FORMAT = "nearfar encoder"
 VERSION = 2  # of the card's keys, the configuration's among them; raised when older cards can no longer be read
 LARGEST_FILE = 16 << 20  # bytes of a card
 
+_METRIC = ("protocol", "metric", "value", "low", "high", "data", "split", "n")  # of a row of evaluation.json
 Card = dict[str, Any]
 
 
@@ -113,7 +114,7 @@ def with_metrics(card: Card, evaluation: Path) -> Card:
     try:
         rows = json.loads(evaluation.read_text(encoding="utf-8"))["results"]
         measured = [
-            {k: row.get(k) for k in ("protocol", "metric", "value", "low", "high", "data", "split", "n")}
+            {k: row.get(k) for k in _METRIC} | ({"style": row["style"]} if "style" in row else {})
             for row in rows
             if row["encoder"] == "trained"
         ]

@@ -4,8 +4,6 @@ import math
 
 from nearfar.evaluation.results import Row
 
-LESS_IS_BETTER = ("word error rate", "character error rate", "median rank", "mean rank", "EER", "calibration error")
-
 
 def difference(row: Row, other: Row) -> tuple[float, float, float]:
     """The difference of two values and its interval: each limit is the root of the summed squares of the two arms.

@@ -7,14 +7,11 @@ from typing import Literal
 
 from nearfar.evaluation.protocols import PROTOCOLS
 from nearfar.evaluation.results import BY, Comparison, Results, Row
-from nearfar.metric_text import decimals
-from nearfar.report.difference import LESS_IS_BETTER, difference
+from nearfar.report.difference import difference
 
 Word = Literal["WORSE", "same", "better"]  # the worst first
 ALPHA = 0.05  # a difference counts from this p on
-MAIN = ("knn", "linear", "zero_shot", "captions", "similarity")  # decide, if one of them was measured
 _ROLES = {"untrained": "start", "raw": "baseline", "prepared": "baseline"}  # where no comparison states them
-_SHAPE = "geometry"  # describes the embeddings, and is no task
 
 
 @dataclass(frozen=True)
@@ -32,7 +29,7 @@ class Beside:
     @property
     def gain(self) -> float:
         """The difference, positive if the trained encoder is better."""
-        return -self.difference if self.row.metric.startswith(LESS_IS_BETTER) else self.difference
+        return -self.difference if self.row.style.less_is_better else self.difference
 
     @property
     def word(self) -> Word:
@@ -48,7 +45,7 @@ class Beside:
     @property
     def amount(self) -> str:
         """The difference with its interval: points of shares, else as the metric is written."""
-        places, scale = decimals(self.row.metric), 1
+        places, scale = self.row.style.decimals, 1
         if places is None:
             places, scale = 1, 100
         text = f"{scale * self.difference:+.{places}f}"
@@ -149,9 +146,15 @@ def best_baselines(beside: Sequence[Beside]) -> list[Beside]:
 def main_differences(results: Results) -> list[Beside]:
     """The encoder in question beside start and baselines, by the metrics that decide."""
     who = subject(results)
-    rows = [row for row in results.rows if row.encoder == who and is_headline(row) and row.protocol != _SHAPE]
-    deciding = [row for row in rows if row.protocol in MAIN] or rows
+    rows = [row for row in results.rows if row.encoder == who and is_headline(row) and _verdict(row) != "never"]
+    deciding = [row for row in rows if _verdict(row) == "first"] or rows
     return [each for row in deciding for each in differences(row, results) if each.role in ("start", "baseline")]
+
+
+def _verdict(row: Row) -> str:
+    """When the row's protocol decides; of one from outside after the others."""
+    known = PROTOCOLS.get(row.protocol)
+    return "second" if known is None else known.verdict
 
 
 def subject(results: Results) -> str | None:

@@ -40,7 +40,7 @@ def _block(row: Row, beside: Sequence[Beside], results: Results) -> list[Rendera
         table.add_column(justify=justify)
     table.add_row(f"  {escape(shorten(row.encoder, _NAME))}", shown(row), interval(row).strip("()"), "", "")
     for each in beside:
-        value = metric_text(row.metric, row.value - each.difference)
+        value = metric_text(row.value - each.difference, row.style.decimals)
         other = next((x for x in results.rows if x.encoder == each.name and _measure(x) == _measure(row)), None)
         color = _COLORS[each.word]
         table.add_row(

@@ -7,8 +7,8 @@ from dataclasses import replace
 from nearfar.data.dataset import counted
 from nearfar.evaluation.protocols import PROTOCOLS
 from nearfar.evaluation.results import BY, Results, Row, interval, shown
-from nearfar.metric_text import decimals, metric_text, percent
-from nearfar.report.difference import LESS_IS_BETTER, difference
+from nearfar.metric_text import metric_text, percent
+from nearfar.report.difference import difference
 from nearfar.report.judgement import Beside, differences, is_headline, judge, same_measure
 from nearfar.report.next_step import next_step
 from nearfar.report.run import HealthVerdict, RunRecord
@@ -137,7 +137,7 @@ def clearly_better(row: Row, other: Row, *, unknown: bool) -> bool:
     """Whether the interval of a row is apart from another's, on the better side; `unknown` without intervals."""
     if row.low is None or row.high is None or other.low is None or other.high is None:
         return unknown
-    return row.high < other.low if row.metric.startswith(LESS_IS_BETTER) else row.low > other.high
+    return row.high < other.low if row.style.less_is_better else row.low > other.high
 
 
 def comparisons(rows: list[Row], results: Results | None = None) -> list[str]:
@@ -164,7 +164,11 @@ def comparisons(rows: list[Row], results: Results | None = None) -> list[str]:
 def _compared(beside: Beside, results: Results) -> str:
     row, other = beside.row, _row_of(beside, results)
     who = _BASELINES.get(beside.name, beside.name)
-    value = value_and_interval(other) if other is not None else metric_text(row.metric, row.value - beside.difference)
+    value = (
+        value_and_interval(other)
+        if other is not None
+        else metric_text(row.value - beside.difference, row.style.decimals)
+    )
     if beside.low is None or beside.high is None:
         return f"{who} has {value}"
     if beside.word == "same":
@@ -172,7 +176,7 @@ def _compared(beside: Beside, results: Results) -> str:
     if beside.word == "WORSE":
         return f"worse than {who} at {value}"
     gap, (low, high) = abs(beside.difference), sorted((abs(beside.low), abs(beside.high)))
-    if decimals(row.metric) is not None:
+    if row.style.decimals is not None:
         amount = f"{gap:.2f} ({low:.2f} to {high:.2f})"
     else:
         amount = f"{100 * gap:.1f} points ({100 * low:.1f} to {100 * high:.1f})"

@@ -14,6 +14,7 @@ from nearfar.evaluation.paired import SampleValues
 from nearfar.evaluation.protocols.protocol import Protocol
 from nearfar.evaluation.task import Outcome, Task, arrays
 from nearfar.losses.arguments import check_compatible, check_ids, check_rows, l2_normalize
+from nearfar.metric_text import MetricStyle
 from nearfar.settings import setting
 
 _ENTRIES = 1 << 22  # similarities held at once
@@ -275,4 +276,6 @@ PROTOCOL = Protocol(
     "recall@1,.*",
     CaptionsSettings,
     needs="captions",
+    metrics=dict.fromkeys(("median rank", "mean rank"), MetricStyle(1, less_is_better=True)),
+    verdict="first",
 )

@@ -6,6 +6,7 @@ from nearfar.evaluation.clustering import agreement, cluster_agreement
 from nearfar.evaluation.metrics import resamples, with_interval
 from nearfar.evaluation.protocols.protocol import NoSettings, Protocol
 from nearfar.evaluation.task import Outcome, Task, arrays
+from nearfar.metric_text import MetricStyle
 
 
 def clustering(task: Task, settings: NoSettings, seed: int) -> Outcome:
@@ -25,5 +26,11 @@ def clustering(task: Task, settings: NoSettings, seed: int) -> Outcome:
 
 
 PROTOCOL = Protocol(
-    "clustering", clustering, "k-means against the classes: NMI, ARI, purity", "NMI", seeded=True, title="Clustering"
+    "clustering",
+    clustering,
+    "k-means against the classes: NMI, ARI, purity",
+    "NMI",
+    seeded=True,
+    title="Clustering",
+    metrics={"ARI": MetricStyle(least=-1.0)},
 )

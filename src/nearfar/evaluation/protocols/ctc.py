@@ -13,6 +13,7 @@ from nearfar.evaluation.metrics import Estimate, proportion, resamples, with_int
 from nearfar.evaluation.paired import SampleValues
 from nearfar.evaluation.protocols.protocol import Protocol
 from nearfar.evaluation.task import Outcome, Part, Task, arrays
+from nearfar.metric_text import MetricStyle
 from nearfar.progress import progress_bar
 from nearfar.settings import setting
 
@@ -250,4 +251,5 @@ PROTOCOL = Protocol(
     needs="words",
     seeded=True,
     shows_progress=True,
+    metrics=dict.fromkeys(("word error rate", "character error rate"), MetricStyle(less_is_better=True)),
 )

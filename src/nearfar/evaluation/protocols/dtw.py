@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from nearfar.evaluation.classification import STYLES
 from nearfar.evaluation.metrics import proportion
 from nearfar.evaluation.paired import SampleValues
 from nearfar.evaluation.protocols.protocol import Protocol
@@ -154,4 +155,5 @@ PROTOCOL = Protocol(
     shared=(),
     raw_only=True,
     rival_of="knn",
+    metrics=STYLES,
 )

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from nearfar.evaluation.classification import classified
+from nearfar.evaluation.classification import STYLES, classified
 from nearfar.evaluation.finetune import FinetuneHyperparameters, train_on_labels
 from nearfar.evaluation.protocols.protocol import Protocol
 from nearfar.evaluation.task import Outcome, Task
@@ -64,4 +64,5 @@ PROTOCOL = Protocol(
     seeded=True,
     shows_progress=True,
     title="Fine-tuning",
+    metrics=STYLES,
 )

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from nearfar.evaluation.classification import STYLES
 from nearfar.evaluation.linear import linear_probe
 from nearfar.evaluation.metrics import mean_estimate, proportion
 from nearfar.evaluation.paired import SampleValues
@@ -70,4 +71,5 @@ PROTOCOL = Protocol(
     shared=("validation_fraction", "bootstrap"),
     has_frames=True,
     seeded=True,
+    metrics=STYLES,
 )

@@ -18,6 +18,7 @@ from nearfar.evaluation.geometry import (
 from nearfar.evaluation.metrics import Estimate, mean_estimate, proportion
 from nearfar.evaluation.protocols.protocol import Protocol
 from nearfar.evaluation.task import Outcome, Task, arrays
+from nearfar.metric_text import MetricStyle
 from nearfar.nn.seeding import seeded_generator
 from nearfar.settings import setting
 
@@ -80,4 +81,8 @@ PROTOCOL = Protocol(
     GeometrySettings,
     needs="samples",
     title="The geometry",
+    metrics=dict.fromkeys(
+        ("alignment", "uniformity", "RankMe", "LiDAR", "participation ratio", "hubness"), MetricStyle(2)
+    ),
+    verdict="never",
 )

@@ -5,7 +5,7 @@ from typing import Literal
 
 from torch import Tensor
 
-from nearfar.evaluation.classification import classified
+from nearfar.evaluation.classification import STYLES, classified
 from nearfar.evaluation.knn import knn_votes, nearest
 from nearfar.evaluation.metrics import accuracy
 from nearfar.evaluation.paired import SampleValues
@@ -71,5 +71,13 @@ def knn(task: Task, settings: KnnSettings, seed: int) -> Outcome:
 
 
 PROTOCOL = Protocol(
-    "knn", knn, "weighted k-nearest neighbors", "accuracy", KnnSettings, title="k-NN", fit_settings=fitted_k
+    "knn",
+    knn,
+    "weighted k-nearest neighbors",
+    "accuracy",
+    KnnSettings,
+    title="k-NN",
+    fit_settings=fitted_k,
+    metrics=STYLES,
+    verdict="first",
 )

@@ -1,6 +1,6 @@
 """Linear probe: logistic regression on frozen features."""
 
-from nearfar.evaluation.classification import classified, probabilities
+from nearfar.evaluation.classification import STYLES, classified, probabilities
 from nearfar.evaluation.linear import linear_probe
 from nearfar.evaluation.protocols.protocol import NoSettings, Protocol
 from nearfar.evaluation.task import Outcome, Task
@@ -33,4 +33,6 @@ PROTOCOL = Protocol(
     shared=("validation_fraction", "bootstrap"),
     seeded=True,
     title="A linear probe",
+    metrics=STYLES,
+    verdict="first",
 )

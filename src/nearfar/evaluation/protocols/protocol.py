@@ -1,12 +1,13 @@
 """What a protocol declares: its function, its settings, and what it needs of the data and of the encoder."""
 
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from torch import Tensor
 
 from nearfar.evaluation.task import Outcome, Task
+from nearfar.metric_text import SHARE, MetricStyle
 from nearfar.settings import check_settings, setting
 
 
@@ -42,6 +43,9 @@ class Protocol:
         about: one line, for help.
         title: as the subject of a sentence, for the report; None: the name.
         headline: pattern of the metrics to read first.
+        metrics: style of the metrics that are no shares of which more is better, by the words before a comma.
+        verdict: whether its headline metrics decide if an encoder is better: "first"; if no such protocol was measured,
+            "second"; or "never", if they describe and judge nothing.
         settings: a frozen dataclass whose fields are made by `setting`; each has a default. `ProtocolConfig` checks it.
         shared: fields of `SharedSettings` that the result depends on.
         needs: of the data. "words" are labelled sounds; "samples" are any.
@@ -69,6 +73,12 @@ class Protocol:
     fit_settings: Callable[[Any, Tensor], Any] | None = None
     seeded: bool = False
     shows_progress: bool = False
+    metrics: Mapping[str, MetricStyle] = field(default_factory=dict)
+    verdict: Literal["first", "second", "never"] = "second"
+
+    def style(self, metric: str) -> MetricStyle:
+        """How a metric is written and compared."""
+        return self.metrics.get(metric.partition(",")[0], SHARE)
 
     @property
     def labelled(self) -> bool:

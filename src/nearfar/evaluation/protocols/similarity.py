@@ -8,6 +8,7 @@ from nearfar.evaluation.paired import SampleValues
 from nearfar.evaluation.protocols.protocol import NoSettings, Protocol
 from nearfar.evaluation.task import Outcome, Task, arrays
 from nearfar.losses.arguments import check_compatible, check_rows, l2_normalize
+from nearfar.metric_text import MetricStyle
 
 _DECIMALS = 6  # of a cosine: float32 can tell no more, and equal pairs are to be ties
 
@@ -126,4 +127,6 @@ PROTOCOL = Protocol(
     "Spearman",
     needs="scored pairs",
     reads_texts=True,
+    metrics={"Spearman": MetricStyle(3), "Pearson": MetricStyle(3)},
+    verdict="first",
 )

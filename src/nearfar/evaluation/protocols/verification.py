@@ -12,6 +12,7 @@ from nearfar.evaluation.metrics import Estimate, resamples, with_interval
 from nearfar.evaluation.protocols.protocol import Protocol
 from nearfar.evaluation.task import Outcome, Task, arrays
 from nearfar.losses.arguments import check_ids, check_rows, l2_normalize
+from nearfar.metric_text import MetricStyle
 from nearfar.settings import setting
 
 FALSE_RATES = (0.1, 0.01, 0.001)  # at which the true accept rate is reported
@@ -171,4 +172,5 @@ PROTOCOL = Protocol(
     VerificationSettings,
     seeded=True,
     title="Verification",
+    metrics={"EER": MetricStyle(less_is_better=True)},
 )

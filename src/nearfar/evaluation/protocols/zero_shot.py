@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from nearfar.data.dataset import counted
-from nearfar.evaluation.classification import classification, probabilities
+from nearfar.evaluation.classification import STYLES, classification, probabilities
 from nearfar.evaluation.knn import check_classes
 from nearfar.evaluation.protocols.protocol import Protocol
 from nearfar.evaluation.task import NO_TEXTS, EmbedTexts, Outcome, Task
@@ -213,4 +213,6 @@ PROTOCOL = Protocol(
     "accuracy",
     ZeroShotSettings,
     reads_texts=True,
+    metrics=STYLES,
+    verdict="first",
 )

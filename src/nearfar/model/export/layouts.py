@@ -2,13 +2,14 @@
 
 import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
 from nearfar.data.cache import replacing
-from nearfar.metric_text import metric_text
+from nearfar.metric_text import MetricStyle, metric_text
 from nearfar.modalities.image.backbones import TINY
 from nearfar.model.card import Card, transform_of
 from nearfar.model.encoder import Encoder
@@ -86,6 +87,14 @@ def push_to_hub(folder: Path, repository: str, *, private: bool = True) -> str:
     return address
 
 
+def _decimals(metric: Mapping[str, Any]) -> int | None:
+    """Of a metric on a card that is no share; older cards do not say which are, but no share is above 1."""
+    try:
+        return MetricStyle.read(metric["style"]).decimals
+    except (KeyError, ValueError):
+        return None if -1 <= metric["value"] <= 1 else 2
+
+
 def readme(card: Card) -> str:
     """The hub's page of a model, with what the hub reads in its head."""
     texts = card.get("modality") == "text"
@@ -94,7 +103,7 @@ def readme(card: Card) -> str:
     if card.get("licence"):
         head.append(f"license: {json.dumps(str(card['licence']).lower())}")
     rows = [
-        f"| {m['protocol']} | {m['metric']} | {metric_text(m['metric'], m['value'])} "
+        f"| {m['protocol']} | {m['metric']} | {metric_text(m['value'], _decimals(m))} "
         f"| {m['data']} {m['split']} | {m['n']} |"
         for m in card.get("metrics", [])
         if isinstance(m.get("value"), int | float)
