@@ -88,11 +88,11 @@ def push_to_hub(folder: Path, repository: str, *, private: bool = True) -> str:
 
 
 def _decimals(metric: Mapping[str, Any]) -> int | None:
-    """Of a metric on a card that is no share."""
+    """Of a metric on a card that is no share; older cards do not say which are, but no share is above 1."""
     try:
         return MetricStyle.read(metric["style"]).decimals
     except (KeyError, ValueError):
-        return None
+        return None if -1 <= metric["value"] <= 1 else 2
 
 
 def readme(card: Card) -> str:
