@@ -43,7 +43,7 @@ class Number:
     def shown(self, value: float, unit: str | None = None) -> str:
         """
         >>> Number("k-NN accuracy", 93.5, "%").shown(93.5), Number("Spearman", 0.427).shown(0.427)
-        ('95.0 %', '0.427')
+        ('93.5 %', '0.427')
         """
         unit = self.unit if unit is None else unit
         return f"{value:.1f}{' ' + unit if unit else ''}" if self.unit == "%" else f"{value:.3f}"
