@@ -315,13 +315,14 @@ def check_names(config: TrainConfig) -> None:
     from nearfar.methods import METHODS
     from nearfar.modalities.image.backbones import OWN
     from nearfar.modalities.sound.backbones import AUDIO
+    from nearfar.modalities.text.encoders import BAG
     from nearfar.nn.sequence import PRESETS as SEQUENCES
     from nearfar.nn.text import PRESETS as TEXTS
 
     known = METHODS[config.method].options()
     assert set(config.options) <= set(known), f"{config.method} has no option {set(config.options) - set(known)}"
     name = config.backbone
-    if name not in (*OWN, *AUDIO, *SEQUENCES, *TEXTS) and not name.startswith(("torchvision:", "transformers:")):
+    if name not in (*OWN, *AUDIO, *SEQUENCES, BAG, *TEXTS) and not name.startswith(("torchvision:", "transformers:")):
         import timm
 
         assert timm.is_model(name), f"there is no backbone {name}"
