@@ -8,12 +8,15 @@ would be, with one thread: a trial chooses the colors by the labels, the first s
 number of steps that fit is fixed, and trial, views, losses and optimizer are all inside. Settings are chosen with
 `--part validation`: a sixth of the training pictures, neither trained on nor a neighbour; `--part test` measures the
 chosen ones, once, with all training pictures as neighbours. The number is weighted k-NN (k = 20, cosine, temperature
-0.07) of the encoder's features, beside the untrained encoder.
+0.07) of the encoder's features and of whitened ones, as a run ends with, beside the untrained encoder.
 """
 
 import argparse
+import copy
+import math
 import statistics
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,11 +25,15 @@ import torch
 from rich.console import Console
 from torch import Tensor
 
+import nearfar.methods.simclr
 from machine import describe
 from nearfar.config import TrainConfig, completed
 from nearfar.data.dataset import Dataset
 from nearfar.evaluation.embedding import embed
 from nearfar.evaluation.knn import knn_accuracy
+from nearfar.losses import decoupled
+from nearfar.nn.ema import ema_update
+from nearfar.nn.whitening import fit_transform
 from nearfar.settings import build, overlaid
 from nearfar.training.color_trial import choose_colors
 from nearfar.training.lightning_module import Pretraining, Steps
@@ -62,6 +69,10 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "linear schedule": {"optimizer": {"schedule": "linear"}},
     "head of 1 layer": {"options": {"layers": 1}},
     "head of 3 layers": {"options": {"layers": 3}},
+    "temperature from 0.5 to 0.1": {},
+    "EMA weights": {},
+    "24 pixels first": {},
+    "decoupled loss": {},
 }
 EARLIER = {  # of the methods' recipes before automatic settings, without what they share
     "moco": {"options": {"temperature": 0.2, "momentum": 0.99, "queue_size": 2048, "batch_norm": True}},
@@ -76,6 +87,56 @@ EARLIER = {  # of the methods' recipes before automatic settings, without what t
     "vicreg": {"options": {"dim": 256, "hidden": 256}},
     "nnclr": {"options": {"queue_size": 2048, "dim": 128, "hidden": 256, "predictor_hidden": 512}},
 }
+
+
+# What no setting does: called after each step, and once before the first, with the part of the run that is done.
+Hook = Callable[[TrainingSetup, float], None]
+
+
+def falling_temperature(setup: TrainingSetup, progress: float) -> None:
+    setup.method.temperature = 0.1 + 0.2 * (1 + math.cos(math.pi * progress))  # type: ignore[assignment]
+
+
+class EMAWeights:
+    """The encoder that is measured is a moving average of the trained one."""
+
+    def __init__(self) -> None:
+        self.average: torch.nn.Module | None = None
+
+    def __call__(self, setup: TrainingSetup, progress: float) -> None:
+        if self.average is None:
+            self.average = copy.deepcopy(setup.method.encoder)
+        ema_update(self.average, setup.method.encoder, 0.98)
+        if progress == 1:
+            setup.method.encoder.load_state_dict(self.average.state_dict())
+
+
+def small_first(setup: TrainingSetup, progress: float) -> None:
+    size = 24 if progress < 0.6 else 32
+    recipes = setup.modality.recipes  # type: ignore[attr-defined]
+    if recipes[0].size != size:
+        setup.modality.forget_buffers()
+        setup.modality.recipes = tuple(replace(view, size=size) for view in recipes)  # type: ignore[attr-defined]
+
+
+def use_decoupled(setup: TrainingSetup, progress: float) -> None:
+    """Each pair of views by the decoupled loss, in place of NT-Xent over all."""
+
+    def loss(views: list[Tensor], local: list[Tensor], *, temperature: float, ids: Tensor) -> Tensor:
+        pairs = [(a, b) for i, a in enumerate(views) for b in views[:i]]
+        return torch.stack([decoupled(a, b, temperature=temperature, ids=ids) for a, b in pairs]).mean()
+
+    nearfar.methods.simclr.nt_xent_views = loss if progress < 1 else NT_XENT  # type: ignore[assignment]
+
+
+NT_XENT = nearfar.methods.simclr.nt_xent_views
+HOOKS: dict[str, Callable[[], Hook]] = {
+    "temperature from 0.5 to 0.1": lambda: falling_temperature,
+    "EMA weights": EMAWeights,
+    "24 pixels first": lambda: small_first,
+    "decoupled loss": lambda: use_decoupled,
+}
+COST = {"24 pixels first": 0.6 + 0.4 * (32 / 24) ** 2}  # mean seconds of a step, relative to the first ones
 
 
 def main() -> None:
@@ -127,11 +188,13 @@ def run(data: Path, method: str, variant: str, seed: int, seconds: float, part: 
     start = time.process_time()
     choose_colors(setup, Path("unused"), Console(quiet=True))
     spent = time.process_time() - start
-    used, steps = train(setup, seconds - spent)
-    return {"k-NN": accuracy(setup, other), "untrained": untrained, "steps": steps, "seconds": spent + used}
+    hook = HOOKS[variant]() if variant in HOOKS else None
+    used, steps = train(setup, seconds - spent, hook, COST.get(variant, 1.0))
+    found = {"k-NN": accuracy(setup, other), "whitened": accuracy(setup, other, whiten=True), "untrained": untrained}
+    return {**found, "steps": steps, "seconds": spent + used}
 
 
-def train(setup: TrainingSetup, seconds: float) -> tuple[float, int]:
+def train(setup: TrainingSetup, seconds: float, hook: Hook | None = None, cost: float = 1.0) -> tuple[float, int]:
     """Train for so many processor seconds, the first steps of which are timed to fix the number of all."""
     config, ids = setup.config, setup.modality.ids(setup.train)
     setup.method.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -140,13 +203,15 @@ def train(setup: TrainingSetup, seconds: float) -> tuple[float, int]:
     )
     optimizer = module.configure_optimizers()
     setup.method.train()
+    if hook is not None:
+        hook(setup, 0.0)
     start, timed = time.process_time(), 8
     for number, index, samples in Steps(setup.train, setup.loader, 0, 10**6):
         if number == 2:
             begun = time.process_time()  # after what is done once
         if number == timed:
             each = (time.process_time() - begun) / (timed - 2)
-            module.total = timed + int((seconds - (time.process_time() - start)) / each)
+            module.total = timed + int((seconds - (time.process_time() - start)) / (each * cost))
         if number >= module.total:
             break
         set_rates(optimizer, rate_factor(number, module.total, config.optimizer, 1))
@@ -157,12 +222,16 @@ def train(setup: TrainingSetup, seconds: float) -> tuple[float, int]:
         optimizer.step()
         module.done += 1
         setup.method.after_step(module.done / module.total)
+        if hook is not None:
+            hook(setup, module.done / module.total)
     return time.process_time() - start, module.done
 
 
-def accuracy(setup: TrainingSetup, other: Dataset) -> float:
+def accuracy(setup: TrainingSetup, other: Dataset, *, whiten: bool = False) -> float:
     train, labels = features(setup, setup.train)
     test, truth = features(setup, other)
+    if whiten and (transform := fit_transform(train, "whitened")) is not None:
+        train, test = transform(train), transform(test)
     return 100 * knn_accuracy(train, labels, test, truth).value
 
 
@@ -179,8 +248,8 @@ def row(method: str, name: str, results: list[dict[str, float]]) -> str:
     spread = f" ± {statistics.stdev(found):.1f}" if len(found) > 1 else ""
     of = {key: statistics.mean(each[key] for each in results) for key in results[0]}
     return (
-        f"| {method} | {name} | {of['k-NN']:.1f}{spread} | {of['untrained']:.1f} | {of['steps']:.0f} "
-        f"| {of['seconds']:.0f} |"
+        f"| {method} | {name} | {of['k-NN']:.1f}{spread} | {of['whitened']:.1f} | {of['untrained']:.1f} "
+        f"| {of['steps']:.0f} | {of['seconds']:.0f} |"
     )
 
 
@@ -195,8 +264,8 @@ def page(options: argparse.Namespace, lines: list[str]) -> str:
         [
             f"# Learning in {options.seconds:.0f} processor seconds\n",
             how,
-            "| method | setting | k-NN % | untrained % | steps | seconds |",
-            "|---|---|---|---|---|---|",
+            "| method | setting | k-NN % | whitened % | untrained % | steps | seconds |",
+            "|---|---|---|---|---|---|---|",
             *lines,
             "",
         ]

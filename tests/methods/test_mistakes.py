@@ -92,6 +92,16 @@ class TestMomentumNetwork:
             assert "num_batches" in key or torch.equal(value, before[key]), key
 
 
+def test_byols_projections_are_standardized_if_asked() -> None:
+    method = BYOL(torch.nn.Flatten(), features=12, dim=6, hidden=8, last_batch_norm=True)
+    projected = method.projector(5 * torch.randn(64, 12) + 3)
+    torch.testing.assert_close(projected.mean(0), torch.zeros(6), rtol=0, atol=1e-5)
+    torch.testing.assert_close(projected.var(0, unbiased=False), torch.ones(6), rtol=0, atol=1e-2)
+    assert not any(
+        isinstance(part, torch.nn.BatchNorm1d) for part in BYOL(torch.nn.Flatten(), features=12).projector[-1:]
+    )
+
+
 def test_byols_momentum_rises_to_one() -> None:
     method = BYOL(encoder(), features=8, dim=4, hidden=8)
     seen = []

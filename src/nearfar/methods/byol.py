@@ -22,6 +22,8 @@ class BYOL(Method):
         rising: False keeps the momentum constant.
         dim, hidden: of the projector and the predictor.
         last_bias: of the last layers of both; the authors' code has none, which matters under LARS.
+        last_batch_norm: end the projector with a batch-norm, as SimSiam and MoCo v3 do: no feature can take over in
+            the first steps, which short runs do not recover from.
 
     The loss is twice the mean over pairs of a view's prediction and another full view's target: for two views the
     paper's sum. Local views predict, and are no targets.
@@ -32,7 +34,11 @@ class BYOL(Method):
     name = "byol"
     default_views = {"image": "byol", "sound": "byol_a"}
     max_views = max_local = None
-    short_run = {"options": {"momentum": 0.9, "dim": 128, "hidden": 256}, "views": {"count": 4}, "batch_size": 32}
+    short_run = {
+        "options": {"momentum": 0.9, "dim": 128, "hidden": 256, "last_batch_norm": True},
+        "views": {"count": 4},
+        "batch_size": 32,
+    }
     toy_options = {"dim": 8, "hidden": 16}
     paper_views = {"image": "byol_bicubic"}
     paper = {
@@ -60,10 +66,13 @@ class BYOL(Method):
         dim: int = 256,
         hidden: int = 4096,
         last_bias: bool = True,
+        last_batch_norm: bool = False,
     ) -> None:
         super().__init__()
         self.encoder = encoder
-        self.projector = projector(features, hidden, dim, last_bias=last_bias)
+        self.projector = projector(
+            features, hidden, dim, last_batch_norm=last_batch_norm, last_affine=False, last_bias=last_bias
+        )
         self.predictor = predictor(dim, hidden, last_bias=last_bias)
         self.target = frozen_copy(self._online())
         self.momentum, self.rising = momentum, rising

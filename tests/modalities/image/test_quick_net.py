@@ -15,12 +15,14 @@ def test_patches_are_an_orthonormal_basis_with_the_mean_first(side: int) -> None
     assert torch.allclose(flat[3:].unflatten(1, (3, -1)).sum(2), torch.zeros(()).double(), atol=1e-6)
 
 
-@pytest.mark.parametrize(("size", "features"), [(16, 64), (32, 128), (64, 256), (96, 256), (224, 256)])
-def test_features_of_every_size(size: int, features: int) -> None:
+@pytest.mark.parametrize(("size", "first", "last"), [(16, 16, 4), (32, 16, 4), (64, 16, 4), (96, 24, 3), (224, 56, 3)])
+def test_maps_and_features_of_every_size(size: int, first: int, last: int) -> None:
+    network, x = QuickNet(size), torch.randn(2, 3, size, size)
+    assert network.first(x).shape[2:] == (first, first)
+    assert network.stages(network.norm(network.first(x)).repeat(1, 2, 1, 1)).shape == (2, 256, last, last)
     network = backbone("quick", size=size)
-    assert network.num_features == features
-    assert network(torch.randn(2, 3, size, size)).shape == (2, features)
-    assert network(torch.randn(2, 3, size + 7, size)).shape == (2, features)
+    assert network.num_features == 256
+    assert network(x).shape == network(torch.randn(2, 3, size + 7, size)).shape == (2, 256)
 
 
 def test_the_first_layer_stays_as_it_is() -> None:

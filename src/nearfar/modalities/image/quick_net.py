@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-WIDTH, WIDEST = 32, 256
-HALVED = 64  # larger images are halved by the first layer
+WIDTH, LAST = 64, 256
+COMPONENTS = 27  # of the fixed basis: all of 3 × 3 pixels, the lowest frequencies of larger patches
 
 
 class QuickNet(nn.Module):
@@ -18,21 +18,26 @@ class QuickNet(nn.Module):
     its steps on the rest. The basis is the cosine transform of a patch in opponent colours, close to the principal
     components of patches of photographs. Standardising each component with a floor (`eps`) whitens them.
 
+    Patches overlap by half, and their step grows with the image, so that the first map, which costs most, has about
+    16 × 16 places for images of 32 and 64 pixels: in short runs more steps teach more than finer maps do
+    (benchmarks/results/learning.md).
+
     Args:
-        size: pixels of a side, from which the number of stages follows: the last map has about 4 × 4 places.
+        size: pixels of a side, from which step and number of stages follow: the last map has about 4 × 4 places.
 
     Related: the frozen whitening layer of https://arxiv.org/abs/2404.00498.
     """
 
     def __init__(self, size: int = 32) -> None:
         super().__init__()
-        patch, stride = (3, 1) if size <= HALVED else (4, 2)
-        basis = cosine_patches(patch)[:27]
-        self.first = nn.Conv2d(3, len(basis), patch, stride=stride, padding=1, bias=False)
+        stride = 1 if size < 24 else 2 if size < 48 else 4
+        patch = max(3, 2 * stride)
+        basis = cosine_patches(patch)[:COMPONENTS]
+        self.first = nn.Conv2d(3, len(basis), patch, stride=stride, padding=max(1, patch // 4), bias=False)
         self.first.weight = nn.Parameter(basis, requires_grad=False)
         self.norm = nn.BatchNorm2d(len(basis), affine=False, eps=1e-2)
         count = max(2, round(math.log2(size / stride / 4)))
-        widths = [2 * len(basis), *(min(WIDEST, WIDTH << i) for i in range(count))]
+        widths = [2 * len(basis), *(min(LAST, WIDTH << i) for i in range(count - 1)), LAST]
         self.stages = nn.Sequential(*(_Stage(a, b) for a, b in pairwise(widths)))
         self.num_features = widths[-1]
 
