@@ -12,10 +12,12 @@ from nearfar.config import TrainConfig
 from nearfar.data.dataset import Dataset
 from nearfar.data.groups import caption_ids, merged_ids
 from nearfar.modalities.automatic import Automatic, Request
+from nearfar.modalities.image.automatic import look_at
 from nearfar.modalities.image.backbones import OWN
 from nearfar.modalities.image.data.decode import SUFFIXES
 from nearfar.modalities.image.modality import ImageModality
 from nearfar.modalities.image.views.presets import make_views
+from nearfar.modalities.image_text.automatic import choose
 from nearfar.modalities.image_text.captioned import CaptionedImages
 from nearfar.modalities.picture_grid import rows_to_show
 from nearfar.modalities.text.modality import (
@@ -47,7 +49,16 @@ class ImageTextModality(TokenizingModality, ImageModality):
 
     @classmethod
     def automatic(cls, request: Request) -> Automatic:
-        return Automatic()  # nothing was measured for pairs yet
+        if cls.defaults(request.data).get("backbone") or cls._starts_from_weights(request):
+            return Automatic()
+        facts = look_at(request.data)
+        return Automatic() if facts is None else choose(request, facts)
+
+    @staticmethod
+    def _starts_from_weights(request: Request) -> bool:
+        """Whether either tower does: its encoder and its rates are then given."""
+        text = request.given.get("text") or {}
+        return request.starts_from_weights or bool(text.get("weights"))
 
     def __init__(self, config: TrainConfig) -> None:
         super().__init__(config)

@@ -1,0 +1,34 @@
+"""Towers, image size, batch, optimizer and time of a run on captioned images, by measured rules (docs/automatic.md)."""
+
+from nearfar.modalities.automatic import Automatic, Request, choose_precision, fitting_batch
+from nearfar.modalities.image.automatic import CPU_TIME, GPU_TIME, PictureFacts
+from nearfar.modalities.text.encoders import BAG
+
+FEW = 50_000  # pairs, up to which CLIP's own weak views are learned by heart
+
+
+def choose(request: Request, facts: PictureFacts) -> Automatic:
+    """The settings of a run on these images and captions, from random weights."""
+    chosen, device = Automatic(), request.device
+    seen = f"{facts.count:,} captioned images of about {facts.side} pixels"
+    choose_precision(chosen, device)
+    if device.type == "cpu":
+        chosen.choose("image_size", 32 if facts.side < 48 else 48 if facts.side < 96 else 64, seen)
+        chosen.choose("backbone", "quick", "learns most per second on a CPU")
+        chosen.choose("text.encoder", BAG, "of few captions more is learned of words than of their order")
+        if "lr" not in request.given.get("optimizer", {}):  # a rate is of the optimizer that its user knows
+            chosen.choose("optimizer.name", "muon", "learns more per step than AdamW in short runs")
+        chosen.choose("batch_size", fitting_batch(128, facts.count), "small batches make more steps in the same time")
+    else:
+        size = 32 if facts.side < 48 else 64 if facts.side < 96 else 160 if facts.side < 256 else 224
+        chosen.choose("image_size", size, seen)
+        chosen.choose("backbone", "resnet18" if facts.count < FEW else "resnet50", f"fits {seen} on a GPU")
+        chosen.choose("text.encoder", "text-small" if facts.count >= FEW else "text-tiny")
+        chosen.choose("batch_size", fitting_batch(512, facts.count))
+        chosen.lay({"optimizer": {"name": "adamw"}})
+    if facts.count < FEW:
+        chosen.choose("views.preset", "clip_few", "strong enough that so few pairs are not learned by heart")
+    if not request.has_length:
+        time = CPU_TIME if device.type == "cpu" else GPU_TIME
+        chosen.choose("time", time, "a usual length; --time, --steps or --epochs change it")
+    return chosen
