@@ -9,11 +9,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nearfar.losses.arguments import check_choice
-from nearfar.nn.text import PADDING, PRESETS, Pooling, TextEncoder, check_tokens, pool_tokens, tanh_head, trim_padding
+from nearfar.nn.text import PADDING, PRESETS, Pooling, TextEncoder, by_length, check_tokens, pool_tokens, tanh_head
 from nearfar.nn.token_bag import TokenBag
 from nearfar.weights.huggingface import TRANSFORMERS, open_model
 
 BAG = "text-bag"
+_LEAST_GROUP = 128  # tokens, of models that take a millisecond for each
 
 
 def text_encoder(
@@ -143,8 +144,7 @@ class PretrainedText(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         """tokens (B, L) to h (B, F)."""
-        tokens = trim_padding(tokens)
-        h = pool_tokens(self.states(tokens), tokens, self.pooling)
+        h = by_length(lambda part: pool_tokens(self.states(part), part, self.pooling), tokens, _LEAST_GROUP)
         h = h if self.head is None else self.head(h)
         return F.normalize(h, dim=-1) if self.normalize else h
 
