@@ -197,6 +197,12 @@ class Modality(ABC):
         whole = self.views(samples, source, index, seed=seed, step=step, shard=shard)
         return lambda rows: [view[rows] for view in whole]
 
+    def guide_items(
+        self, samples: Tensor, source: Dataset, index: Tensor, *, seed: int, step: int, shard: Shard | None = None
+    ) -> list[tuple[str, Any]]:
+        """What `Encoder.encode` of a guide takes of each view, with its kind; one item may stand for all views."""
+        return [(self.queries[0], samples)]
+
     def forget_buffers(self) -> None:
         """Free memory that is kept from one batch to the next."""
         return
