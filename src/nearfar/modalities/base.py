@@ -327,9 +327,9 @@ class Modality(ABC):
         """Write what `fit` learned, if it does not fit on the card."""
         return
 
-    def save_library_model(self, network: nn.Module, folder: Path) -> None:
-        """Write a network of another library as that library reads it, too; none by default."""
-        return
+    def save_library_model(self, network: nn.Module, folder: Path, transform: nn.Module | None = None) -> str | None:
+        """Write an encoder as other libraries read it; a line about what opens it if they cannot. None by default."""
+        return None
 
     def tokenizer_file(self, folder: Path, name: str) -> Path | None:
         """Write the tokenizer beside a graph of the encoder, if there is one."""

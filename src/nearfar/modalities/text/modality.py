@@ -19,12 +19,13 @@ from nearfar.modalities.baseline import Baseline
 from nearfar.modalities.splits import table_splits
 from nearfar.modalities.text.automatic import choose, look_at
 from nearfar.modalities.text.data import TextDataset, open_texts
-from nearfar.modalities.text.encoders import BAG, PretrainedText, text_encoder
+from nearfar.modalities.text.encoders import BAG, text_encoder
+from nearfar.modalities.text.sentence_transformers import write_modules
 from nearfar.modalities.text.start import begin, model_source, start_settings
 from nearfar.modalities.text.tfidf import TfIdfBaseline
 from nearfar.modalities.text.tokenizer import FILE, Tokenizer
 from nearfar.nn.shard import Shard
-from nearfar.weights.huggingface import KEPT, TRANSFORMERS, keep_config, kept_backbone
+from nearfar.weights.huggingface import TRANSFORMERS, keep_config, kept_backbone
 from nearfar.weights.names import parse_name
 
 DROPOUT = 0.1  # of an encoder whose only view it is
@@ -62,9 +63,10 @@ class TokenizingModality(Modality):
         super().save(folder)
         keep_config(self.text_backbone, folder)
 
-    def save_library_model(self, network: nn.Module, folder: Path) -> None:
-        if isinstance(network, PretrainedText):
-            network.save_pretrained(folder / KEPT)
+    def save_library_model(self, network: nn.Module, folder: Path, transform: nn.Module | None = None) -> str | None:
+        """An encoder of texts alone as a folder of sentence-transformers."""
+        assert self.tokenizer is not None
+        return write_modules(network, self.tokenizer, transform, folder) if self.queries == ("text",) else None
 
     def tokenizer_file(self, folder: Path, name: str) -> Path:
         assert self.tokenizer is not None
