@@ -181,3 +181,25 @@ def test_pairs_on_pictures_nest_their_embeddings(tmp_path: Path) -> None:
     encoder = nearfar.load(tmp_path / "run", dim=8)
     assert encoder.encode(torch.zeros(2, 3, 20, 20, dtype=torch.uint8)).shape == (2, 8)
     assert encoder.digest() != nearfar.load(tmp_path / "run").digest()
+
+
+def test_a_guide_sees_the_pictures_and_the_captions_that_are_drawn(tmp_path: Path, train_only: None) -> None:
+    text = {"encoder": "text-micro", "vocab_size": 300, "max_length": 16, "embed_dim": 16}
+    of_clip: dict[str, Any] = {"modality": "image-text", "text": text, "epochs": 1, "steps": 2}
+    Run(config("clip", **of_clip), tmp_path / "guide", resume=False, console=QUIET).execute()
+    options = {"guide": str(tmp_path / "guide"), "guide_margin": 0.1, "dims": [16, 4]}
+    run = Run(config("clip", **{**of_clip, "seed": 3}, options=options), tmp_path / "run", resume=False, console=QUIET)
+    setup, index = run.setup, torch.tensor([5, 0, 7])
+    samples = setup.train.fetch(index)
+    assert setup.guide is not None and setup.modality.tokenizer is not None  # type: ignore[attr-defined]
+    rows, guide = setup.guide.rows(samples, setup.train, index, step=4), nearfar.load(tmp_path / "guide")
+    tokens = setup.modality.views(samples, setup.train, index, seed=3, step=4)[1]
+    drawn = setup.modality.tokenizer.decode(tokens)  # type: ignore[attr-defined]
+    torch.testing.assert_close(rows[:, 0], guide.encode(samples))
+    torch.testing.assert_close(rows[:, 1], guide.encode(drawn, kind="text"))
+    run.execute()
+    pictures = config("pairs", modality="image", steps=2, options={**options, "dims": []}, embedding="plain")
+    alone = Run(pictures, tmp_path / "pictures", resume=False, console=QUIET)  # an image tower guides images
+    assert alone.setup.guide is not None
+    assert alone.setup.guide.rows(samples, alone.setup.train, index, step=0).shape == (3, 1, 16)
+    alone.execute()
