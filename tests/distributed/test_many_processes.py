@@ -11,6 +11,7 @@ from nearfar.distributed.certificate import certify_methods
 from nearfar.distributed.processes import ProcessError, run_in_processes
 from nearfar.distributed.variants import Subject
 from nearfar.methods import METHODS
+from nearfar.nn.text import LEAST_GROUP, TextEncoder, length_groups
 from tests.distributed import chunks, work
 from tests.support.facts import facts, tells
 
@@ -99,6 +100,20 @@ def ring_is_gather_is_one(loss: str, seen: dict, total: int) -> None:
 
 def fails(say: object) -> None:
     raise ValueError("something is wrong\nwith it")
+
+
+def test_texts_are_grouped_by_length_over_all_processes() -> None:
+    """So that dropout is that of one process, whatever rows are where."""
+    torch.manual_seed(0)
+    encoder = TextEncoder(50, 40, width=16, layers=1, heads=2, dropout=0.3).double().train()
+    lengths = torch.randint(1, 41, (96, 1))
+    tokens = torch.randint(4, 50, (96, 40)).masked_fill(torch.arange(40) >= lengths, 0)
+    assert length_groups(lengths[:, 0], LEAST_GROUP).max() > 0
+    torch.manual_seed(3)
+    expected = encoder(tokens)
+    for sizes in ([50, 46], [96, 0]):
+        for found in run_in_processes(2, work.grouped_texts, sizes, tokens, encoder):
+            torch.testing.assert_close(found, expected.detach(), rtol=1e-10, atol=1e-12)
 
 
 def test_a_process_that_fails_is_told_in_one_line() -> None:

@@ -181,3 +181,12 @@ class SameObject(Method):
     def after_step(self, progress: float) -> None:
         if self.target is not self.encoder:
             ema_update(self.target, self.encoder, 0.99)
+
+
+def grouped_texts(sizes: list[int], tokens: Tensor, encoder: nn.Module, say: Any) -> Tensor:
+    """Features of all rows, each process its own, with the dropout of the full batch."""
+    shard = shard_of(sizes[dist.get_rank()])
+    torch.manual_seed(3)
+    with full_batch_ops(shard):
+        h = encoder(shard.select(tokens))
+    return shard.gather(h)

@@ -20,7 +20,10 @@ KNOWN = {"image": PRESETS, "image-text": PRESETS, "series": SERIES_PRESETS, "sou
 # Outside of methods/ a quoted name may be that of a loss, a preset of views or a foreign model, or be a default.
 OTHER_MEANINGS = {
     "config.py": {"simclr", "clip"},  # the default method; optimizer.clip_norm
-    "losses/__init__.py": {"barlow_twins", "vicreg"},
+    "losses/__init__.py": {"barlow_twins", "cosent", "vicreg"},
+    "losses/ranking.py": {"cosent"},
+    "cli/check.py": {"pairs"},  # --pairs
+    "report/sample_sections.py": {"pairs"},  # a class of the page
     "modalities/image/views/presets.py": {"byol", "clip", "instdisc", "moco_v1", "moco_v3", "simclr", "supcon"},
     "modalities/sound/views.py": {"byol_a", "cpc", "simclr"},
     "modalities/image/huggingface.py": {"clip", "siglip"},  # kinds of models of transformers

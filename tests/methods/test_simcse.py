@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from nearfar.losses.reference import cosine
 from nearfar.methods import Batch, SimCSE
-from nearfar.methods.simcse import row_numbers
+from nearfar.methods.pairs import row_numbers
 from nearfar.modalities.text.tokenizer import Tokenizer
 from nearfar.nn.text import TextEncoder
 from tests.losses.agreement import rows

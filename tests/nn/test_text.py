@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from nearfar.modalities.text.encoders import text_encoder
-from nearfar.nn.text import PADDING, PRESETS, TextEncoder, pool_tokens
+from nearfar.nn.text import PADDING, PRESETS, TextEncoder, by_length, length_groups, pool_tokens
 from tests.support.facts import facts
 
 WORDS, LENGTH = 50, 12
@@ -170,6 +170,46 @@ def test_attention_of_a_text_is_on_the_text() -> None:
     assert weights.shape == (1, 2, 4, 6, 6)
     assert (weights[..., 4:] == 0).all()
     torch.testing.assert_close(weights.sum(-1), torch.ones(1, 2, 4, 6))
+
+
+def mixed(rows: int = 40, seed: int = 0) -> Tensor:
+    """Texts of many lengths, one of none."""
+    generator = torch.Generator().manual_seed(seed)
+    tokens = torch.randint(4, WORDS, (rows, LENGTH), generator=generator)
+    lengths = torch.randint(1, LENGTH + 1, (rows, 1), generator=generator)
+    lengths[3] = 0
+    return tokens.masked_fill(torch.arange(LENGTH) >= lengths, PADDING)
+
+
+def test_groups_by_length_give_the_same_features_and_gradients_for_less_work() -> None:
+    network, tokens = encoder().double(), mixed()
+    seen: list[Tensor] = []
+
+    def encode(part: Tensor) -> Tensor:
+        seen.append(part)
+        return pool_tokens(network.states(part), part, "mean")
+
+    whole, grouped = encode(tokens), by_length(encode, tokens, least=48)
+    torch.testing.assert_close(grouped, whole, rtol=1e-10, atol=1e-12)
+    parts = seen[1:]
+    assert len(parts) > 2 and sum(map(len, parts)) == len(tokens)
+    assert sum(part.numel() for part in parts) < 0.75 * tokens.numel()
+    assert all(int(part.ne(PADDING).sum(1).max()) == part.shape[1] for part in parts)
+    weights = torch.randn(whole.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    some = list(network.parameters())[:4]
+    found, expected = (torch.autograd.grad((x * weights).sum(), some) for x in (grouped, whole))
+    torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-12)
+
+
+def test_groups_are_of_similar_length_and_large_enough() -> None:
+    lengths = torch.tensor([5] * 30 + [20] * 10 + [19, 16, 15] * 5)
+    group = length_groups(lengths, least=100)
+    assert group.tolist() == [1, 1] + [2] * 28 + [0] * 10 + [0, 0, 1] * 5  # two short ones fill the second
+    for number in range(int(group.max()) + 1):
+        inside = lengths[group == number]
+        assert int(inside.max()) * len(inside) >= 100
+    assert length_groups(lengths, least=10**6).tolist() == [0] * len(lengths)
+    assert length_groups(torch.tensor([7]), least=1).tolist() == [0]
 
 
 def test_a_traced_graph_reads_what_its_example_had_no_text_for() -> None:

@@ -71,6 +71,9 @@ def _texts(folder: Path) -> None:
     for name, rows in (("train", said[:60]), ("test", said[60:])):
         with (folder / f"{name}.csv").open("w", newline="") as file:
             csv.writer(file).writerows([("text", "label"), *((text, text.split()[5]) for text in rows)])
+    with (folder / "questions.csv").open("w", newline="") as file:
+        answers = [(text, f"to {text.split()[3]} a {text.split()[5]}, {text.split()[6]}") for text in said]
+        csv.writer(file).writerows([("anchor", "positive"), *answers])
     pairs = [(a, b, str(i % 6)) for i, (a, b) in enumerate(zip(said, reversed(said), strict=True))]
     (folder / "stsb").mkdir()
     for name in ("train", "test"):

@@ -14,6 +14,7 @@ COMMANDS = {
     "report": "write the report of a run again, or compare several runs",
     "embed": "write the vector of every sample of a data set to a file",
     "search": "find the samples most similar to an image, a sound or a text",
+    "mine": "find hard negatives for a table of pairs",
     "duplicates": "find near-duplicates in a file of embeddings",
     "explore": "open a web page of a run: map, search, neighbours, duplicates, training log",
     "doctor": "check a data set before a run: duplicates, broken files, sizes, balance, leaks",

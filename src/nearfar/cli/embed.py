@@ -16,6 +16,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("data", help="a folder, a table, arrays, sentences, 'glyphs', or a torchvision data set")
     parser.add_argument("-o", "--out", required=True, help="a .parquet (best for millions of rows), .npz or .npy")
     parser.add_argument("--dtype", choices=["float32", "float16"], default="float32", help="of the stored numbers")
+    parser.add_argument("--dim", type=int, help="numbers of a vector to keep, the first (default: all)")
     parser.add_argument("--labels", action="store_true", help="sub-folders are labels")
     parser.add_argument("--split", help="a part of the data, such as test")
     parser.add_argument("--size", type=int, help="side at which files are decoded (default: 1.15 × the encoder's)")
@@ -32,7 +33,7 @@ def main(arguments: list[str]) -> int:
     if options.frames:
         return frames(options)
     done = embed(
-        load(options.run),
+        load(options.run, dim=options.dim),
         options.data,
         options.out,
         dtype=options.dtype,

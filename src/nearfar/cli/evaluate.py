@@ -41,9 +41,12 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--seed", type=int | None, help="the first seed (default: the run's on its own data, else 0)")
     parser.add_argument("--seeds", type=int, default=1, help="how many, for protocols that depend on one")
     parser.add_argument("--image_size", type=int | None, help="input size in pixels of encoders of other libraries")
+    parser.add_argument("--dim", type=int | None, help="numbers of an embedding to keep, the first (default: all)")
     parser.add_argument("--batch_size", type=int, default=256, help="samples embedded at a time")
     parser.add_argument("--device", type=str, default="auto", help="auto, cpu, cuda, cuda:1, mps")
-    parser.add_argument("--out", type=str | None, help="where to write (default: the run, or evaluations/NAME)")
+    parser.add_argument(
+        "--out", type=str | None, help="where to write (default: the run, RUN/dim-N with --dim, or evaluations/NAME)"
+    )
     parser.add_class_arguments(EvaluationData, "data")
     settings = protocol_config(outside_protocols(arguments))
     parser.add_class_arguments(settings, "protocols")
@@ -65,9 +68,12 @@ def main(arguments: list[str]) -> int:
     from nearfar.devices import find_device
     from nearfar.evaluation.task import Compute
     from nearfar.progress import print_line
-    from nearfar.report.refresh import evaluate_to_folder, print_verdict
+    from nearfar.report.refresh import evaluate_to_folder, print_verdict, results_folder
 
     console, seed, seeds = Console(), options.seed, options.seeds
+    out = Path(options.out) if options.out else None
+    if out is None and options.dim is not None:
+        out = results_folder(options.run or options.encoder, None) / f"dim-{options.dim}"
     results, folder = evaluate_to_folder(
         options.run or options.encoder,
         data=options.data.as_dict(),
@@ -76,8 +82,9 @@ def main(arguments: list[str]) -> int:
         seeds=seeds if seed is None else range(seed, seed + seeds),
         settings=build(settings, options.protocols.as_dict(), "protocols"),
         image_size=options.image_size,
+        dim=options.dim,
         compute=Compute(options.batch_size, find_device(options.device), console.is_terminal),
-        out=Path(options.out) if options.out else None,
+        out=out,
         console=console,
     )
     print_verdict(folder, results, console)

@@ -42,7 +42,8 @@ def main(arguments: list[str]) -> int:
     out = Path(options.out) if options.out else unused_name(f"{stem}-neighbours")
     if out.suffix.lower() != ".png":
         raise ValueError(f"the contact sheet is {str(out)!r}, expected a name that ends in .png")
-    console, finder = Console(), Finder(load(options.run), sample_embeddings(options.embeddings))
+    console, file, encoder = Console(), sample_embeddings(options.embeddings), load(options.run)
+    finder = Finder(encoder.first(min(file.dim, encoder.num_features)), file)
     modality = finder.encoder.modality
     if not modality.has_pictures and options.out is not None:
         raise ValueError(f"{options.run} is an encoder of {modality.noun}: leave out -o, they are listed; use --text")

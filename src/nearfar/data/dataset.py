@@ -80,7 +80,7 @@ class Dataset(ABC):
         captions: N tuples of one or more texts, each of which says what the sample shows, or None.
         texts: N sentences, if the samples are sentences.
         partners: N texts that go with them, if they are pairs.
-        negatives: N texts that do not go with them, if they are triples.
+        negatives: N tuples of one or more texts, equally many, that do not go with them, if there are some.
         scores: (N,) how similar the two sentences of a pair are, or None.
         shards: (N,) the number of the shard that each sample is in, or None.
         token_counts: (N,) tokens of each text; a batch is as long as its longest text. None without texts.
@@ -99,7 +99,7 @@ class Dataset(ABC):
     captions: Captions | None = None
     texts: Sequence[str] | None = None
     partners: Sequence[str] | None = None
-    negatives: Sequence[str] | None = None
+    negatives: Sequence[tuple[str, ...]] | None = None
     scores: Tensor | None = None
     shards: Tensor | None = None
     token_counts: Tensor | None = None
@@ -131,6 +131,12 @@ class Dataset(ABC):
     def __repr__(self) -> str:
         labels = "no labels" if self.classes is None else f"{len(self.classes)} classes"
         return f"{type(self).__name__}({counted(len(self), 'sample')} of size {self.size}, {labels})"
+
+    @property
+    def text_columns(self) -> list[Sequence[str]]:
+        """N texts each: the texts themselves, their partners and each of their negatives, as far as there are some."""
+        columns = [column for column in (self.texts, self.partners) if column is not None]
+        return [*columns, *map(list, zip(*self.negatives or (), strict=True))]
 
     @abstractmethod
     def fetch(self, indices: Tensor) -> Tensor:

@@ -25,8 +25,8 @@ def fingerprint(data: Dataset) -> str:
         digest.update(data.labels.to(torch.int64).numpy().tobytes())
     for texts in data.captions or ():
         digest.update("\0".join(texts).encode(errors="surrogateescape") + b"\1")
-    for column in (data.texts, data.partners, data.negatives):
-        for text in column or ():
+    for column in data.text_columns:
+        for text in column:
             digest.update(text.encode(errors="surrogateescape") + b"\0")
     some = torch.linspace(0, len(data) - 1, min(LOOKED_AT, len(data))).round().long()
     digest.update(data.fetch(some).numpy().tobytes())

@@ -28,7 +28,6 @@ def sample_ids(data: Dataset) -> SampleIds | None:
     """(N,) a hash of each sample's texts, or else of its name; None if the names are row numbers, which shift when a
     row is added.
     """
-    columns = [column for column in (data.texts, data.partners, data.negatives) if column is not None]
-    if columns:
+    if columns := data.text_columns:
         return text_ids(map("\0".join, zip(*columns, strict=True)))
     return None if all(map(_ROW_NUMBER.fullmatch, data.names)) else text_ids(data.names)

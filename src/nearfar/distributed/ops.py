@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from nearfar.nn.norm import synced_batch_norm
-from nearfar.nn.shard import Shard, use_shard
+from nearfar.nn.shard import Shard, current_shard, use_shard
 
 
 @contextmanager
@@ -43,7 +43,8 @@ class _FullBatchMode(TorchFunctionMode):
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         replacement = _REPLACEMENTS.get(func)
-        return (func if replacement is None else partial(replacement, self.shard, func))(*args, **(kwargs or {}))
+        shard = current_shard() or self.shard  # an encoder may take the rows of the batch in groups
+        return (func if replacement is None else partial(replacement, shard, func))(*args, **(kwargs or {}))
 
 
 def _batch_norm(

@@ -12,7 +12,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from nearfar.losses.engine.backends import Ids, are_of_one_batch
+from nearfar.losses.engine.backends import Ids, are_of_one_batch, require_all_rows
+from nearfar.losses.engine.guide import Guide
 from nearfar.losses.engine.similarity import block_log_sum_gradients, block_log_sums
 from nearfar.losses.engine.tiles import Grid
 from nearfar.losses.sigmoid import block_softplus_gradients, block_softplus_sums
@@ -36,8 +37,17 @@ class RingBackend:
         self.shard = shard
 
     def logsumexp(
-        self, query: Tensor, keys: Tensor, scale: Tensor, query_ids: Ids, key_ids: Ids, two_way: bool
+        self,
+        query: Tensor,
+        keys: Tensor,
+        scale: Tensor,
+        query_ids: Ids,
+        key_ids: Ids,
+        two_way: bool,
+        guide: Guide | None = None,
     ) -> tuple[Tensor, Tensor | None]:
+        if guide is not None:
+            require_all_rows("a guide")
         ids = self._check_ids(query_ids, key_ids)
         rows, columns = _LogSumExp.apply(query, keys, scale, *ids, two_way, self.shard)  # type: ignore[no-untyped-call]
         return rows, columns if two_way else None

@@ -52,7 +52,7 @@ def evaluate(
             data, read as in the run but for these keys; its test part, or its validation part if it has none.
         test: other data for the test part.
         protocols: names of protocols, or MODULE:NAME; ["all"]: all that suit any encoder of such data.
-        options: further parameters of `Evaluation`: against, settings, seeds, image_size, compute.
+        options: further parameters of `Evaluation`: against, settings, seeds, image_size, dim, compute.
 
     Raises:
         TypeError: for a keyword that is none of these.
@@ -77,6 +77,7 @@ class Evaluation:
             outside, too, by its name.
         seeds: for the protocols that depend on one; a number counts from the run's own seed, or from 0 on other data.
         image_size: pixels of the input of encoders of other libraries.
+        dim: numbers of an embedding to keep, the first; None: all.
         compute: batch size, device and progress.
 
     Attributes:
@@ -96,6 +97,7 @@ class Evaluation:
         settings: ProtocolConfig | Mapping[str, Any] | None = None,
         seeds: int | Sequence[int] = 1,
         image_size: int | None = None,
+        dim: int | None = None,
         compute: Compute | None = None,
     ) -> None:
         if image_size is not None and (not isinstance(image_size, int) or image_size < 1):
@@ -111,6 +113,8 @@ class Evaluation:
         self.settings: ProtocolConfig = given or keys()
         names = _names(encoder, against)
         self.encoders = _load(names, self.compute, image_size)
+        if dim is not None:
+            self.encoders = {name: each.first(dim) for name, each in self.encoders.items()}
         first = next(iter(self.encoders.values()))
         config = _run_config(first)
         self.seeds = _seeds(seeds, config.seed if config is not None and path is None else 0)
@@ -122,6 +126,8 @@ class Evaluation:
             assert self.splits.evaluated is not None
             check_protocols(self.protocols, embedders, self.splits.gallery, self.splits.evaluated[0], self.data)
         self.untrained = _untrained(encoder, first, image_size)
+        if self.untrained is not None and self.untrained.num_features > first.num_features:
+            self.untrained = self.untrained.first(first.num_features)
         self.origins = {name: str(origin) for name, origin in names.items() if not isinstance(origin, Encoder)}
 
     def _open_boxed(self, data: str, test: str | None) -> tuple[str, Splits]:

@@ -8,8 +8,9 @@ from nearfar.losses.engine.tiles import tile_size
 from nearfar.losses.engine.top_k import top_k_similarity
 from nearfar.losses.info_nce import decoupled, info_nce, nt_xent, nt_xent_views, symmetric_info_nce
 from nearfar.losses.margin import batch_triplet, triplet
-from nearfar.losses.negatives import debiased, hard_negative, top_k_info_nce
+from nearfar.losses.negatives import debiased, guided_info_nce, hard_negative, top_k_info_nce
 from nearfar.losses.noise_contrastive import estimate_log_normalizer, nce
+from nearfar.losses.ranking import cosent
 from nearfar.losses.redundancy import barlow_twins, vicreg, vicreg_views
 from nearfar.losses.regression import cosine_regression
 from nearfar.losses.sigmoid import sigmoid_pairs, similarity_softplus_sum
@@ -18,10 +19,12 @@ from nearfar.losses.supervised import sup_con
 __all__ = [
     "barlow_twins",
     "batch_triplet",
+    "cosent",
     "cosine_regression",
     "debiased",
     "decoupled",
     "estimate_log_normalizer",
+    "guided_info_nce",
     "hard_negative",
     "info_nce",
     "nce",

@@ -69,7 +69,7 @@ def info_nce(
     """
     check_pair("query", query, "positive", positive)
     check_choice("similarity", similarity, ("cosine", "dot", "euclidean"))
-    query_ids, key_ids = _ids_of_queries_and_keys(query, negatives, ids, negative_ids)
+    query_ids, key_ids = ids_of_queries_and_keys(query, negatives, ids, negative_ids)
     prepare = l2_normalize if similarity == "cosine" else upcast_half
     query, positive = prepare(query), prepare(positive)
     keys = positive if negatives is None else prepare(negatives)
@@ -208,9 +208,10 @@ def symmetric_info_nce(
     return reduce_loss((softplus(rows - positive) + softplus(columns - positive)) / 2, reduction)
 
 
-def _ids_of_queries_and_keys(
+def ids_of_queries_and_keys(
     query: Tensor, negatives: Tensor | None, ids: Tensor | None, negative_ids: Tensor | None
 ) -> tuple[Tensor | None, Tensor | None]:
+    """Ids of queries and keys, checked: without negatives the same, or a different one for each row."""
     if negatives is None:
         if negative_ids is not None:
             raise ValueError("negative_ids is set without negatives, expected both or neither")

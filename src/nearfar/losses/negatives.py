@@ -1,13 +1,26 @@
 """Losses that treat negatives differently: some are false negatives, some are harder than others."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
 from nearfar.losses import reference
-from nearfar.losses.arguments import Reduction, check_at_least, reduce_loss, softplus
-from nearfar.losses.engine.similarity import count_negatives, similarity_logsumexp
+from nearfar.losses.arguments import (
+    Reduction,
+    check_at_least,
+    check_pair,
+    check_rows,
+    inverse_temperature,
+    l2_normalize,
+    reduce_loss,
+    softplus,
+)
+from nearfar.losses.engine.guide import Guide
+from nearfar.losses.engine.similarity import count_negatives, paired_similarity, similarity_logsumexp
 from nearfar.losses.engine.stacked_views import two_views
 from nearfar.losses.engine.top_k import top_k_similarity
+from nearfar.losses.info_nce import ids_of_queries_and_keys, info_nce_reference
 
 
 def debiased(
@@ -92,6 +105,67 @@ def top_k_info_nce(
     return reduce_loss(softplus((scale * hardest).logsumexp(1) - positive), reduction)
 
 
+def guided_info_nce(
+    query: Tensor,
+    positive: Tensor,
+    negatives: Tensor | None = None,
+    *,
+    guides: Sequence[Tensor],
+    temperature: float | Tensor,
+    margin: float,
+    relative_margin: float = 0.0,
+    ids: Tensor | None = None,
+    negative_ids: Tensor | None = None,
+    reduction: Reduction = "mean",
+) -> Tensor:
+    """InfoNCE without the negatives that a guide finds nearer to the query than its positive: false ones, probably.
+
+    A negative is left out if its cosine in the guide's space is above `s - margin - relative_margin · |s|`, s that of
+    the positive. The guide's similarities are computed tile by tile, too: memory is linear in the rows.
+
+    Args:
+        query, positive, negatives, temperature, ids, negative_ids, reduction: as for `info_nce`, by cosine.
+        guides: embeddings of another encoder: (B, G) of the queries, (B, G) of the positives and, with negatives,
+            (M, G) of these; normalized and detached here.
+        margin, relative_margin: at least 0.
+
+    Returns:
+        In nats: a scalar, or (B,) for "none". The loss of a query without negatives is 0.
+
+    Reference: Solatorio 2024, section 3.2, https://arxiv.org/abs/2402.16829, where other queries, and the positives
+    for each other, are candidates, too; here they are not (contrast_anchors and contrast_positives of
+    sentence-transformers' GISTEmbedLoss).
+    """
+    check_pair("query", query, "positive", positive)
+    check_at_least("margin", margin, 0.0)
+    check_at_least("relative_margin", relative_margin, 0.0)
+    query_ids, key_ids = ids_of_queries_and_keys(query, negatives, ids, negative_ids)
+    by_guide = _guide_of(guides, query, negatives, margin, relative_margin)
+    query, positive = l2_normalize(query), l2_normalize(positive)
+    keys = positive if negatives is None else l2_normalize(negatives)
+    scale = inverse_temperature(temperature, query)
+    logit = scale * paired_similarity(query, positive)  # (B,)
+    logsumexp = similarity_logsumexp(
+        query, keys, scale=scale, query_ids=query_ids, key_ids=key_ids, guide=by_guide
+    )  # (B,)
+    return reduce_loss(softplus(logsumexp - logit), reduction)
+
+
+def _guide_of(
+    guides: Sequence[Tensor], query: Tensor, negatives: Tensor | None, margin: float, relative_margin: float
+) -> Guide:
+    expected = [len(query), len(query)] + ([] if negatives is None else [len(negatives)])
+    for x in guides:
+        check_rows("guides", x)
+    if [len(x) for x in guides] != expected:
+        raise ValueError(
+            f"guides have {[len(x) for x in guides]} rows, expected {expected}: of the embeddings they guide"
+        )
+    rows = [l2_normalize(x.detach()) for x in guides]
+    own = paired_similarity(rows[0], rows[1])  # (B,)
+    return Guide(rows[0], rows[-1], own - margin - relative_margin * own.abs())
+
+
 def _without_false_negatives(
     negatives: Tensor, positive: Tensor, log_count: Tensor, scale: Tensor, positive_prior: float
 ) -> Tensor:
@@ -156,4 +230,36 @@ def top_k_info_nce_reference(
     for positive, negatives in reference.two_views(z1, z2, ids):
         hardest = negatives.sort(descending=True).values[:k]
         rows.append(reference.cross_entropy(positive / temperature, hardest / temperature))
+    return torch.stack(rows)
+
+
+def _call_guided(loss: reference.Function, z1: Tensor, z2: Tensor, temperature: Tensor) -> Tensor:
+    guides = z1.detach().flip(1), z1.detach().flip(1) + z2.detach()  # similar, and not the same as the embeddings
+    return loss(z1, z2, guides=guides, temperature=temperature, margin=0.05, relative_margin=0.1)
+
+
+@reference.definition_of(guided_info_nce, _call_guided)
+def guided_info_nce_reference(
+    query: Tensor,
+    positive: Tensor,
+    negatives: Tensor | None = None,
+    *,
+    guides: Sequence[Tensor],
+    temperature: reference.Number,
+    margin: float,
+    relative_margin: float = 0.0,
+    ids: reference.Ids = None,
+    negative_ids: reference.Ids = None,
+) -> Tensor:
+    """Solatorio 2024, section 3.2, of the candidates of `info_nce`."""
+    if negatives is None:
+        ids = negative_ids = torch.arange(len(query)) if ids is None else ids
+    keys, guide_keys = (positive, guides[1]) if negatives is None else (negatives, guides[2])
+    rows = []
+    for i in range(len(query)):
+        own = float(reference.cosine(guides[0][i], guides[1][i]))
+        limit = own - margin - relative_margin * abs(own)
+        others = reference.other_ids(negative_ids, ids, i, len(keys))
+        kept = [j for j in range(len(keys)) if others[j] and reference.cosine(guides[0][i], guide_keys[j]) <= limit]
+        rows.append(info_nce_reference(query[i : i + 1], positive[i : i + 1], keys[kept], temperature)[0])
     return torch.stack(rows)

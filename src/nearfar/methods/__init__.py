@@ -7,12 +7,14 @@ from typing import TypeVar
 from nearfar.methods.barlow_twins import BarlowTwins
 from nearfar.methods.byol import BYOL, BYOLA
 from nearfar.methods.clip import CLIP, LiT, SigLIP
+from nearfar.methods.cosent import CoSENT
 from nearfar.methods.cpc import CPC
 from nearfar.methods.instdisc import InstDisc
 from nearfar.methods.method import Batch, Encoded, Horizon, Method, Step
 from nearfar.methods.moco import MoCo, MoCoV1
 from nearfar.methods.moco_v3 import MoCoV3
 from nearfar.methods.nnclr import NNCLR
+from nearfar.methods.pairs import Pairs
 from nearfar.methods.simclr import SimCLR, SimCLRV2
 from nearfar.methods.simcse import SimCSE
 from nearfar.methods.simsiam import SimSiam
@@ -29,6 +31,7 @@ __all__ = [
     "NNCLR",
     "BarlowTwins",
     "Batch",
+    "CoSENT",
     "Encoded",
     "Horizon",
     "InstDisc",
@@ -37,6 +40,7 @@ __all__ = [
     "MoCo",
     "MoCoV1",
     "MoCoV3",
+    "Pairs",
     "SigLIP",
     "SimCLR",
     "SimCLRV2",

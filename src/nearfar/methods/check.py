@@ -16,8 +16,8 @@ _PAPER_ROWS = 24  # BatchNorms of heads without biases turn few rows into large 
 
 
 def toy_subjects() -> list[Subject]:
-    """Every method in its tiny form; also on three views and two local ones, if it can use more, and with the options
-    of its paper, if these are not the defaults."""
+    """Every method in its tiny form; also on three views and two local ones, if it can use more, in the further forms
+    that it declares, and with the options of its paper, if these are not the defaults."""
     subjects = []
     for name, kind in METHODS.items():
         subjects.append(Subject(name, *kind.toy()))
@@ -25,6 +25,7 @@ def toy_subjects() -> list[Subject]:
             local = 2 if kind.max_local is None else kind.max_local
             views = f"3+{local} views" if local else "3 views"
             subjects.append(Subject(f"{name}, {views}", *with_more_views(kind.toy(), local=local)))
+        subjects += [Subject(f"{name}, {words}", *toy) for words, toy in kind.more_toys().items()]
         if options := kind.paper.get("options"):
             subjects.append(Subject(f"{name}, paper", *kind.toy(_PAPER_ROWS, **options)))
     return subjects

@@ -6,11 +6,13 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from nearfar.losses import sigmoid_pairs, symmetric_info_nce
+from nearfar.losses import sigmoid_pairs
 from nearfar.losses.arguments import check_choice
 from nearfar.methods.advice import RunFacts, Verdict
 from nearfar.methods.method import Batch, Encoded, Method, Step, Toy, all_differ
-from nearfar.methods.toy import pair_views, toy_method, toy_towers
+from nearfar.methods.nested import NestedDims
+from nearfar.methods.pairs import Guides, pair_loss
+from nearfar.methods.toy import guided, pair_views, toy_method, toy_towers
 from nearfar.nn.shard import global_rows
 from nearfar.nn.temperature import LogitScale
 from nearfar.nn.towers import TwoTowers
@@ -45,6 +47,8 @@ class CLIP(Method):
         logit_bias: at the start, learned, for sigmoid alone: most pairs are none, and the first step should know.
         locked: the first encoder keeps its weights and stays in evaluation mode, and the second learns to read it
             (`LiT`). Its projection is trained: the two encoders need not be equally wide.
+        dims, dim_weights, guide, guide_margin, guide_relative_margin: as for `Pairs`; a guide reads images and texts,
+            and is for softmax alone.
 
     Recipe "paper": the settings of ViT-B/32, or for other backbones those of ResNet-50, with the original's causal text
     tower and image statistics.
@@ -83,14 +87,24 @@ class CLIP(Method):
         logit_scale: float | None = None,
         logit_bias: float = -10.0,
         locked: bool = False,
+        dims: Sequence[int] = (),
+        dim_weights: Sequence[float] = (),
+        guide: str | None = None,
+        guide_margin: float = 0.0,
+        guide_relative_margin: float = 0.0,
     ) -> None:
         super().__init__()
         check_choice("loss", loss, ("softmax", "sigmoid"))
+        if guide is not None and loss != "softmax":
+            raise ValueError(f"guide is {guide!r} and loss {loss!r}, expected softmax: a guide chooses among negatives")
         if not isinstance(encoder, TwoTowers):
             raise TypeError(
                 f"encoder is a {type(encoder).__name__}, expected TwoTowers(image_encoder, text_encoder, dim=...)"
             )
         self.encoder, self.loss, self.locked = encoder, loss, locked
+        self.nested = NestedDims(dims, dim_weights, encoder.num_features)
+        self.guide, self.margins = guide, (guide_margin, guide_relative_margin)
+        self.ring = guide is None
         if loss == "softmax":
             self.logit_scale = LogitScale(1 / 0.07 if logit_scale is None else logit_scale)
             self.logit_bias = None
@@ -117,17 +131,30 @@ class CLIP(Method):
     def toy(cls, rows: int = 12, **options: Any) -> Toy:
         return toy_method(cls, rows, encoder=toy_towers, views=pair_views, **{**cls.toy_options, **options})
 
+    @classmethod
+    def more_toys(cls) -> dict[str, Toy]:
+        return {"nested": cls.toy(dims=[8, 2], dim_weights=[1, 0.5]), "guide": guided(cls.toy(guide="a toy"))}
+
     def encode(self, batch: Batch) -> Encoded:
         x1, x2 = batch.views[:2]
-        return {"z1": self.encoder.first(x1), "z2": self.encoder.second(x2), "ids": batch.ids}  # (B, D), (B, D), (B,)
+        encoded = {
+            "z1": self.encoder.first(x1),
+            "z2": self.encoder.second(x2),
+            "ids": batch.ids,
+        }  # (B, D), (B, D), (B,)
+        return encoded if batch.guide is None else {**encoded, "guide": batch.guide}
 
     def contrast(self, encoded: Encoded) -> Step:
+        return self.nested.contrast(self._contrast, encoded)
+
+    def _contrast(self, encoded: Encoded) -> Step:
         z1, z2, ids = encoded["z1"], encoded["z2"], encoded["ids"]
         scale = self.logit_scale()
         log = {"logit_scale": scale.detach(), "temperature": 1 / scale.detach()}
         if self.logit_bias is None:
-            loss = symmetric_info_nce(z1, z2, temperature=1 / scale, ids=ids)
-            candidates, fair = global_rows(len(z1)), all_differ(ids)
+            guides = Guides(encoded["guide"], *self.margins) if "guide" in encoded else None
+            loss = pair_loss(z1, z2, temperature=1 / scale, ids=ids, symmetric=True, guides=guides)
+            candidates, fair = global_rows(len(z1)), all_differ(ids) & (guides is None)
             return Step(loss, z1.detach(), z2.detach(), candidates=candidates, fair=fair, log=log)
         loss = sigmoid_pairs(z1, z2, logit_scale=scale, logit_bias=self.logit_bias, ids=ids)
         log["logit_bias"] = self.logit_bias.detach().clone()
@@ -161,6 +188,10 @@ class SigLIP(CLIP):
 
     def __init__(self, encoder: TwoTowers, *, loss: Literal["softmax", "sigmoid"] = "sigmoid", **options: Any) -> None:
         super().__init__(encoder, loss=loss, **options)
+
+    @classmethod
+    def more_toys(cls) -> dict[str, Toy]:
+        return {"nested": cls.toy(dims=[8, 2], dim_weights=[1, 0.5])}
 
 
 class LiT(CLIP):

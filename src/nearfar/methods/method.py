@@ -22,9 +22,10 @@ class Batch:
     views: Sequence[Tensor]  # each (B, ...), already on the device; the local ones, if any, are the last
     index: Tensor  # (B,) the samples' numbers in the data set
     ids: Tensor  # (B,) samples with equal ids are never negatives of each other; the index, where nothing else is known
-    labels: Tensor | None = None  # (B,) only for methods with `needs_labels`
+    labels: Tensor | None = None  # (B,) only for methods with `needs_labels`; scores, with `needs_scores`
     local: int = 0  # views of small parts, as DINO's local crops: so many of the last
     negatives: int | None = None  # texts that contradict, of the last views; None: the third of three texts
+    guide: Tensor | None = None  # (B, V, G) embeddings of the V views by `Method.guide`, or of one that stands for all
 
     @property
     def full_views(self) -> Sequence[Tensor]:
@@ -108,6 +109,7 @@ class Method(nn.Module):
     max_local: ClassVar[int | None] = 0  # how many local views it can use beside these; None: any number
     usual_views: ClassVar[int | None] = None  # without --views.count; None: as many as the preset makes
     needs_labels: ClassVar[bool] = False
+    needs_scores: ClassVar[bool] = False  # of pairs: how similar the two are
     uses_captions: ClassVar[bool] = False
     settings: ClassVar[Mapping[str, Mapping[str, Any]]] = {}  # by modality: settings of a run, such as the backbone
     short_run: ClassVar[Mapping[str, Any]] = {}  # settings of runs of minutes on little data
@@ -122,6 +124,7 @@ class Method(nn.Module):
     idle = False  # whether some trained parameters take no part in some steps
     ring = False  # whether the loss is a mean over rows, each against the batch's own by ids: then keys may travel
     loss_weight = 1.0  # what the trainer multiplies the loss by; `Step.loss` itself stays in the loss's own units
+    guide: str | None = None  # weights of a frozen encoder, whose embeddings a run puts into its batches
     group = 0  # samples that BatchNorm sees together; 0: all that are encoded at a time
 
     @classmethod
@@ -183,6 +186,11 @@ class Method(nn.Module):
         from nearfar.methods.toy import toy_method
 
         return toy_method(cls, rows, **{**cls.toy_options, **options})
+
+    @classmethod
+    def more_toys(cls) -> dict[str, Toy]:
+        """Further instances for the certificate, by what is particular to them: options that change the computation."""
+        return {}
 
     def encode(self, batch: Batch) -> Encoded:
         """Per-sample work, which may be run in chunks: everything of a sample that `contrast` needs, by name."""

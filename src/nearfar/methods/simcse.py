@@ -8,27 +8,25 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nearfar.losses import info_nce
 from nearfar.losses.arguments import check_at_least
 from nearfar.methods.method import Batch, Encoded, Method, Step, Toy, all_differ
+from nearfar.methods.pairs import check_dropout, pair_loss, readings, row_numbers
 from nearfar.methods.toy import text_views, toy_method, toy_text_encoder
 from nearfar.methods.views import add
 from nearfar.nn.masking import BERT_RATE, mask_tokens
 from nearfar.nn.seeding import seeded_generator
 from nearfar.nn.text import tanh_head, trim_padding
 
-_FACTOR = 0x5851F42D4C957F2D  # odd, so that no token of a text is lost modulo 2^64
-
 
 class SimCSE(Method):
     """Dropout is the only view; or, supervised, an entailed sentence is the view and a contradiction a hard negative.
 
     The batch's views are tokens (B, L): of the sentence alone, which is then read twice; of the sentence and its
-    positive; or of the sentence, its positive and its contradiction, which is a negative of every sentence but those
-    that, or whose positives, it repeats word for word. Sentences with equal ids are no negatives of each other.
+    positive; or of the sentence, its positive and its contradictions, which are negatives of every sentence but those
+    that, or whose positives, they repeat word for word. Sentences with equal ids are no negatives of each other.
 
-    `Batch.negatives` says whether the last view is a contradiction; without it the third of three is. Of more than two
-    readings or positives the loss is the mean over their pairs, each earlier one as the query.
+    `Batch.negatives` says how many of the last views are contradictions; without it the third of three is. Of more than
+    two readings or positives the loss is the mean over their pairs, each earlier one as the query.
 
     Args:
         encoder: tokens (B, L) to h (B, features), with dropout. For masked words, as `text_encoder` makes it.
@@ -103,15 +101,15 @@ class SimCSE(Method):
         return toy_method(cls, rows, encoder=toy_text_encoder, views=text_views, **{**cls.toy_options, **options})
 
     def encode(self, batch: Batch) -> Encoded:
-        views, contradictions = self._roles(batch)
-        self._check_views(views[0], views[1])
+        views, contradictions = readings(batch)
+        check_dropout(self, views)
         z = [self.projector(self.encoder(x)) for x in (*views, *contradictions)]  # each (B, F)
         encoded = {"z1": z[0], "z2": z[1], **{f"more{i}": x for i, x in enumerate(z[2 : len(views)], 1)}}
         encoded["ids"] = batch.ids
         if contradictions:
-            encoded["z3"] = z[-1]
-            texts = (views[0], views[1], contradictions[0])
-            encoded["texts"] = torch.stack([row_numbers(x) for x in texts], 1)  # (B, 3)
+            encoded |= {f"z{i}": x for i, x in enumerate(z[len(views) :], 3)}
+            texts = (views[0], views[1], *contradictions)
+            encoded["texts"] = torch.stack([row_numbers(x) for x in texts], 1)  # (B, 2 + n)
         if self.masked_words is not None and (self.mlm or self._warming()):
             encoded["surprise"], encoded["masked"] = self._guess(self.masked_words, batch)  # (B,), (B,)
         return encoded
@@ -119,24 +117,20 @@ class SimCSE(Method):
     def contrast(self, encoded: Encoded) -> Step:
         z1, z2, ids = encoded["z1"], encoded["z2"], encoded["ids"]
         views = [z1, z2, *(x for name, x in encoded.items() if name.startswith("more"))]
-        third: Tensor | None = None
-        if "z3" in encoded:
-            ids = ids.unique(return_inverse=True)[1]
-            texts = encoded.get("texts")  # where it is not known what they say, a contradiction counts for everyone
-            third = torch.full_like(ids, len(ids)) if texts is None else _ids_of_third(texts, ids)
-        losses = []
-        for a, b in combinations(views, 2):
-            negatives = None if third is None else torch.cat([b, encoded["z3"]])  # (2B, F)
-            negative_ids = None if third is None else torch.cat([ids, third])  # (2B,)
-            losses.append(info_nce(a, b, negatives, temperature=self.temperature, ids=ids, negative_ids=negative_ids))
+        contradictions = [encoded[f"z{i}"] for i in range(3, 3 + len(encoded)) if f"z{i}" in encoded]
+        texts = encoded.get("texts")  # where it is not known what they say, a contradiction counts for everyone
+        losses = [
+            pair_loss(a, b, contradictions, temperature=self.temperature, ids=ids, texts=texts)
+            for a, b in combinations(views, 2)
+        ]
         loss = add(losses) / len(losses)
         log: dict[str, Tensor] = {}
         if "surprise" in encoded:
             surprise = encoded["surprise"].sum() / encoded["masked"].sum().clamp(min=1)
             log = {"word_perplexity": surprise.detach().exp(), "info_nce": loss.detach()}
             loss = 0.0 * loss + surprise if self._warming() else loss + self.mlm * surprise
-        candidates = 0 if self._warming() else len(z1) * (1 if third is None else 2)
-        fair = all_differ(ids) & (third is None)  # contradictions are no draws from all sentences
+        candidates = 0 if self._warming() else len(z1) * (1 + len(contradictions))
+        fair = all_differ(ids) & (not contradictions)  # contradictions are no draws from all sentences
         return Step(loss, z1.detach(), z2.detach(), candidates=candidates, fair=fair, log=log)
 
     def after_step(self, progress: float) -> None:
@@ -163,22 +157,6 @@ class SimCSE(Method):
         masked, tokens, chosen = masked[:, :length], tokens[:, :length], chosen[:, :length]
         surprise = masked_words(self.encoder, masked, tokens, chosen)
         return surprise, chosen.sum(1)
-
-    def _roles(self, batch: Batch) -> tuple[list[Tensor], list[Tensor]]:
-        """The readings of a sentence or its positives, at least two, and its contradiction, if there is one."""
-        views = list(batch.views)
-        negatives = int(len(views) == 3) if batch.negatives is None else batch.negatives
-        views, contradictions = views[: len(views) - negatives], views[len(views) - negatives :]
-        if len(contradictions) > 1:
-            raise ValueError(f"a batch has {negatives} texts that contradict each sentence, expected at most 1")
-        return views if len(views) > 1 else views * 2, contradictions
-
-    def _check_views(self, x1: Tensor, x2: Tensor) -> None:
-        if self.training and not _has_dropout(self.encoder) and torch.equal(x1, x2):
-            raise ValueError(
-                "both views of a sentence are the same and the encoder has no dropout, which is all that tells them "
-                "apart; make it with dropout=0.1, or give pairs of sentences"
-            )
 
 
 class MaskedWords(nn.Module):
@@ -217,30 +195,3 @@ class MaskedWords(nn.Module):
         scores = F.linear(self.transform(states[chosen]), embedding.weight, self.bias)  # (K, vocabulary)
         cost = F.cross_entropy(scores.float(), tokens[chosen], reduction="none")  # (K,)
         return cost.new_zeros(len(tokens)).index_add(0, chosen.nonzero()[:, 0], cost)
-
-
-def row_numbers(tokens: Tensor) -> Tensor:
-    """(B, L) tokens to (B,) int64, equal for equal texts, whatever the padding after them; else by accident alone.
-
-    >>> row_numbers(torch.tensor([[5, 7, 0]])) == row_numbers(torch.tensor([[5, 7]]))
-    tensor([True])
-    """
-    powers = torch.full((tokens.shape[1],), _FACTOR, dtype=torch.int64, device=tokens.device).cumprod(0)
-    return (tokens.long() * powers).sum(1)
-
-
-def _ids_of_third(texts: Tensor, ids: Tensor) -> Tensor:
-    """(B,) of each contradiction the id of a sentence whose own or whose positive's words it has, else no one's.
-
-    Args:
-        texts: (B, 3) `row_numbers` of sentence, positive and contradiction.
-        ids: (B,) from 0 to B - 1.
-    """
-    number = texts.unique(return_inverse=True)[1]  # (B, 3)
-    of = torch.full((int(number.max()) + 1,), len(ids), device=ids.device)
-    of[number[:, 0]], of[number[:, 1]] = ids, ids
-    return of[number[:, 2]]
-
-
-def _has_dropout(module: nn.Module) -> bool:
-    return any(isinstance(part, nn.Dropout) and part.p > 0 for part in module.modules())

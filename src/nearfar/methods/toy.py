@@ -54,6 +54,11 @@ def text_views(rows: int, generator: torch.Generator) -> list[Tensor]:
     return [tokens.masked_fill(torch.arange(_LENGTH) >= ends, 0)]
 
 
+def text_pair_views(rows: int, generator: torch.Generator) -> list[Tensor]:
+    """Tokens of texts and of their partners."""
+    return [*text_views(rows, generator), *text_views(rows, generator)]
+
+
 def pair_views(rows: int, generator: torch.Generator) -> list[Tensor]:
     """Images and their captions."""
     return [image_views(rows, generator)[0], *text_views(rows, generator)]
@@ -88,6 +93,21 @@ def toy_method(
         small = method(made, features=made.num_features, samples=SAMPLES, **own)
     batches = [toy_batch(views, rows=rows, seed=seed) for seed in range(2)]
     return small, [replace(each, views=each.views[: getattr(method, "usual_views", None)]) for each in batches]
+
+
+def guided(toy: Toy, *, negatives: int = 0, features: int = 5) -> Toy:
+    """A toy whose batches have embeddings of a guide, in float32 as a run has them, and so many hard negatives."""
+    method, batches = toy
+    made = []
+    for number, batch in enumerate(batches):
+        generator, rows = torch.Generator().manual_seed(7 + number), len(batch.index)
+        more = [text_views(rows, generator)[0] for _ in range(negatives)]
+        for x in more:
+            x[0] = batch.views[1][1]  # the words of another's partner, which it must not be pushed away from
+        views = [*batch.views, *more]
+        guide = torch.randn(rows, len(views), features, generator=generator)
+        made.append(replace(batch, views=views, negatives=negatives, guide=guide))
+    return method, made
 
 
 def with_more_views(toy: Toy, full: int = 3, local: int = 2) -> Toy:

@@ -197,6 +197,12 @@ class Modality(ABC):
         whole = self.views(samples, source, index, seed=seed, step=step, shard=shard)
         return lambda rows: [view[rows] for view in whole]
 
+    def guide_items(
+        self, samples: Tensor, source: Dataset, index: Tensor, *, seed: int, step: int, shard: Shard | None = None
+    ) -> list[tuple[str, Any]]:
+        """What `Encoder.encode` of a guide takes of each view, with its kind; one item may stand for all views."""
+        return [(self.queries[0], samples)]
+
     def forget_buffers(self) -> None:
         """Free memory that is kept from one batch to the next."""
         return
@@ -321,9 +327,9 @@ class Modality(ABC):
         """Write what `fit` learned, if it does not fit on the card."""
         return
 
-    def save_library_model(self, network: nn.Module, folder: Path) -> None:
-        """Write a network of another library as that library reads it, too; none by default."""
-        return
+    def save_library_model(self, network: nn.Module, folder: Path, transform: nn.Module | None = None) -> str | None:
+        """Write an encoder as other libraries read it; a line about what opens it if they cannot. None by default."""
+        return None
 
     def tokenizer_file(self, folder: Path, name: str) -> Path | None:
         """Write the tokenizer beside a graph of the encoder, if there is one."""

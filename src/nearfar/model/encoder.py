@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from nearfar.data.dataset import Dataset
 from nearfar.modalities.base import Modality
 from nearfar.model.card import Card
+from nearfar.nn.first_features import keep_first
 from nearfar.nn.sequence import FrameEncoder
 from nearfar.nn.whitening import EmbeddingTransform
 from nearfar.progress import progress_bar
@@ -82,6 +83,18 @@ class Encoder(nn.Module):
             return self
         plain = Encoder(self.backbone, self.modality, self.card, features=self.num_features)
         return plain.train(self.training)
+
+    def first(self, features: int) -> "Encoder":
+        """The same encoder, of whose embeddings the first numbers are kept: for runs that were trained so
+        (`--options.dims`)."""
+        if not 1 <= features <= self.num_features:
+            raise ValueError(f"dim is {features}, expected from 1 to {self.num_features}, the width of the embeddings")
+        if features == self.num_features:
+            return self
+        transform = None if self.transform is None else self.transform.first(features)
+        network = keep_first(self.backbone, features)
+        made = Encoder(network, self.modality, self.card, transform=transform, folder=self.folder)
+        return made.train(self.training)
 
     @torch.no_grad()
     def encode(

@@ -28,6 +28,7 @@ def load(
     *,
     device: torch.device | str = "cpu",
     image_size: int | None = None,
+    dim: int | None = None,
     untrained: bool = False,
 ) -> Encoder:
     """The encoder that a text names, in evaluation mode; nothing is unpickled.
@@ -40,9 +41,15 @@ def load(
             image encoder's weights in any usual layout; or a path that ends in .onnx.
         device: where it computes, such as "cpu", "cuda:1" or "auto"; ONNX is on the CPU.
         image_size: pixels of the input, if they can be chosen; a run has its own.
+        dim: numbers of an embedding to keep, the first; for runs with nested ones (`--options.dims`). None: all.
         untrained: the same network before it learned anything: of a run, as it began (with the weights that it was
             given, or freshly drawn); of others, freshly drawn.
     """
+    encoder = _load(spec, device, image_size, untrained)
+    return encoder if dim is None else encoder.first(dim)
+
+
+def _load(spec: str | Path, device: torch.device | str, image_size: int | None, untrained: bool) -> Encoder:
     device = find_device(device) if isinstance(device, str) else device
     if str(spec).endswith(".onnx"):
         from nearfar.model.foreign.onnx import open_onnx

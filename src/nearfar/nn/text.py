@@ -1,5 +1,7 @@
 """A Transformer text encoder, its presets, and pooling of token states."""
 
+from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Literal
 
 import torch
@@ -7,7 +9,7 @@ from torch import Tensor, nn
 
 from nearfar.losses.arguments import check_choice
 from nearfar.nn.attention import Transformer
-from nearfar.nn.shard import all_reduce_max, current_shard
+from nearfar.nn.shard import Shard, all_reduce_max, current_shard, use_shard
 
 PADDING = 0  # token id of padding; a tokenizer with another one is translated to this
 PRESETS = {  # width, layers, heads; parameters without the token embedding
@@ -17,6 +19,9 @@ PRESETS = {  # width, layers, heads; parameters without the token embedding
     "text-base": (512, 12, 8),  # 38 M, the size of CLIP's
 }
 Pooling = Literal["cls", "mean", "last"]
+LEAST_GROUP = 512  # tokens for which a pass of their own is worth its start, on a CPU
+_ON_DEVICE = 64  # times as many elsewhere
+_SHORTER = 0.8  # of the longest text of a group: shorter ones begin the next
 
 
 class TextEncoder(nn.Module):
@@ -65,8 +70,7 @@ class TextEncoder(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         """tokens (B, L) to h (B, F)."""
-        tokens = trim_padding(tokens)
-        h = pool_tokens(self.states(tokens), tokens, self.pooling)
+        h = by_length(lambda part: pool_tokens(self.states(part), part, self.pooling), tokens)
         return h if self.head is None else self.head(h)
 
     def states(self, tokens: Tensor) -> Tensor:
@@ -104,6 +108,58 @@ def pool_tokens(states: Tensor, tokens: Tensor, pooling: Pooling) -> Tensor:
     position = torch.arange(tokens.shape[1], device=tokens.device)
     last = (position * real).amax(1)  # (B,)
     return states.gather(1, last[:, None, None].expand(-1, 1, states.shape[2]))[:, 0]
+
+
+def by_length(encode: Callable[[Tensor], Tensor], tokens: Tensor, least: int = LEAST_GROUP) -> Tensor:
+    """Features (B, F) of texts (B, L), encoded in groups of similar length: the same features for less work.
+
+    A batch is as long as its longest text, and most of it is padding. Each group is as long as its own longest text.
+    Groups are found from the lengths of all rows of a batch, also where processes share it, so that dropout does not
+    depend on their number.
+
+    Args:
+        encode: (b, l) tokens to (b, F), each row by itself.
+        least: tokens of a group; fewer are not worth a pass of their own.
+    """
+    shard = current_shard()
+    if tokens.ndim != 2 or _is_tracing() or (len(tokens) == 0 if shard is None else len(tokens) != shard.count):
+        return encode(trim_padding(tokens))
+    lengths = (tokens != PADDING).sum(1)  # (B,)
+    group = length_groups(lengths if shard is None else shard.gather(lengths), least)  # (B of all processes,)
+    count = int(group.max()) + 1
+    if count == 1:
+        return encode(trim_padding(tokens))
+    own = group if shard is None else shard.select(group)  # (B,)
+    rows = [(own == number).nonzero()[:, 0] for number in range(count)]
+    parts = []
+    for number, places in enumerate(rows):
+        with nullcontext() if shard is None else use_shard(_shard_of_group(shard, group == number)):
+            parts.append(encode(trim_padding(tokens[places])))
+    return torch.cat(parts)[torch.cat(rows).argsort()]
+
+
+def length_groups(lengths: Tensor, least: int) -> Tensor:
+    """(B,) the group of each text, by its length (B,): the longest are in group 0.
+
+    >>> length_groups(torch.tensor([3, 10, 9, 3, 3, 10]), least=8)
+    tensor([1, 0, 0, 1, 1, 0])
+    """
+    least *= 1 if lengths.device.type == "cpu" else _ON_DEVICE
+    values, order = lengths.sort(descending=True, stable=True)
+    longest_first: list[int] = values.tolist()
+    first, numbers, number, left = 0, [], 0, sum(longest_first)
+    for place, length in enumerate(longest_first):
+        enough = (place - first) * longest_first[first] >= least and left >= least
+        if length < _SHORTER * longest_first[first] and enough:
+            first, number = place, number + 1
+        numbers.append(number)
+        left -= length
+    return torch.empty_like(order).index_copy_(0, order, torch.tensor(numbers, device=order.device))
+
+
+def _shard_of_group(shard: Shard, members: Tensor) -> Shard:
+    """Which rows of a group are here; (total,) booleans say which rows of the batch are in it."""
+    return Shard(shard.rank, tuple(int(part.sum()) for part in members.split(list(shard.sizes))))
 
 
 def trim_padding(tokens: Tensor) -> Tensor:

@@ -47,6 +47,15 @@ class EmbeddingTransform(nn.Module):
             return h
         return h * self.weight if self.weight.ndim == 1 else h @ self.weight
 
+    def first(self, features: int) -> "EmbeddingTransform":
+        """The transform of the first features alone, where it is one of each feature by itself."""
+        if self.weight is not None and self.weight.ndim == 2:
+            raise ValueError(
+                "whitened embeddings mix all features, so their first mean nothing; train or load plain ones"
+            )
+        weight = None if self.weight is None else self.weight[:features]
+        return EmbeddingTransform(self.kind, self.mean[:features], weight)
+
     def extra_repr(self) -> str:
         return f"{self.kind}, features={len(self.mean)}"
 

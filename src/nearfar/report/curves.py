@@ -64,6 +64,7 @@ _CHARTS = {  # by title: the name of each curve by its key in metrics.jsonl
     "Loss": {"loss": "loss", "ceiling": "log N: nothing learned"},
     "Perplexity of masked words": {"word_perplexity": "perplexity"},
     "k-NN during training": {"knn": "k-NN accuracy"},
+    "Scores of held-out pairs": {"spearman": "Spearman's correlation with the cosines"},
     "Loss of held-out samples": {"validation_loss": "InfoNCE at temperature 0.1"},
     "Effective rank": {"effective_rank": "effective rank"},
     "RankMe of held-out samples": {"validation_rank": "RankMe", "validation_rank_limit": "largest possible"},

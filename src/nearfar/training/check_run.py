@@ -1,5 +1,6 @@
 """A run for the gradient certificate: its method at the newest checkpoint, and two batches of its data."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
@@ -18,8 +19,11 @@ def subject_of_run(folder: Path, rows: int = 12) -> Subject:
     ids, labels = setup.modality.ids(setup.train), setup.method_labels
     batches = []
     for step, index in enumerate(setup.loader.order(0)[: 2 * rows].split(rows)):
-        views = setup.modality.views(setup.train.fetch(index), setup.train, index, seed=setup.config.seed, step=step)
+        samples = setup.train.fetch(index)
+        views = setup.modality.views(samples, setup.train, index, seed=setup.config.seed, step=step)
         views = [x.clone() for x in views]  # the next are written over these
+        guide = None if setup.guide is None else setup.guide.rows(samples, setup.train, index, step=step)
         of_batch = None if labels is None else labels[index]
-        batches.append(setup.modality.as_batch(views, setup.train, index, ids[index], of_batch))
+        batch = setup.modality.as_batch(views, setup.train, index, ids[index], of_batch)
+        batches.append(replace(batch, guide=guide))
     return Subject(setup.config.method, setup.method.cpu(), batches)

@@ -17,6 +17,14 @@ def check_supported(config: TrainConfig, device: torch.device) -> None:
         raise ValueError(f"--views.color is {config.views.color}, but {config.kind} data have no colors; leave it out")
     if "image" in modality_class(config.kind).queries and config.image_size < LEAST_SIDE:
         raise ValueError(f"--image-size is {config.image_size}, expected at least {LEAST_SIDE} pixels to train on")
+    mixed = config.embedding == "whitened" or (
+        config.embedding == "auto" and len(modality_class(config.kind).queries) == 1
+    )
+    if config.options.get("dims") and mixed:
+        raise ValueError(
+            f"--options.dims nests embeddings, and --embedding is {config.embedding}: whitening mixes their numbers, "
+            "and the first would mean nothing; set --embedding plain"
+        )
     if config.precision == "fp16" and device.type == "cpu":
         raise ValueError(
             "precision fp16 needs a GPU: there is no float16 training on a CPU; set --precision bf16 or 32"

@@ -60,6 +60,7 @@ def fit(setup: TrainingSetup, folder: Path, console: Console, state: dict[str, A
         ids=setup.modality.ids(setup.train),
         labels=setup.method_labels,
         checkpoint=lambda: newest_checkpoint(folder),
+        guide=setup.guide,
     )
     if state is not None:
         monitor.resume(state, module)

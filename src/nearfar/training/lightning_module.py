@@ -21,6 +21,7 @@ from nearfar.modalities.base import Modality
 from nearfar.nn.shard import Shard, global_norm, shard_of
 from nearfar.training._lightning import lightning
 from nearfar.training.errors import NotFiniteError
+from nearfar.training.guide import GuideEncoder
 from nearfar.training.health import not_finite
 from nearfar.training.optimizers import make_optimizer, rate_factor, set_rates
 from nearfar.training.processes import rank_and_world, shards_weights
@@ -63,6 +64,7 @@ class Pretraining(lightning.LightningModule):
         ids: Tensor,
         labels: Tensor | None,
         checkpoint: Callable[[], str],
+        guide: GuideEncoder | None = None,
     ) -> None:
         """
         Args:
@@ -73,11 +75,13 @@ class Pretraining(lightning.LightningModule):
             ids: (N,) of every training sample; equal ids are never negatives of each other.
             labels: (N,), for methods that learn from them; None otherwise.
             checkpoint: names the last good checkpoint.
+            guide: the encoder that the method's `guide` names.
         """
         super().__init__()
         self.method, self.config, self.total = method, config, total
         self.modality, self.source = modality, source
         self.ids, self.labels, self._checkpoint = ids, labels, checkpoint
+        self._guide = guide
         self.done = 0  # optimizer steps
         self.last: Step | None = None
         self.gradient_norm = float("nan")
@@ -126,12 +130,16 @@ class Pretraining(lightning.LightningModule):
             views = self.modality.views_of_rows(
                 samples, self.source, index, seed=self.config.seed, step=number, shard=shard
             )
+            guide = None
+            if self._guide is not None:
+                guide = self._guide.rows(samples, self.source, index, step=number, shard=shard)  # (B, V, G)
 
         def encode(rows: slice) -> Encoded:
             with torch.autocast(kind, enabled=False):
                 made = views(rows)
             some = None if labels is None else labels[rows]
             batch = self.modality.as_batch(made, self.source, index[rows], ids[rows], some)
+            batch = batch if guide is None else replace(batch, guide=guide[rows])
             own = shard if shard is None or undivided else shard_of(rows.stop - rows.start, device)
             return encode_shard(self.method, batch, own)
 

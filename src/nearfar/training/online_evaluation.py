@@ -9,6 +9,7 @@ from nearfar.data.dataset import Dataset
 from nearfar.evaluation.embedding import dropout_enabled, embed
 from nearfar.evaluation.geometry import effective_rank
 from nearfar.evaluation.knn import knn_predict
+from nearfar.evaluation.protocols.similarity import pair_cosines, spearman
 from nearfar.losses import nt_xent
 from nearfar.methods.method import Method
 from nearfar.modalities.base import Modality
@@ -17,7 +18,8 @@ _TEMPERATURE = 0.1  # of the validation InfoNCE; any, as long as it stays
 
 
 class OnlineEvaluation:
-    """Validation InfoNCE and RankMe of the encoder's output and, where there are labels, k-NN accuracy.
+    """Validation InfoNCE and RankMe of the encoder's output, and k-NN accuracy of labels or the rank correlation of
+    scores, where there are some.
 
     Args:
         validation: samples that are not trained on.
@@ -54,15 +56,19 @@ class OnlineEvaluation:
                 classes = int(max(self.bank.labels.max(), self.validation.labels.max())) + 1
                 scores = knn_predict(self._embed(method, self.bank, device), self.bank.labels, h, k=20, classes=classes)
                 found["knn"] = float((scores.argmax(1) == self.validation.labels).float().mean())
+            if self.validation.scores is not None and self.validation.partners is not None:
+                found["spearman"] = self._spearman(method, self.validation.scores, device)
         finally:
             encoder.train(training)
         return found
 
     @staticmethod
     def score(found: dict[str, float | list[float]]) -> float | None:
-        """Higher is better: k-NN where there are labels; else minus the validation loss, unless the rank is gone."""
-        if isinstance(knn := found.get("knn"), float):
-            return knn
+        """Higher is better: Spearman's correlation where pairs have scores, k-NN where there are labels; else minus the
+        validation loss, unless the rank is gone."""
+        for name in ("spearman", "knn"):
+            if isinstance(value := found.get(name), float):
+                return value
         loss, rank, limit = (found.get(k) for k in ("validation_loss", "validation_rank", "validation_rank_limit"))
         if isinstance(loss, float) and isinstance(rank, float) and isinstance(limit, float) and rank > 0.02 * limit:
             return -loss
@@ -70,6 +76,16 @@ class OnlineEvaluation:
 
     def _embed(self, method: Method, data: Dataset, device: torch.device) -> Tensor:
         return embed(method.encoder, data, prepare=self.modality.prepare, device=device)
+
+    def _spearman(self, method: Method, scores: Tensor, device: torch.device) -> float:
+        """Of the cosines of pairs with their scores; 0 where all are the same."""
+        cosines = []
+        for part in torch.arange(len(self.validation)).split(256):
+            samples = self.validation.fetch(part).to(device)
+            views = self.modality.pair_of_views(samples, self.validation, part, seed=0, step=0)
+            cosines.append(pair_cosines(*method.embed_pair(views)).cpu())
+        found = torch.cat(cosines)
+        return 0.0 if min(len(found.unique()), len(scores.unique())) < 2 else spearman(found, scores)
 
     def _info_nce(self, method: Method, device: torch.device) -> float:
         total, count, ids = 0.0, 0, self.modality.ids(self.validation)

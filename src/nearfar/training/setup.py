@@ -19,6 +19,7 @@ from nearfar.training.advice import labels_hint
 from nearfar.training.build_method import build_method
 from nearfar.training.check_data import check_data
 from nearfar.training.check_settings import check_supported
+from nearfar.training.guide import open_guide
 from nearfar.training.processes import with_launched_processes
 
 
@@ -63,6 +64,7 @@ class TrainingSetup:
                 print_line(console, f"starts from {found}")
         if config.gather == "ring":
             check_ring(self.method)
+        self.guide = open_guide(self.method, self.modality, config.seed, self.device)
         self.fingerprint = fingerprint(self.train)
 
     @property
@@ -88,7 +90,13 @@ class TrainingSetup:
                 f"{self.config.data.path} has {counted(len(self.train), 'sample')} to learn from, expected at least 2 "
                 "(some hundreds to learn anything); give more data"
             )
-        if find_method(self.config.method).needs_labels and self.train.labels is None:
+        method = find_method(self.config.method)
+        if method.needs_scores and self.train.scores is None:
+            raise ValueError(
+                f"{self.config.method} learns from the scores of pairs, and {self.config.data.path} has none; expected "
+                "a column 'score' beside the two texts, or another --method, such as pairs"
+            )
+        if method.needs_labels and self.train.labels is None:
             hint = labels_hint(self.config) or "give labelled data, or another --method, such as simclr"
             raise ValueError(f"{self.config.method} learns from labels, and {self.config.data.path} has none; {hint}")
 
@@ -104,7 +112,9 @@ class TrainingSetup:
 
     @property
     def method_labels(self) -> torch.Tensor | None:
-        """(N,) labels of the training samples, for methods that learn from them; None otherwise."""
+        """(N,) labels of the training samples, or scores, for methods that learn from them; None otherwise."""
+        if self.method.needs_scores:
+            return self.train.scores
         return self.train.labels if self.method.needs_labels else None
 
 

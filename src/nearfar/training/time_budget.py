@@ -44,7 +44,7 @@ def fix_steps(setup: TrainingSetup, folder: Path, console: Console, *, spent: fl
 
 def seconds_per_step(setup: TrainingSetup) -> float:
     """The median time of a training step, on a copy of the method that is thrown away."""
-    trial = Trial(setup.config, setup.modality, setup.train, setup.device, setup.method_labels)
+    trial = Trial(setup.config, setup.modality, setup.train, setup.device, setup.method_labels, setup.guide)
     lengths: list[float] = []
     for seconds in trial.steps(setup.loader, _TRIAL_STEPS):
         lengths.append(seconds)

@@ -11,6 +11,7 @@ from nearfar.data.loader import Loader
 from nearfar.methods import Method
 from nearfar.modalities.base import Modality
 from nearfar.training.build_method import build_method
+from nearfar.training.guide import GuideEncoder
 from nearfar.training.optimizers import rate_factor, set_rates
 
 
@@ -22,12 +23,20 @@ class Trial:
         modality: that makes the views.
         data: the samples.
         labels: (N,) for methods that learn from them.
+        guide: of methods that have one.
     """
 
     def __init__(
-        self, config: TrainConfig, modality: Modality, data: Dataset, device: torch.device, labels: torch.Tensor | None
+        self,
+        config: TrainConfig,
+        modality: Modality,
+        data: Dataset,
+        device: torch.device,
+        labels: torch.Tensor | None,
+        guide: GuideEncoder | None = None,
     ) -> None:
         self.config, self.modality, self.data, self.device, self.labels = config, modality, data, device, labels
+        self.guide = guide
         self.method: Method = build_method(config, len(data)).to(device)
         if config.channels_last:
             self.method.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -39,7 +48,15 @@ class Trial:
         config, data = self.config, self.data
         ids = self.modality.ids(data)
         module = Pretraining(
-            self.method, config, self.modality, data, total=count, ids=ids, labels=self.labels, checkpoint=str
+            self.method,
+            config,
+            self.modality,
+            data,
+            total=count,
+            ids=ids,
+            labels=self.labels,
+            checkpoint=str,
+            guide=self.guide,
         )
         optimizer = module.configure_optimizers()
         half = torch.bfloat16 if config.precision == "bf16" else torch.float16

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from nearfar import _torchvision  # noqa: F401, before torchmetrics
-from nearfar.evaluation.protocols.captions import cross_modal, cross_modal_ranks
+from nearfar.evaluation.protocols.captions import chance_recall, cross_modal, cross_modal_ranks
 
 from torchmetrics.functional.retrieval import retrieval_hit_rate, retrieval_reciprocal_rank  # isort: skip
-from tests.support.facts import all_tell, facts
+from tests.support.facts import all_tell, facts, tells
 
 
 def pairs(n: int = 23, m: int = 61, noise: float = 0.8, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
@@ -93,7 +93,7 @@ def test_metrics_are_those_of_numpy_and_torchmetrics() -> None:
         for k in (1, 5, 10):
             hits = [float(retrieval_hit_rate(s[i], right[i], top_k=k)) for i in range(len(s))]
             assert outcome.metrics[f"recall@{k}, {words}"].value == pytest.approx(np.mean(hits))
-    assert all_tell(outcome.notes, ["1 image caption"])
+    assert all_tell(outcome.notes, ["1 image caption", "recall chance @1 @5 @10"])
     assert outcome.metrics["MRR, text to image"].n == 61
 
 
@@ -136,6 +136,31 @@ def test_intervals_hold_the_value_and_grow_with_dependence() -> None:
         assert four == pytest.approx(one, rel=0.15)  # four copies of a caption are no more samples than one
     perfect = cross_modal(images, images, torch.arange(80)).metrics["recall@1, text to image"]
     assert perfect.value == 1 and perfect.low is not None and 0.9 < perfect.low < 1
+
+
+def test_chance_is_what_random_embeddings_reach() -> None:
+    """Images with one to four captions, some of which are equal: no closed form is used."""
+    generator = torch.Generator().manual_seed(0)
+    _, _, owner = pairs()
+    ids = torch.randint(40, (61,), generator=generator)
+    hits: dict[tuple[str, int], list[float]] = {}
+    for _ in range(300):
+        images, texts = torch.randn(23, 8, generator=generator), torch.randn(61, 8, generator=generator)
+        found = cross_modal_ranks(images, texts, owner, ids=ids)
+        for words, ranks in (("image to text", found.image_to_text), ("text to image", found.text_to_image)):
+            for k in (1, 5, 10):
+                hits.setdefault((words, k), []).append(float((ranks <= k).double().mean()))
+    for k in (1, 5, 10):
+        assert np.mean(hits["image to text", k]) == pytest.approx(chance_recall(found.right_texts, 61, k), abs=0.01)
+        assert np.mean(hits["text to image", k]) == pytest.approx(chance_recall(found.right_images, 23, k), abs=0.01)
+
+
+def test_five_captions_an_image_are_five_right_answers() -> None:
+    owner = torch.arange(500).repeat_interleave(5)
+    images = torch.randn(500, 4, generator=torch.Generator().manual_seed(0))
+    notes = cross_modal(images, images[owner], owner, count=2).notes
+    assert tells(notes[-1], "image to text @1 0.20% @5 1.00% @10 1.99%") and tells(notes[-1], "text to image @10 2.00%")
+    assert chance_recall(torch.tensor([3, 0]), 4, 2) == 0.5  # three of four: two draws cannot both be wrong
 
 
 def test_errors_say_what_was_seen() -> None:

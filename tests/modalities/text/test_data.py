@@ -75,8 +75,31 @@ def test_pairs_with_scores(tmp_path: Path) -> None:
 @pytest.mark.parametrize("names", [("anchor", "positive", "negative"), ("sent0", "sent1", "hard_neg")])
 def test_triples(tmp_path: Path, names: tuple[str, str, str]) -> None:
     data = open_texts(write(tmp_path / "t.csv", [dict(zip(names, ("a", "b", "c"), strict=True))]))
-    assert (data.texts, data.partners, data.negatives) == (["a"], ["b"], ["c"])
-    assert data.subset(torch.tensor([0])).negatives == ["c"]
+    assert (data.texts, data.partners, data.negatives) == (["a"], ["b"], [("c",)])
+    assert data.subset(torch.tensor([0])).negatives == [("c",)]
+
+
+@pytest.mark.parametrize(
+    "names", [("negative", "negative_2", "negative_10"), ("negative_1", "negative_2", "negative_3")]
+)
+def test_several_negatives_in_columns_or_in_a_list(tmp_path: Path, names: tuple[str, ...]) -> None:
+    """As `nearfar mine` and sentence-transformers write them: in the order of their numbers."""
+    rows: list[dict[str, object]] = [
+        {"anchor": "a", names[2]: "e", "positive": "b", **dict(zip(names, "cde", strict=True))},
+        {"anchor": "f", names[2]: "j", "positive": "g", **dict(zip(names, ["h", "j", "j"], strict=True))},
+    ]
+    data = open_texts(write(tmp_path / "t.csv", rows))
+    assert data.negatives == [("c", "d", "e"), ("h", "j", "j")] and data.paired
+    assert data.text_columns == [["a", "f"], ["b", "g"], ["c", "h"], ["d", "j"], ["e", "j"]]
+    rows = [{"anchor": "a", "positive": "b", "negatives": list("cde")}]
+    rows += [{"anchor": "f", "positive": "g", "negatives": ["h"]}, {"anchor": "k", "positive": "l", "negatives": []}]
+    for suffix in (".jsonl", ".parquet"):
+        data = open_texts(write(tmp_path / f"t{suffix}", rows))
+        assert data.negatives == [("c", "d", "e")] and data.subset(torch.tensor([0])).negatives == data.negatives
+        assert lists(data.skipped, [("row 2", "negatives 1 3"), ("row 3", "empty")])
+    (tmp_path / "l.jsonl").write_text('{"text": ["a", "b"]}\n{"text": "c"}\n')
+    data = open_texts(tmp_path / "l.jsonl")  # a list is no text elsewhere
+    assert data.texts == ["c"] and data.partners is None and lists(data.skipped, [("row 1", "list")])
 
 
 def test_columns_of_any_name(tmp_path: Path) -> None:
@@ -85,9 +108,9 @@ def test_columns_of_any_name(tmp_path: Path) -> None:
     data = open_texts(path)  # a column called positive says what it is
     assert (data.texts, data.partners, data.negatives) == (["a"], ["b"], None) and data.paired
     data = open_texts(path, text_column="other", positive_column="text", negative_column="wrong")
-    assert (data.texts, data.partners, data.negatives) == (["c"], ["a"], ["d"])
+    assert (data.texts, data.partners, data.negatives) == (["c"], ["a"], [("d",)])
     data = open_texts(path, negative_column="wrong")
-    assert (data.texts, data.partners, data.negatives) == (["a"], ["b"], ["d"])
+    assert (data.texts, data.partners, data.negatives) == (["a"], ["b"], [("d",)])
     data = open_texts(path, text_column="other")
     assert (data.texts, data.partners, data.negatives) == (["c"], None, None) and not data.paired
 

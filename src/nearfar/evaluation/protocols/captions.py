@@ -59,7 +59,7 @@ def captions(task: Task, settings: CaptionsSettings, seed: int) -> Outcome:
         count=task.bootstrap,
         seed=seed,
     )
-    outcome.notes.extend([*notes, f"captions: by chance recall@1 is {1 / len(texts):.2%}, from text {1 / len(of):.2%}"])
+    outcome.notes[:0] = notes
     return outcome
 
 
@@ -82,6 +82,8 @@ class Ranks(NamedTuple):
     images: Tensor  # (Q,) row numbers of the images that have a caption
     image_to_text: Tensor  # (Q,) int64, of each of these images among the M texts
     text_to_image: Tensor  # (M,) of each text among the N images
+    right_texts: Tensor  # (Q,) how many of the texts are right for each of these images
+    right_images: Tensor  # (M,) how many of the images are right for each text
 
 
 @torch.no_grad()
@@ -151,11 +153,10 @@ def cross_modal_ranks(
         first, last = torch.searchsorted(stands_for, torch.stack([part[0], part[-1] + 1])).tolist()
         return _greatest(v[first:last] @ u.T, stands_for[first:last] - part[0], len(part))
 
-    return Ranks(
-        asking,
-        _ranks(texts_for, asking, of_images, of_texts, max(len(texts), len(own))),
-        _ranks(images_for, own, of_texts, of_images, len(images) * -(-len(texts) // len(own))),
-    )
+    texts_ranked, right_texts = _ranks(texts_for, asking, of_images, of_texts, max(len(texts), len(own)))
+    entries = len(images) * -(-len(texts) // len(own))
+    images_ranked, right_images = _ranks(images_for, own, of_texts, of_images, entries)
+    return Ranks(asking, texts_ranked, images_ranked, right_texts, right_images)
 
 
 def _greatest(s: Tensor, number: Tensor, count: int) -> Tensor:
@@ -165,10 +166,14 @@ def _greatest(s: Tensor, number: Tensor, count: int) -> Tensor:
 
 def _ranks(
     similar: Callable[[Tensor], Tensor], asking: Tensor, of_query: Tensor, of_keys: Tensor, entries: int
-) -> Tensor:
-    """(Q,) places of the best right key. `of_query`, `of_keys`: (2, K) row numbers and ids; right share an id."""
+) -> tuple[Tensor, Tensor]:
+    """(Q,) places of the best right key, and (Q,) how many keys are right.
+
+    Args:
+        of_query, of_keys: (2, K) row numbers and ids; a key is right for a query that shares an id.
+    """
     (rows, ids), key_ids = of_query[:, of_query[0].argsort(stable=True)], of_keys[1].sort()
-    places = []
+    places, counts = [], []
     for part in asking.split(max(1, _ENTRIES // entries)):
         s = similar(part)  # (part, M)
         tie = 8 * torch.finfo(s.dtype).eps  # what rounding makes of equal cosines
@@ -181,8 +186,25 @@ def _ranks(
         row = torch.searchsorted(part, rows[inside]).repeat_interleave(often)
         best = s.new_full((len(part),), -torch.inf).scatter_reduce_(0, row, s[row, column], "amax")
         s[row, column] = torch.nan  # what compares is wrong
+        counts.append(s.isnan().sum(1))
         places.append(1 + (s >= (best - tie)[:, None]).sum(1))
-    return torch.cat(places)
+    return torch.cat(places), torch.cat(counts)
+
+
+def chance_recall(right: Tensor, answers: int, k: int) -> float:
+    """Recall@k of answers in random order: the mean over queries of 1 - C(n - a, k) / C(n, k).
+
+    Args:
+        right: (Q,) a, how many answers are right for each query.
+        answers: n, how many there are in all.
+
+    >>> round(chance_recall(torch.tensor([5]), 2500, 1), 6)  # five captions an image, 500 images
+    0.002
+    """
+    missed = torch.ones(len(right), dtype=torch.float64)
+    for drawn in range(k):  # without replacement: each of the first k is wrong
+        missed *= ((answers - right.double().cpu() - drawn) / max(answers - drawn, 1)).clamp_min(0)
+    return float(1 - missed.mean())
 
 
 def cross_modal(
@@ -196,7 +218,7 @@ def cross_modal(
     count: int = 200,
     seed: int = 0,
 ) -> Outcome:
-    """Recall@k, median and mean rank and the mean reciprocal rank, in both directions.
+    """Recall@k, median and mean rank and the mean reciprocal rank, in both directions; a note has recall@k by chance.
 
     Recall@k is the share of queries with a right answer among the k first. Captions of one image are not independent,
     so the bootstrap draws images, each with all its captions.
@@ -214,10 +236,13 @@ def cross_modal(
     group = torch.searchsorted(found.images, owner.long())  # (M,) among the images that have a caption
     metrics: dict[str, Estimate] = {}
     samples: dict[str, SampleValues] = {}
-    for words, ranks, groups, answers in (
-        (IMAGE_TO_TEXT, found.image_to_text, torch.arange(len(found.images)), len(owner)),
-        (TEXT_TO_IMAGE, found.text_to_image, group, len(images)),
+    chances = []
+    for words, ranks, right, groups, answers in (
+        (IMAGE_TO_TEXT, found.image_to_text, found.right_texts, torch.arange(len(found.images)), len(owner)),
+        (TEXT_TO_IMAGE, found.text_to_image, found.right_images, group, len(images)),
     ):
+        by_chance = (f"@{k} {chance_recall(right, answers, k):.2%}" for k in cutoffs if k < answers)
+        chances.append(f"{words} {', '.join(by_chance)}")
         metrics |= _measured(words, ranks.cpu(), groups.cpu(), answers, cutoffs, count, seed)
         alone = len(groups.unique()) == len(groups)  # captions of one image are drawn together
         for k in cutoffs:
@@ -226,6 +251,7 @@ def cross_modal(
                 samples[f"recall@{k}, {words}"] = SampleValues(hits, groups=None if alone else groups.cpu())
     silent = len(images) - len(found.images)
     notes = [f"{counted(silent, 'image')} without a caption: among the answers, but asking nothing"] if silent else []
+    notes.append(f"recall by chance: {'; '.join(chances)}")
     curves = arrays(image_to_text_rank=found.image_to_text, text_to_image_rank=found.text_to_image)
     return Outcome(metrics, curves, notes, samples)
 

@@ -58,7 +58,7 @@ def _metrics(curve: "Roc", negatives: int) -> dict[str, float]:
     return found
 
 
-class Pairs(NamedTuple):
+class VerificationPairs(NamedTuple):
     """Pairs of rows, and whether they are of one class."""
 
     first: Tensor  # (P,)
@@ -92,7 +92,7 @@ class Roc(NamedTuple):
         return float(self.true_rate[self.false_rate <= false_rate * (1 + 1e-6)].max())
 
 
-def draw_pairs(labels: Tensor, *, most: int, seed: int) -> Pairs:
+def draw_pairs(labels: Tensor, *, most: int, seed: int) -> VerificationPairs:
     """As many same-class as different-class pairs, at most `most` of each, no pair twice.
 
     Args:
@@ -117,7 +117,7 @@ def draw_pairs(labels: Tensor, *, most: int, seed: int) -> Pairs:
             pairs = torch.cat([pairs, new]).unique()
         chosen.append(pairs[torch.randperm(len(pairs), generator=generator)[:wanted]])
     codes = torch.cat(chosen)
-    return Pairs(codes // n, codes % n, torch.arange(2 * wanted) < wanted)
+    return VerificationPairs(codes // n, codes % n, torch.arange(2 * wanted) < wanted)
 
 
 def _candidates(labels: Tensor, same: bool, count: int, generator: torch.Generator) -> Tensor:
@@ -140,7 +140,7 @@ def _candidates(labels: Tensor, same: bool, count: int, generator: torch.Generat
 
 
 @torch.no_grad()
-def pair_similarity(z: Tensor, pairs: Pairs) -> Tensor:
+def pair_similarity(z: Tensor, pairs: VerificationPairs) -> Tensor:
     """(P,) cosines of the pairs, a few at a time."""
     check_rows("z", z)
     check_ids("first", pairs.first.to(z.device), len(pairs.first), z)

@@ -10,6 +10,8 @@ from typing import Protocol
 
 from torch import Tensor
 
+from nearfar.losses.engine.guide import Guide
+
 Ids = Tensor | None  # integers of rows; None: no pair is excluded
 
 
@@ -19,7 +21,14 @@ class Backend(Protocol):
     distributed: bool  # whether other processes have rows, too
 
     def logsumexp(
-        self, query: Tensor, keys: Tensor, scale: Tensor, query_ids: Ids, key_ids: Ids, two_way: bool
+        self,
+        query: Tensor,
+        keys: Tensor,
+        scale: Tensor,
+        query_ids: Ids,
+        key_ids: Ids,
+        two_way: bool,
+        guide: Guide | None = None,
     ) -> tuple[Tensor, Tensor | None]:
         """`similarity_logsumexp`, and with `two_way` that of the keys over the queries."""
         ...
@@ -71,9 +80,18 @@ class DenseBackend:
     distributed = False
 
     def logsumexp(
-        self, query: Tensor, keys: Tensor, scale: Tensor, query_ids: Ids, key_ids: Ids, two_way: bool
+        self,
+        query: Tensor,
+        keys: Tensor,
+        scale: Tensor,
+        query_ids: Ids,
+        key_ids: Ids,
+        two_way: bool,
+        guide: Guide | None = None,
     ) -> tuple[Tensor, Tensor | None]:
         s = _exclude(scale * query @ keys.T, query_ids, key_ids, float("-inf"))
+        if guide is not None:
+            s = s.masked_fill(guide.excluded(slice(len(query)), slice(len(keys))), float("-inf"))
         return _row_logsumexp(s), _row_logsumexp(s.T) if two_way else None
 
     def softplus_sum(

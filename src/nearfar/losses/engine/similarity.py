@@ -19,6 +19,7 @@ from nearfar.losses.arguments import (
 )
 from nearfar.losses.engine.autograd import no_autocast, once_differentiable
 from nearfar.losses.engine.backends import current_backend, require_all_rows
+from nearfar.losses.engine.guide import Guide
 from nearfar.losses.engine.tiles import Grid, Tile, default_ids, strips
 
 
@@ -29,6 +30,7 @@ def similarity_logsumexp(
     scale: float | Tensor,
     query_ids: Tensor | None = None,
     key_ids: Tensor | None = None,
+    guide: Guide | None = None,
 ) -> Tensor:
     """`log Σ_{j: key_ids[j] != query_ids[i]} exp(scale · <query_i, keys_j>)`, exact, in memory linear in B + M.
 
@@ -40,6 +42,7 @@ def similarity_logsumexp(
         keys: (M, D).
         scale: multiplies the inner products; a tensor is learned.
         query_ids, key_ids: (B,), (M,) integers; pairs of equal ids are excluded. None: no pair is.
+        guide: excludes further pairs, by the similarities of another encoder.
 
     Returns:
         (B,), float32 for half-precision input; -inf, with a zero gradient, where every key is excluded.
@@ -50,7 +53,7 @@ def similarity_logsumexp(
     >>> torch.allclose(similarity_logsumexp(z, z, scale=2, query_ids=ids, key_ids=ids), dense)
     True
     """
-    return _logsumexp(query, keys, scale, query_ids, key_ids).rows
+    return _logsumexp(query, keys, scale, query_ids, key_ids, guide=guide).rows
 
 
 def similarity_logsumexp_two_way(
@@ -132,17 +135,18 @@ def _logsumexp(
     paired: bool = False,
     two_way: bool = False,
     max_norm: float | None = None,
+    guide: Guide | None = None,
 ) -> _Sums:
     check_query_and_keys(query, keys, query_ids, key_ids)
     check_finite("scale", scale)
-    symmetric = keys is query and key_ids is query_ids
+    symmetric = keys is query and key_ids is query_ids and guide is None
     q = upcast_half(query)
     k = None if symmetric else upcast_half(keys)
     if (backend := current_backend()) is not None:
         other, factor = q if k is None else k, as_scalar(scale, q)
-        rows, columns = backend.logsumexp(q, other, factor, query_ids, key_ids, two_way)
+        rows, columns = backend.logsumexp(q, other, factor, query_ids, key_ids, two_way, guide)
         return _Sums(rows, columns, factor * paired_similarity(q, other) if paired else q.new_empty(0))
-    grid = Grid(len(q), None if k is None else len(k), query_ids, key_ids, like=q)
+    grid = Grid(len(q), None if k is None else len(k), query_ids, key_ids, like=q, guide=guide)
     found = _LogSumExp.apply(q, k, as_scalar(scale, q), grid, paired, two_way, max_norm)  # type: ignore[no-untyped-call]
     return _Sums(*found)
 

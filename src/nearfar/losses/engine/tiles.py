@@ -15,6 +15,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from nearfar.losses.engine.guide import Guide
+
 _TILE: ContextVar[int | None] = ContextVar("nearfar_tile", default=None)
 _SMALLEST, _LARGEST = 256, 4096  # sides of the automatic tile
 _STRIP = 1 << 16  # entries of a strip
@@ -59,6 +61,7 @@ class Grid:
             matrix is symmetric.
         like: a tensor of the type and device of the computation.
         flat: few rows and many columns per tile, for a top-k, which is faster on long rows.
+        guide: leaves out further pairs; not for a symmetric matrix, since a pair's two directions differ.
     """
 
     def __init__(
@@ -70,7 +73,9 @@ class Grid:
         *,
         like: Tensor,
         flat: bool = False,
+        guide: Guide | None = None,
     ) -> None:
+        assert guide is None or columns is not None
         self.symmetric = columns is None
         columns = rows if columns is None else columns
         height, width = _tile_shape(rows, columns, like, flat)
@@ -82,6 +87,9 @@ class Grid:
         if row_ids is not None and column_ids is not None:
             make = _cached_layout if row_ids is column_ids and is_default(row_ids) else _make_layout
             self._layout = make(row_ids, column_ids, height, width)
+        self._guide = guide and Guide(
+            self.sort_rows(guide.query), self.sort_columns(guide.keys), self.sort_rows(guide.limit)
+        )
 
     def sort_rows(self, x: Tensor) -> Tensor:
         """Rows of `x` from the caller's order into id order."""
@@ -126,6 +134,8 @@ class Grid:
             s = buffer[: len(q) * len(k)].view(len(q), len(k)).addmm_(q, k.T, beta=0, alpha=factor)
             if tile.excluded is not None:
                 s[tile.excluded] = -torch.inf
+            if self._guide is not None:
+                s.masked_fill_(self._guide.excluded(tile.rows, tile.columns), -torch.inf)
             yield tile, s
 
     def weighted_sums(

@@ -68,7 +68,9 @@ class CaptionedImages(Dataset):
 
     def draw(self, indices: Tensor, generator: torch.Generator, shard: Shard | None = None) -> Tensor:
         """(B,) images to (B, L) tokens, of each one of its captions."""
-        counts = self.counts[indices]
+        return self.tokens[self.first[indices] + self.draw_numbers(indices, generator, shard)].long()
+
+    def draw_numbers(self, indices: Tensor, generator: torch.Generator, shard: Shard | None = None) -> Tensor:
+        """(B,) images to (B,) which of its captions is drawn for each."""
         chance = torch.rand(len(indices) if shard is None else shard.total, generator=generator, dtype=torch.float64)
-        number = ((chance if shard is None else shard.select(chance)) * counts).long()
-        return self.tokens[self.first[indices] + number].long()
+        return ((chance if shard is None else shard.select(chance)) * self.counts[indices]).long()

@@ -136,6 +136,15 @@ class ImageTextModality(TokenizingModality, ImageModality):
         images = make_views(samples, self.recipes, seed=seed, step=step)
         return [*images, self._captions(samples, source, index, seed, step)]
 
+    def guide_items(
+        self, samples: Tensor, source: Dataset, index: Tensor, *, seed: int, step: int, shard: Shard | None = None
+    ) -> list[tuple[str, Any]]:
+        """The images, and the captions that are drawn for them in this step."""
+        assert isinstance(source, CaptionedImages)
+        numbers = source.draw_numbers(index.cpu(), seeded_generator(seed, step, _CAPTION), shard).tolist()
+        texts = [source.captions[row][number] for row, number in zip(index.tolist(), numbers, strict=True)]
+        return [("image", samples), ("text", texts)]
+
     def _captions(
         self, samples: Tensor, source: Dataset, index: Tensor, seed: int, step: int, shard: Shard | None = None
     ) -> Tensor:

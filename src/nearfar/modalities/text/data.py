@@ -1,6 +1,7 @@
-"""Sentences by number: alone, with labels, in pairs with a score, or as triples."""
+"""Sentences by number: alone, with labels, in pairs with a score, or with hard negatives."""
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Self, Unpack
@@ -12,13 +13,24 @@ from nearfar.data.cells import missing, text_of
 from nearfar.data.columns import group_column, label_column, nearest
 from nearfar.data.config import ReadConfig, read_config
 from nearfar.data.dataset import Dataset, Facts, Skipped
-from nearfar.data.rows import GROUPS, LABELS, Columns, Wanted, find_column, listed, named_by, rows_of_split, sound
+from nearfar.data.rows import (
+    GROUPS,
+    LABELS,
+    Columns,
+    Wanted,
+    cell_texts,
+    find_column,
+    listed,
+    named_by,
+    rows_of_split,
+    sound,
+)
 from nearfar.data.tables import READERS, path_and_rows, read_columns, read_text
 
 TEXTS = ("text", "texts", "sentence", "sentences", "caption", "title", "utterance", "query")
 FIRST = ("text_a", "anchor", "sentence1", "sentence_a", "sent0", "s1", "premise")
 SECOND = ("positive", "text_b", "sentence2", "sentence_b", "sent1", "s2", "hypothesis")
-THIRD = ("negative", "hard_neg")
+THIRD = ("negative", "hard_neg", "negatives", "negative_1")
 SCORES = ("score", "similarity", "similarity_score")
 Tokenize = Callable[[Sequence[str]], Tensor]  # texts to (N, L) integers, 0 where there is no text
 LONGEST = 20_000  # characters: a tokenizer cuts what its encoder cannot read, this is where a text is no text
@@ -30,7 +42,7 @@ class TextDataset(Dataset):
     Args:
         texts: N, with single spaces: a pair's first, a triple's anchor.
         partners: N texts that belong to them (a pair's second, a triple's positive), or None.
-        negatives: N texts that do not (a triple's negative), or None.
+        negatives: N tuples of texts that do not (a triple's negative), each as long as the others, or None.
         scores: (N,) float32, how alike the two of a pair are, or None.
         tokenize: called when the first tokens are needed; before, a tokenizer may still have to be learned.
         facts: labels, classes, groups, names (the line or row that each came from), skipped.
@@ -48,7 +60,7 @@ class TextDataset(Dataset):
         texts: list[str],
         *,
         partners: list[str] | None = None,
-        negatives: list[str] | None = None,
+        negatives: list[tuple[str, ...]] | None = None,
         scores: Tensor | None = None,
         tokenize: Tokenize | None = None,
         **facts: Unpack[Facts],
@@ -62,17 +74,12 @@ class TextDataset(Dataset):
         return len(self.texts)
 
     @property
-    def several(self) -> list[Sequence[str]]:
-        """The texts and, as far as there are some, their partners and negatives."""
-        return [part for part in (self.texts, self.partners, self.negatives) if part is not None]
-
-    @property
     def tokens(self) -> list[Tensor]:
-        """(N, L) int32 of each of `several`, 0 where there is no text."""
+        """(N, L) int32 of each of `text_columns`, 0 where there is no text."""
         if not self._tokens:
             if self.tokenize is None:
                 raise ValueError("these texts have no tokenizer; Modality.open gives them one")
-            self._tokens = [self.tokenize(part).to(torch.int32) for part in self.several]
+            self._tokens = [self.tokenize(part).to(torch.int32) for part in self.text_columns]
         return self._tokens
 
     def fetch(self, indices: Tensor) -> Tensor:
@@ -129,8 +136,9 @@ def open_texts(
     Args:
         spec: .txt with a sentence a line (empty lines are nothing); or a .csv, .tsv, .jsonl or .parquet table with a
             column of texts, two of a pair (text_a and text_b, sentence1 and sentence2, …, and a score), or three of a
-            triple (anchor, positive, negative; or text, positive, negative); or a folder with such a file for each
-            split. A table's path may end in ":column=value" or ":column!=value", as in `open_images`.
+            triple (anchor, positive, negative; or text, positive, negative), and more: negative_2, negative_3, …, or
+            lists of negatives in one column; or a folder with such a file for each split. A table's path may end in
+            ":column=value" or ":column!=value", as in `open_images`.
         split: file of that name in a folder; of a table as in `open_images`; None takes all of a file.
         read: how to read, as in a run's configuration; `settings` are its fields as keywords: text_column="q". With a
             `text_column` alone, other texts of the table are not read.
@@ -147,11 +155,14 @@ def open_texts(
     columns, keep = _lines(path, split) if lines else _table(path, split)
     used = _text_columns(path, columns, read.text_column, read.positive_column, read.negative_column)
     scored = find_column(columns, "score", None, SCORES, str(path)) if len(used) == 2 else None
+    most = max((len(_cells(used, row)) for row in keep), default=0)  # texts of a row
     kept: dict[int, list[str]] = {}  # by row, its texts
     skipped: list[Skipped] = []
     for row in keep:
-        found = [text_of(column[row], longest) for column in used]
+        found = [text_of(cell, longest) for cell in _cells(used, row)]
         fault = next((f"the text {fault}" for _, fault in found if fault), "")
+        if not fault and len(found) < most:
+            fault = f"{len(found) - 2} negatives, expected {most - 2} as in other rows"
         if scored is not None and _number(scored[row]) is None:
             fault = f"the score is {scored[row]!r}, expected a number"
         if fault:
@@ -174,7 +185,7 @@ def open_texts(
         tokenize=tokenize,
         names=[str(row + 1) for row in rows],
         partners=list(texts[1]) if len(texts) > 1 else None,
-        negatives=list(texts[2]) if len(texts) > 2 else None,
+        negatives=list(zip(*texts[2:], strict=True)) if len(texts) > 2 else None,
         scores=None if scored is None else torch.tensor([_number(scored[row]) for row in rows]),
         labels=None if labels is None else labels[rows],
         classes=classes,
@@ -219,7 +230,7 @@ def _table(path: Path, split: str | None) -> tuple[Columns, list[int]]:
 def _text_columns(
     path: Path, columns: Columns, name: str | None, positive: str | None, negative: str | None
 ) -> list[list[object]]:
-    """One, two or three columns: texts, pairs or triples."""
+    """One, two or more columns: texts, pairs, or pairs with negatives."""
     where = str(path)
     second = None
     if positive is not None or negative is not None or name is None:
@@ -231,11 +242,30 @@ def _text_columns(
         first = find_column(columns, "text", name, (*FIRST, *TEXTS) if sure else FIRST, where)
         if first is not None:
             third = find_column(columns, "negative", negative, THIRD, where)
-            return [first, second] if third is None else [first, second, third]
+            return [first, second] if third is None else [first, second, third, *_numbered(columns, third)]
     texts = find_column(columns, "text", name, TEXTS, where)
     if texts is None:
         raise ValueError(f"{path} has no column of texts among {listed(columns)}; name it with text_column")
     return [texts]
+
+
+def _cells(used: list[list[object]], row: int) -> list[object]:
+    """The texts of a row; negatives may be in lists."""
+    return [*(column[row] for column in used[:2]), *(cell for column in used[2:] for cell in cell_texts(column[row]))]
+
+
+def _numbered(columns: Columns, first: list[object]) -> list[list[object]]:
+    """The columns that continue a first one in numbers: negative, negative_2, negative_3; or negative_1, negative_2.
+
+    >>> columns = {"negative_3": ["c"], "negative": ["a"], "negative_2": ["b"], "negative_words": ["d"]}
+    >>> _numbered(columns, columns["negative"])
+    [['b'], ['c']]
+    """
+    name = next(name for name, column in columns.items() if column is first)
+    stem = name.removesuffix("_1")
+    found = {name: re.fullmatch(rf"{re.escape(stem)}_(\d+)", name) for name in columns if name != stem + "_1"}
+    numbers = {int(match[1]): name for name, match in found.items() if match is not None}
+    return [columns[numbers[number]] for number in sorted(numbers)]
 
 
 def _number(value: object) -> float | None:

@@ -9,11 +9,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nearfar.losses.arguments import check_choice
-from nearfar.nn.text import PADDING, PRESETS, Pooling, TextEncoder, check_tokens, pool_tokens, tanh_head, trim_padding
+from nearfar.nn.text import PADDING, PRESETS, Pooling, TextEncoder, by_length, check_tokens, pool_tokens, tanh_head
 from nearfar.nn.token_bag import TokenBag
-from nearfar.weights.huggingface import TRANSFORMERS, open_model
+from nearfar.weights.huggingface import TRANSFORMERS, import_transformers, open_model, quiet
 
 BAG = "text-bag"
+_LEAST_GROUP = 128  # tokens, of models that take a millisecond for each
 
 
 def text_encoder(
@@ -111,7 +112,7 @@ class PretrainedText(nn.Module):
     ) -> None:
         super().__init__()
         check_choice("pooling", pooling, ("cls", "mean", "last"))
-        self.model, self.normalize = _model(source, pretrained), normalize
+        (self.model, self.is_part), self.normalize = _model(source, pretrained), normalize
         config: Any = self.model.config
         self.padding = _padding(config, source)
         if vocab_size > config.vocab_size:
@@ -139,12 +140,12 @@ class PretrainedText(nn.Module):
 
     def save_pretrained(self, folder: Path) -> None:
         """Write a folder that `transformers.AutoModel` opens."""
-        self.model.save_pretrained(folder)  # type: ignore[operator]
+        with quiet(import_transformers("save_pretrained")):
+            self.model.save_pretrained(folder)  # type: ignore[operator]
 
     def forward(self, tokens: Tensor) -> Tensor:
         """tokens (B, L) to h (B, F)."""
-        tokens = trim_padding(tokens)
-        h = pool_tokens(self.states(tokens), tokens, self.pooling)
+        h = by_length(lambda part: pool_tokens(self.states(part), part, self.pooling), tokens, _LEAST_GROUP)
         h = h if self.head is None else self.head(h)
         return F.normalize(h, dim=-1) if self.normalize else h
 
@@ -169,9 +170,13 @@ def exchanged(tokens: Tensor, padding: int) -> Tensor:
     return torch.where(tokens == padding, PADDING, torch.where(tokens == PADDING, padding, tokens))
 
 
-def _model(source: str, pretrained: bool) -> nn.Module:
-    """The part of a model that reads: the encoder of one that also writes, the text tower of one that also sees."""
-    model: Any = open_model(source, pretrained=pretrained)
+def _model(source: str, pretrained: bool) -> tuple[nn.Module, bool]:
+    """The part of a model that reads: the encoder of one that also writes, the text tower of one that also sees.
+
+    Also whether it is such a part, which AutoModel would not open by itself.
+    """
+    whole: Any = open_model(source, pretrained=pretrained)
+    model = whole
     if hasattr(model, "get_image_features"):
         model = model.text_model
     elif getattr(model.config, "is_encoder_decoder", False):
@@ -179,7 +184,7 @@ def _model(source: str, pretrained: bool) -> nn.Module:
     if getattr(model, "pooler", None) is not None:
         model.pooler = None  # ours is in its place: its weights would never get a gradient
     network: nn.Module = model.train()
-    return network
+    return network, model is not whole
 
 
 def _padding(config: Any, source: str) -> int:

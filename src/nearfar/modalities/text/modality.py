@@ -9,22 +9,23 @@ import torch
 from torch import Tensor, nn
 
 from nearfar.config import TrainConfig
-from nearfar.data.dataset import Dataset
+from nearfar.data.dataset import Dataset, counted
 from nearfar.data.groups import caption_ids, merged_ids
 from nearfar.data.sources import TEST_FOLDERS
-from nearfar.methods import Batch, choose_views
+from nearfar.methods import Batch, choose_views, known_method
 from nearfar.modalities.automatic import Automatic, Request
 from nearfar.modalities.base import Modality
 from nearfar.modalities.baseline import Baseline
 from nearfar.modalities.splits import table_splits
 from nearfar.modalities.text.automatic import choose, look_at
 from nearfar.modalities.text.data import TextDataset, open_texts
-from nearfar.modalities.text.encoders import BAG, PretrainedText, text_encoder
+from nearfar.modalities.text.encoders import BAG, text_encoder
+from nearfar.modalities.text.sentence_transformers import write_modules
 from nearfar.modalities.text.start import begin, model_source, start_settings
 from nearfar.modalities.text.tfidf import TfIdfBaseline
 from nearfar.modalities.text.tokenizer import FILE, Tokenizer
 from nearfar.nn.shard import Shard
-from nearfar.weights.huggingface import KEPT, TRANSFORMERS, keep_config, kept_backbone
+from nearfar.weights.huggingface import TRANSFORMERS, keep_config, kept_backbone
 from nearfar.weights.names import parse_name
 
 DROPOUT = 0.1  # of an encoder whose only view it is
@@ -62,9 +63,10 @@ class TokenizingModality(Modality):
         super().save(folder)
         keep_config(self.text_backbone, folder)
 
-    def save_library_model(self, network: nn.Module, folder: Path) -> None:
-        if isinstance(network, PretrainedText):
-            network.save_pretrained(folder / KEPT)
+    def save_library_model(self, network: nn.Module, folder: Path, transform: nn.Module | None = None) -> str | None:
+        """An encoder of texts alone as a folder of sentence-transformers."""
+        assert self.tokenizer is not None
+        return write_modules(network, self.tokenizer, transform, folder) if self.queries == ("text",) else None
 
     def tokenizer_file(self, folder: Path, name: str) -> Path:
         assert self.tokenizer is not None
@@ -154,8 +156,13 @@ class TextModality(TokenizingModality):
         return ("train", test) if test is not None and any(folder.glob("train.*")) else None
 
     def for_training(self, data: Dataset) -> Dataset:
-        """Pairs with a score or a label may not be positives: then each text is a sentence of its own."""
+        """Pairs with a score or a label may not be positives: then each text is a sentence of its own.
+
+        A method that learns from scores gets the pairs.
+        """
         assert isinstance(data, TextDataset)
+        if data.scores is not None and known_method(self.config.method).needs_scores:
+            return data
         count = self.config.views.count
         if data.paired and count not in (None, 2):
             raise ValueError(f"--views.count is {count}, but these texts come in pairs, which are the views; omit it")
@@ -164,7 +171,7 @@ class TextModality(TokenizingModality):
     def fit(self, data: Dataset) -> TrainConfig:
         """Learn a tokenizer, unless one is given; by the recipe "paper" an encoder of pairs keeps its head."""
         assert isinstance(data, TextDataset)
-        self.learn_tokenizer([text for part in data.several for text in part])
+        self.learn_tokenizer([text for part in data.text_columns for text in part])
         if self.config.text.head is not None or self.config.recipe != "paper":
             return self.config
         return replace(self.config, text=replace(self.config.text, head=data.partners is not None))
@@ -207,10 +214,16 @@ class TextModality(TokenizingModality):
     def views(
         self, samples: Tensor, source: Dataset, index: Tensor, *, seed: int, step: int, shard: Shard | None = None
     ) -> list[Tensor]:
-        """The sentence, its partner and its negative; without partners the sentence, as often as it is read."""
+        """The sentence, its partner and its negatives; without partners the sentence, as often as it is read."""
         assert isinstance(source, TextDataset)
         others = [x[index.cpu()].long().to(samples.device) for x in source.tokens[1:]]
         return [samples, *others] if others else [samples] * self.readings
+
+    def guide_items(
+        self, samples: Tensor, source: Dataset, index: Tensor, *, seed: int, step: int, shard: Shard | None = None
+    ) -> list[tuple[str, Any]]:
+        """The texts: a guide has its own tokenizer."""
+        return [("text", list(column)) for column in source.subset(index.cpu()).text_columns]
 
     def pair_of_views(self, samples: Tensor, source: Dataset, index: Tensor, *, seed: int, step: int) -> list[Tensor]:
         views = self.views(samples, source, index, seed=seed, step=step)[:2]
@@ -219,9 +232,9 @@ class TextModality(TokenizingModality):
     def as_batch(
         self, views: Sequence[Tensor], source: Dataset, index: Tensor, ids: Tensor, labels: Tensor | None = None
     ) -> Batch:
-        """The third text of a triple contradicts the first; all other views say the same."""
+        """The texts after a pair do not go with it; all other views say the same."""
         assert isinstance(source, TextDataset)
-        return replace(super().as_batch(views, source, index, ids, labels), negatives=int(len(source.tokens) == 3))
+        return replace(super().as_batch(views, source, index, ids, labels), negatives=max(0, len(source.tokens) - 2))
 
     def baseline(self, train: Dataset, test: Dataset) -> Baseline:
         assert self.tokenizer is not None
@@ -249,8 +262,8 @@ class TextModality(TokenizingModality):
         views = (
             "dropout makes the views",
             "the second view of a sentence is its partner",
-            "the second view of a sentence is its partner, and the third texts are negatives of all",
-        )[len(source.tokens) - 1]
+            f"the second view of a sentence is its partner, and {counted(len(source.tokens) - 2, 'negative')} of all",
+        )[min(len(source.tokens), 3) - 1]
         tokens = f"tokens: {self.tokenizer.vocab_size:,} in {file}; {views}"
         return tokens + cut_note(source.tokens[0], self.config.text.max_length)
 

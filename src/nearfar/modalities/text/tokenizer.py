@@ -1,5 +1,6 @@
 """Texts as token ids: a byte-level BPE learned from one's own texts, or any tokenizer.json of Hugging Face."""
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ _PADDING = ("⟨pad⟩", "[PAD]", "<pad>")
 _START = ("⟨start⟩", "[CLS]", "<s>")
 _END = ("⟨end⟩", "[SEP]", "</s>")
 _MASK = ("⟨mask⟩", "[MASK]", "<mask>")
+_UNKNOWN = ("[UNK]", "<unk>")
 _CHUNK = 10_000  # texts between Python and the tokenizer at a time
 
 
@@ -116,6 +118,29 @@ class Tokenizer:
         with replacing(file) as fresh:
             fresh.write_text(self._backend.to_str(pretty=True), encoding="utf-8")
         return file
+
+    def settings(self) -> dict[str, Any]:
+        """What a tokenizer_config.json says, for AutoTokenizer of transformers; special tokens in texts are text."""
+        names = {"pad_token": [self._backend.id_to_token(self._padding)], "cls_token": _START, "sep_token": _END}
+        names |= {"mask_token": _MASK, "unk_token": _UNKNOWN}
+        ids = {kind: _found(self._backend, known) for kind, known in names.items()}
+        known = {kind: self._backend.id_to_token(token) for kind, token in ids.items() if token is not None}
+        of_class = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
+        return {**of_class, "model_max_length": self.max_length, "split_special_tokens": True, **known}
+
+    def save_without_special(self, file: Path) -> None:
+        """Write the tokenizer as it cuts texts for programs that add no start and end."""
+        stored = json.loads(self._backend.to_str())
+        added = len(self._backend.encode("", add_special_tokens=True).ids)
+        stored["truncation"]["max_length"] = self.max_length - min(added, self.max_length - 1)
+        stored["padding"] = None
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(file) as fresh:
+            fresh.write_text(json.dumps(stored, ensure_ascii=False), encoding="utf-8")
+
+    def to_ours(self, tokens: Tensor) -> Tensor:
+        """Ids of the file as ids of `encode`, in which padding is 0."""
+        return exchanged(tokens, self._padding)
 
     def encode(self, texts: Sequence[str]) -> Tensor:
         """(N, L) int64: start, the text, end, then zeros; L is that of the longest, at most `max_length`."""

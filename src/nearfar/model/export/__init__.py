@@ -14,7 +14,8 @@ class Format(NamedTuple):
     """How a format is written, and the name of its file or folder in RUN/export.
 
     The writer is a function of (Encoder, Card, folder), of (Exportable, file) for a graph, or of (Encoder, file) for
-    plain weights of another library. The last two return how far the output is from the encoder's.
+    plain weights of another library. The first may return a line for the user, the others return how far the output is
+    from the encoder's.
     """
 
     kind: Literal["folder", "graph", "weights"]
@@ -23,15 +24,20 @@ class Format(NamedTuple):
     help: str
     opened_by: str = ""  # how a file is opened, if not by `nearfar.load(FILE)`
 
-    def write(self, *arguments: Any) -> float | None:
+    def write(self, *arguments: Any) -> float | str | None:
         module, function = self.writer.split(":")
-        writer: Callable[..., float | None] = getattr(import_module(f"{__name__}.{module}"), function)
+        writer: Callable[..., float | str | None] = getattr(import_module(f"{__name__}.{module}"), function)
         return writer(*arguments)
 
 
 FORMATS = {
     "nearfar": Format("folder", "layouts:to_nearfar", "nearfar", "safetensors and card (default)"),
-    "huggingface": Format("folder", "layouts:to_huggingface", "huggingface", "a folder as on the hub"),
+    "huggingface": Format(
+        "folder",
+        "layouts:to_huggingface",
+        "huggingface",
+        "a folder as on the hub, for sentence-transformers, AutoModel or timm",
+    ),
     "onnx": Format("graph", "graphs:to_onnx", "model.onnx", "a graph for ONNX Runtime"),
     "torch-export": Format(
         "graph", "graphs:to_torch_export", "model.pt2", "a graph of torch.export", "torch.export.load(FILE).module()"

@@ -52,13 +52,15 @@ def export(run: str | Path, format: str, out: str | Path | None = None, *, licen
         path.parent.mkdir(parents=True, exist_ok=True)
         if chosen.kind == "graph":
             return _graphs(encoder, chosen, path)
-        return Exported(path, chosen.write(encoder, path), note=_lost(encoder, format))
+        difference = chosen.write(encoder, path)
+        assert isinstance(difference, float)
+        return Exported(path, difference, note=_lost(encoder, format))
     if (path / CARD).resolve() == (folder / CARD).resolve():
         raise ValueError(f"the output {path} is the run itself, expected another folder")
-    chosen.write(encoder, card, path)
+    note = chosen.write(encoder, card, path)
     encoder.modality.save(path)
     load(path)  # what was written can be read
-    return Exported(path, None)
+    return Exported(path, None, note=note if isinstance(note, str) else None)
 
 
 def _file_name(spec: str) -> str:
@@ -87,4 +89,4 @@ def _graphs(encoder: Encoder, chosen: Format, path: Path) -> Exported:
     files = [file for file, _ in written[1:]]
     if (tokenizer := encoder.modality.tokenizer_file(path.parent, f"{path.stem}-tokenizer.json")) is not None:
         files.append(tokenizer)
-    return Exported(path, max(difference for _, difference in written if difference is not None), tuple(files))
+    return Exported(path, max(each for _, each in written if isinstance(each, float)), tuple(files))

@@ -10,13 +10,14 @@ from torch import nn
 
 from nearfar.data.cache import replacing
 from nearfar.metric_text import MetricStyle, metric_text
-from nearfar.modalities.image.backbones import TINY
+from nearfar.modalities.image.backbones import OWN, TINY
 from nearfar.model.card import Card, transform_of
 from nearfar.model.encoder import Encoder
 from nearfar.model.export import other_formats
 from nearfar.model.export.parity import Exportable, check_parity, exportables
 from nearfar.model.save import write_model, write_weights
 from nearfar.nn.heads import EncoderWithHead
+from nearfar.weights.huggingface import TRANSFORMERS
 
 
 def to_timm(model: Encoder, path: Path) -> float:
@@ -51,21 +52,44 @@ def _of_images_alone(model: Encoder, library: str) -> Encoder:
     return model
 
 
-def to_nearfar(encoder: Encoder, card: Card, folder: Path) -> None:
+def to_nearfar(encoder: Encoder, card: Card, folder: Path) -> str | None:
     """A folder that `nearfar.load` opens: weights, card, and the transform of the features."""
     write_model(encoder.backbone.state_dict(), card, folder, encoder.transform)
+    return None
 
 
-def to_huggingface(encoder: Encoder, card: Card, folder: Path) -> None:
+def to_huggingface(encoder: Encoder, card: Card, folder: Path) -> str | None:
     """A folder as on the hub: weights, card, README and config.json; timm opens it where the network is timm's.
 
-    Where it is one of `transformers`, its folder `transformers` is opened by AutoModel.
+    An encoder of texts that sentence-transformers can express is opened by it, and its folder `transformers` by
+    AutoModel and AutoTokenizer. Returns a line where nearfar alone opens it.
     """
-    encoder.modality.save_library_model(encoder.backbone, folder)
+    alone = encoder.modality.save_library_model(encoder.backbone, folder, encoder.transform)
     to_nearfar(encoder, card, folder)
-    for name, text in (("config.json", json.dumps(_config(encoder, card), indent=1)), ("README.md", readme(card))):
+    config = _config(encoder, card)
+    if "image" in encoder.modality.queries:
+        alone = _not_of_timm(encoder, card)
+    page = readme(card, alone=alone)
+    for name, text in (("config.json", json.dumps(config, indent=1)), ("README.md", page)):
         with replacing(folder / name) as fresh:
             fresh.write_text(text, encoding="utf-8")
+    return alone
+
+
+def _not_of_timm(encoder: Encoder, card: Card) -> str | None:
+    """Why timm cannot open an image encoder, in a line; None if it can."""
+    name = str(card["backbone"])
+    if len(encoder.modality.queries) > 1:
+        what = "it has two towers"
+    elif isinstance(encoder.backbone, EncoderWithHead):
+        what = "it ends in layers of its projection head"
+    elif not getattr(encoder.backbone, "published_stem", True):
+        what = f"it is a {name} with a stem for small images"
+    elif name in OWN or name.startswith(("torchvision:", TRANSFORMERS)):
+        what = f"its network is {name}"
+    else:
+        return None
+    return f"timm and AutoModel cannot open this folder, since {what}: open it with nearfar.load, or export onnx"
 
 
 def push_to_hub(folder: Path, repository: str, *, private: bool = True) -> str:
@@ -95,8 +119,12 @@ def _decimals(metric: Mapping[str, Any]) -> int | None:
         return None if -1 <= metric["value"] <= 1 else 2
 
 
-def readme(card: Card) -> str:
-    """The hub's page of a model, with what the hub reads in its head."""
+def readme(card: Card, *, alone: str | None = None) -> str:
+    """The hub's page of a model, with what the hub reads in its head.
+
+    Args:
+        alone: a line that says that only nearfar opens it; None: what others open it, too.
+    """
     texts = card.get("modality") == "text"
     task = "sentence-similarity" if texts else "image-feature-extraction"
     head = ["---", "library_name: nearfar", "tags:", "- contrastive-learning", f"- {task}"]
@@ -129,6 +157,7 @@ def readme(card: Card) -> str:
             f"features = encoder.{use}  # (2, F)",
             "```",
             "",
+            *_opened_by(texts, alone),
             *_about_transform(card),
             *table,
             "",
@@ -136,14 +165,25 @@ def readme(card: Card) -> str:
     )
 
 
+def _opened_by(texts: bool, alone: str | None) -> list[str]:
+    """How other libraries open the folder."""
+    if alone is not None:
+        return [f"{alone[0].upper()}{alone[1:]}.", ""]
+    if not texts:
+        return ['`timm.create_model("local-dir:this/folder", pretrained=True, num_classes=0)` opens it, too.', ""]
+    code = ["from sentence_transformers import SentenceTransformer", "", 'model = SentenceTransformer("this/folder")']
+    use = 'features = model.encode(["a sentence", "another"])  # the same'
+    return ["```python", *code, use, "```", ""]
+
+
 def _about_transform(card: Card) -> list[str]:
     kind = transform_of(card)
     if kind == "plain":
         return []
-    return [
-        f"Its embeddings are {kind}. Other libraries, and `encode(..., raw=True)`, give the network's features.",
-        "",
-    ]
+    others = (
+        "sentence-transformers gives these, too; AutoModel" if card.get("modality") == "text" else "Other libraries"
+    )
+    return [f"Its embeddings are {kind}. {others} and `encode(..., raw=True)` give the network's features.", ""]
 
 
 def _config(encoder: Encoder, card: Card) -> dict[str, Any]:
@@ -152,9 +192,9 @@ def _config(encoder: Encoder, card: Card) -> dict[str, Any]:
         (part,) = exportables(encoder)
         return {"architecture": card["backbone"], "num_features": encoder.num_features, **part.facts}
     side = card["image_size"]
-    with_head = isinstance(encoder.backbone, EncoderWithHead)
+    plain = _not_of_timm(encoder, card) is None
     return {
-        "architecture": f"{card['backbone']} with head" if with_head else card["backbone"],
+        "architecture": card["backbone"] if plain else f"nearfar: {card['backbone']}",  # which timm does not know
         "num_classes": 0,
         "num_features": encoder.num_features,
         "pretrained_cfg": {
@@ -174,13 +214,14 @@ def _write(encoder: Encoder, plain: nn.Module, path: Path, what: str) -> float:
             f"the encoder ends in layers of its projection head (kept_layers), which {what} has not; use the format "
             "nearfar, huggingface or onnx"
         )
+    small = not getattr(encoder.backbone, "published_stem", True)
     own, theirs = encoder.backbone.state_dict(), plain.state_dict()
     wrong = sorted(k for k in own.keys() | theirs.keys() if k not in own or k not in theirs)
     wrong += sorted(k for k in own.keys() & theirs.keys() if own[k].shape != theirs[k].shape)
-    if wrong:
+    if wrong or small:
         raise ValueError(
-            f"{what} has another {wrong[0]}: up to 64 pixels a ResNet is trained with a stem for small images, which "
-            "the plain model has not; use the format nearfar or onnx"
+            f"{what} has another {'stem' if small else wrong[0]}: up to 64 pixels a ResNet is trained with a stem for "
+            "small images, which the plain model has not; use the format nearfar or onnx"
         )
     plain.load_state_dict(own)
     part: Exportable = exportables(encoder.without_transform())[0]
