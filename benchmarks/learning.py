@@ -28,10 +28,10 @@ from nearfar.data.dataset import Dataset
 from nearfar.evaluation.embedding import embed
 from nearfar.evaluation.knn import knn_accuracy
 from nearfar.settings import build, overlaid
-from nearfar.training.color_trial import choose_colors
 from nearfar.training.lightning_module import Pretraining, Steps
 from nearfar.training.optimizers import rate_factor, set_rates
 from nearfar.training.setup import TrainingSetup
+from nearfar.training.view_trial import choose_view_factors
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "default": {},
@@ -125,7 +125,7 @@ def run(data: Path, method: str, variant: str, seed: int, seconds: float, part: 
     assert other is not None
     untrained = accuracy(setup, other)
     start = time.process_time()
-    choose_colors(setup, Path("unused"), Console(quiet=True))
+    choose_view_factors(setup, Path("unused"), Console(quiet=True))
     spent = time.process_time() - start
     used, steps = train(setup, seconds - spent)
     return {"k-NN": accuracy(setup, other), "untrained": untrained, "steps": steps, "seconds": spent + used}
