@@ -35,10 +35,10 @@ from nearfar.losses import decoupled
 from nearfar.nn.ema import ema_update
 from nearfar.nn.whitening import fit_transform
 from nearfar.settings import build, overlaid
-from nearfar.training.color_trial import choose_colors
 from nearfar.training.lightning_module import Pretraining, Steps
 from nearfar.training.optimizers import rate_factor, set_rates
 from nearfar.training.setup import TrainingSetup
+from nearfar.training.view_trial import choose_view_factors
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "default": {},
@@ -186,7 +186,7 @@ def run(data: Path, method: str, variant: str, seed: int, seconds: float, part: 
     assert other is not None
     untrained = accuracy(setup, other)
     start = time.process_time()
-    choose_colors(setup, Path("unused"), Console(quiet=True))
+    choose_view_factors(setup, Path("unused"), Console(quiet=True))
     spent = time.process_time() - start
     hook = HOOKS[variant]() if variant in HOOKS else None
     used, steps = train(setup, seconds - spent, hook, COST.get(variant, 1.0))

@@ -17,7 +17,7 @@ from nearfar.config import TrainConfig, completed
 from nearfar.data.config import DataConfig, EvaluationData
 from nearfar.evaluation.protocols import ProtocolConfig
 from nearfar.evaluation.results import Results
-from nearfar.modalities.config import ViewsConfig
+from nearfar.modalities.config import VIEW_FACTORS, ViewsConfig
 from nearfar.settings import build, help_texts, main_key, sections
 from tests.support.facts import facts, tells
 
@@ -52,7 +52,7 @@ def test_config_yaml_has_full_sections_and_is_read_back(tmp_path: Path) -> None:
     config = TrainConfig(data=DataConfig("photos/", test="other/"), views=ViewsConfig("simclr", count=2))
     written = yaml.safe_load(config.to_yaml())
     assert written["data"]["path"] == "photos/" and written["data"]["test"] == "other/"
-    assert written["views"] == {"preset": "simclr", "count": 2, "local": None, "color": None}
+    assert written["views"] == {"preset": "simclr", "count": 2, "local": None, **dict.fromkeys(VIEW_FACTORS)}
     (tmp_path / "config.yaml").write_text(config.to_yaml())
     assert TrainConfig.from_yaml(tmp_path / "config.yaml") == config
 

@@ -142,3 +142,11 @@ def test_both_spellings_of_a_flag_are_taken(asked: list[TrainConfig]) -> None:
     for flag in ("--batch-size", "--batch_size"):
         assert main(["train", flag, "48", "--data.label-column=kind"]) == 0
     assert [each.batch_size for each in asked] == [48, 48] and asked[0].data.label_column == "kind"
+
+
+@pytest.mark.parametrize("color", ["--views.color", "--views.colour"])
+def test_what_views_change_is_said_in_words(color: str, asked: list[TrainConfig]) -> None:
+    assert main(["train", color, "keep", "--views.orientation=rotate", "--views.scale", "keep"]) == 0
+    views = asked[0].views
+    assert (views.color, views.orientation, views.scale) == ("keep", "rotate", "keep")
+    assert main(["train", "--views.orientation", "turned"]) == 2

@@ -18,6 +18,18 @@ def test_more_views_than_anyone_wants_are_refused(key: str, value: int) -> None:
         ViewsConfig(**{key: value})  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(("key", "value"), [("color", "keep"), ("orientation", "rotate"), ("scale", "auto")])
+def test_series_have_no_colors_orientation_and_scale(key: str, value: str, tmp_path: Path) -> None:
+    views = ViewsConfig(**{key: value})  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=facts(f"--views.{key} {value} series")):
+        Run(
+            config("simclr", data="waves:100", modality="series", views=views),
+            tmp_path / "run",
+            resume=False,
+            console=QUIET,
+        )
+
+
 @pytest.mark.parametrize("size", [1, 7])
 def test_images_that_are_too_small_to_learn_from_are_refused(size: int, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=facts(f"--image-size {size} 8")):

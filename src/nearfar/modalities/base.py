@@ -35,7 +35,7 @@ class Modality(ABC):
         protocols: what is measured at the end of a run.
         baseline_name: what the baseline "raw" is, for the record.
         has_pictures: whether `thumbnails` draws the samples.
-        has_colors: whether `views.color` means something.
+        view_factors: which settings of views beside their preset and number mean something, such as "color".
         walks_folders: samples may be files below a folder, where a run folder must not lie.
         suffixes: of such files.
     """
@@ -46,7 +46,7 @@ class Modality(ABC):
     protocols: Sequence[str] = ("knn", "linear")
     baseline_name: ClassVar[str] = "raw samples"
     has_pictures: ClassVar[bool] = False
-    has_colors: ClassVar[bool] = False
+    view_factors: ClassVar[tuple[str, ...]] = ()
     walks_folders: ClassVar[bool] = False
     suffixes: ClassVar[frozenset[str]] = frozenset()
 

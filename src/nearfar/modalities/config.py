@@ -5,9 +5,8 @@ from typing import ClassVar, Literal
 
 from nearfar.settings import check_settings, setting
 
+VIEW_FACTORS = ("color", "orientation", "scale")  # settings of what is content in some samples and chance in others
 MOST_VIEWS = 64  # more are a mistake: a batch is so many times as large
-
-ColorChange = Literal["keep", "mild", "vary"]
 
 
 @dataclass(frozen=True)
@@ -24,9 +23,19 @@ class ViewsConfig:
         None, "views of small parts beside them; None: those of the preset", least=0, most=MOST_VIEWS
     )
 
-    color: ColorChange | Literal["auto"] | None = setting(
+    color: Literal["keep", "mild", "vary", "auto"] | None = setting(
         None,
         "of images: keep colors where they are the content, vary them mildly, or as SimCLR; auto: find out in a short "
+        "trial; None: the preset's",
+    )
+    orientation: Literal["keep", "flip", "rotate", "auto"] | None = setting(
+        None,
+        "of images: keep them as they stand, as letters; flip left and right; rotate by quarter turns and flip, as "
+        "cells or satellite pictures; auto: find out in a short trial; None: the preset's",
+    )
+    scale: Literal["keep", "vary", "auto"] | None = setting(
+        None,
+        "of images: keep at least half of the area in each crop, or vary it from a fifth on; auto: find out in a short "
         "trial; None: the preset's",
     )
 

@@ -6,6 +6,7 @@ import torch
 
 from nearfar.config import TrainConfig
 from nearfar.modalities import modality_class
+from nearfar.modalities.config import VIEW_FACTORS
 from nearfar.training.processes import shards_weights
 
 LEAST_SIDE = 8  # pixels: of smaller views nothing is left after a crop and a network's first layers
@@ -13,8 +14,10 @@ LEAST_SIDE = 8  # pixels: of smaller views nothing is left after a crop and a ne
 
 def check_supported(config: TrainConfig, device: torch.device) -> None:
     """Raise for a precision, strategy or logger that would fail later, or silently be replaced by another."""
-    if config.views.color is not None and not modality_class(config.kind).has_colors:
-        raise ValueError(f"--views.color is {config.views.color}, but {config.kind} data have no colors; leave it out")
+    known = modality_class(config.kind).view_factors
+    for factor in VIEW_FACTORS:
+        if (value := getattr(config.views, factor)) is not None and factor not in known:
+            raise ValueError(f"--views.{factor} is {value}, but {config.kind} data have no {factor}; leave it out")
     if "image" in modality_class(config.kind).queries and config.image_size < LEAST_SIDE:
         raise ValueError(f"--image-size is {config.image_size}, expected at least {LEAST_SIDE} pixels to train on")
     mixed = config.embedding == "whitened" or (

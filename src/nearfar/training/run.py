@@ -13,7 +13,6 @@ from nearfar.model.load import load
 from nearfar.model.save import write_model
 from nearfar.nn.whitening import EmbeddingTransform
 from nearfar.progress import print_line
-from nearfar.training.color_trial import choose_colors
 from nearfar.training.errors import NotFiniteError
 from nearfar.training.processes import is_rank_zero, leave_process_group, shards_weights
 from nearfar.training.resume import restore_newest
@@ -21,6 +20,7 @@ from nearfar.training.run_folder import list_skipped, remove_failed_start, write
 from nearfar.training.setup import TrainingSetup
 from nearfar.training.signals import TrainingStopped
 from nearfar.training.time_budget import fix_steps
+from nearfar.training.view_trial import choose_view_factors
 
 
 class Run:
@@ -37,7 +37,7 @@ class Run:
         self.is_rank_zero, self.is_new = is_rank_zero(), not folder.exists()
         self.folder, self.console = folder, console if self.is_rank_zero else Console(quiet=True)
         self.setup = TrainingSetup(config, self.console)
-        spent = choose_colors(self.setup, folder, self.console)
+        spent = choose_view_factors(self.setup, folder, self.console)
         fix_steps(self.setup, folder, self.console, spent=spent)
         self.state = restore_newest(self.setup, folder, self.console) if resume else None
         self.transform: EmbeddingTransform | None = None  # of the features, once they are learned

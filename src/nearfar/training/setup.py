@@ -1,5 +1,6 @@
 """Everything a run needs before its first step: device, data splits, batches and the method."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import torch
@@ -13,7 +14,6 @@ from nearfar.devices import find_device
 from nearfar.distributed.processes import check_ring
 from nearfar.methods import find_method
 from nearfar.modalities import MODALITIES, make_modality
-from nearfar.modalities.config import ColorChange
 from nearfar.progress import print_line
 from nearfar.training.advice import labels_hint
 from nearfar.training.build_method import build_method
@@ -77,11 +77,11 @@ class TrainingSetup:
         """Fix the number of optimizer steps."""
         self.config = self.modality.config = replace(self.config, steps=steps)
 
-    def set_color(self, color: ColorChange, note: str) -> None:
-        """Fix what views do to colors, with a line that says why."""
+    def set_views(self, options: Mapping[str, str], reasons: Mapping[str, str]) -> None:
+        """Fix what views do to colors, orientation and scale, with a line for each that says why."""
         config = self.config
-        views = replace(config.views, color=color)
-        self.config = replace(config, views=views, notes=[*config.notes, f"views.color {color}: {note}"])
+        notes = [*config.notes, *(f"views.{name} {option}: {reasons[name]}" for name, option in options.items())]
+        self.config = replace(config, views=replace(config.views, **options), notes=notes)  # type: ignore[arg-type]
         self.modality = make_modality(self.config)
 
     def _check_samples(self) -> None:

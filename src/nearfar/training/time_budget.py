@@ -62,6 +62,6 @@ def config_of_rank_zero(folder: Path, decided: Callable[[TrainConfig], bool]) ->
             return config
         time.sleep(0.2)
     raise TimeoutError(
-        f"rank 0 wrote no number of steps and colors to {folder}, which all must share; "
-        "give --steps and --views.color, not --time"
+        f"rank 0 wrote no number of steps and views to {folder}, which all must share; give --steps, --views.color, "
+        "--views.orientation and --views.scale, not --time"
     )

@@ -11,6 +11,7 @@ from PIL import Image
 from nearfar.config import TrainConfig, completed
 from nearfar.methods import known_method
 from nearfar.modalities.automatic import Automatic, Request
+from nearfar.modalities.config import VIEW_FACTORS
 from nearfar.modalities.image.automatic import PictureFacts, choose, look_at
 from nearfar.settings import build
 
@@ -57,11 +58,12 @@ def test_typical_situations(
 
 def test_methods_of_two_views_have_twice_the_samples() -> None:
     assert chosen("cpu", 15_000, 32, "moco").settings["batch_size"] == 128
-    assert chosen("cpu", 15_000, 32, "simclr").settings["views"] == {"preset": "photos", "color": "auto", "count": 4}
+    found = dict.fromkeys(VIEW_FACTORS, "auto")
+    assert chosen("cpu", 15_000, 32, "simclr").settings["views"] == {"preset": "photos", **found, "count": 4}
 
 
-def test_colors_are_found_out_unless_the_user_chose_the_views() -> None:
-    assert "color" not in chosen("cpu", 900, 64, views={"preset": "simclr"}).settings["views"]
+def test_what_views_change_is_found_out_unless_the_user_chose_the_views() -> None:
+    assert not set(VIEW_FACTORS) & set(chosen("cpu", 900, 64, views={"preset": "simclr"}).settings["views"])
 
 
 def test_photographs_are_never_trained_at_32_pixels() -> None:

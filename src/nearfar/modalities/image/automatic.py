@@ -12,6 +12,7 @@ import numpy as np
 from PIL import Image
 
 from nearfar.modalities.automatic import Automatic, Request, choose_precision, fitting_batch
+from nearfar.modalities.config import VIEW_FACTORS
 from nearfar.modalities.image.data.opening import find_images
 from nearfar.modalities.image.data.source import ImageSource
 
@@ -78,7 +79,8 @@ def _choose_for_cpu(request: Request, chosen: Automatic, facts: PictureFacts, se
             chosen.choose("optimizer.name", "muon", "learns more per step than SGD or AdamW in short runs")
     chosen.choose("views.preset", "photos")
     if "preset" not in request.given.get("views", {}):
-        chosen.choose("views.color", "auto")
+        for factor in VIEW_FACTORS:
+            chosen.choose(f"views.{factor}", "auto")
     chosen.lay(request.method.short_run_of("image"))
     views = chosen.settings["views"].get("count", 2)
     usual = min((256 if size == 32 else 128) // views, chosen.settings.get("batch_size", 256))

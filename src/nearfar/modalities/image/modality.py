@@ -23,6 +23,7 @@ from nearfar.methods import choose_views
 from nearfar.modalities.automatic import Automatic, Request
 from nearfar.modalities.base import Modality
 from nearfar.modalities.baseline import Baseline
+from nearfar.modalities.config import VIEW_FACTORS
 from nearfar.modalities.image.automatic import choose, look_at
 from nearfar.modalities.image.backbones import backbone, check_size_of_input, stated_stem
 from nearfar.modalities.image.color_histogram import ColorHistogram
@@ -31,6 +32,7 @@ from nearfar.modalities.image.data.decode import SUFFIXES, decode, squared, why
 from nearfar.modalities.image.data.opening import decoding_size, find_images, is_files, is_glyphs, open_images
 from nearfar.modalities.image.data.source import as_picture
 from nearfar.modalities.image.published import backbone_of, published_preparation
+from nearfar.modalities.image.views.factors import with_factors
 from nearfar.modalities.image.views.grid import view_grid
 from nearfar.modalities.image.views.prepare import Preparation, check_preparation
 from nearfar.modalities.image.views.presets import (
@@ -41,7 +43,6 @@ from nearfar.modalities.image.views.presets import (
     make_views,
     simclr,
     split_local,
-    with_color,
 )
 from nearfar.modalities.image.views.view import ImageView, apply_views
 from nearfar.modalities.named_samples import SamplesByRow, checked
@@ -74,7 +75,7 @@ class ImageModality(Modality):
     queries: ClassVar[tuple[str, ...]] = ("image",)
     baseline_name = "raw pixels"
     has_pictures = True
-    has_colors = True
+    view_factors = VIEW_FACTORS
     walks_folders = True
     suffixes = SUFFIXES
     views_in_rows = True
@@ -85,16 +86,16 @@ class ImageModality(Modality):
         self.preset = self.preset_of(PRESETS)
         full, local = split_local(PRESETS[self.preset](config.image_size))
         asked, captions = config.views, self.captions is None
-        if asked.local and not crops(full[0]):
-            known = ", ".join(name for name, make in PRESETS.items() if crops(make(config.image_size)[0]))
-            fault = f"--views.local is {asked.local}, and the preset {self.preset!r} does not crop"
-            raise ValueError(f"{fault}; set --views to one that does: {known}")
+        for name, value in (("local", asked.local), ("scale", asked.scale)):
+            if value and not crops(full[0]):
+                known = ", ".join(name for name, make in PRESETS.items() if crops(make(config.image_size)[0]))
+                fault = f"--views.{name} is {value}, and the preset {self.preset!r} does not crop"
+                raise ValueError(f"{fault}; set --views to one that does: {known}")
+        full = [with_factors(view, asked) for view in full]
+        local = [with_factors(view, replace(asked, scale=None)) for view in local]
         if asked.local is not None:
             local = [local_view(full[0])] * asked.local if asked.local else []
         chosen = choose_views(config.method, self.preset, full, local, count=asked.count, captions=captions)
-        color = config.views.color
-        if color is not None and color != "auto":  # "auto": a run finds out before its first step
-            chosen = [with_color(view, color) for view in chosen]
         self.start = None if config.weights is None else parse_name(config.weights)
         scale = published_preparation(config.backbone, self.start) if self._has_published_scale() else {}
         scale.pop("image_size", None)

@@ -9,6 +9,7 @@ from dataclasses import replace
 from torch import Tensor
 
 from nearfar.modalities.image.views.arguments import check_images
+from nearfar.modalities.image.views.factors import FACTORS
 from nearfar.modalities.image.views.view import ImageView, ImageViewParameters, apply_views
 from nearfar.nn.seeding import seeded_generator
 from nearfar.nn.shard import Shard
@@ -16,13 +17,6 @@ from nearfar.nn.shard import Shard
 CLIP_MEAN = (0.48145466, 0.4578275, 0.40821073)
 CLIP_STD = (0.26862954, 0.26130258, 0.27577711)
 LOCAL_SCALE = (0.05, 0.4)  # of the area of the image: DINO's for convolutional networks
-
-
-COLORS = {  # strengths of `ImageView`'s color jitter, from content to nuisance
-    "keep": {"jitter": 0.8, "brightness": 0.3, "contrast": 0.3, "saturation": 0.3, "hue": 0.02, "grayscale": 0.0},
-    "mild": {"jitter": 0.5, "brightness": 0.3, "contrast": 0.3, "saturation": 0.3, "hue": 0.05, "grayscale": 0.1},
-    "vary": {"jitter": 0.8, "brightness": 0.4, "contrast": 0.4, "saturation": 0.4, "hue": 0.1, "grayscale": 0.2},
-}
 
 
 def simclr(size: int, *, strength: float | None = None, blur: float | None = None) -> tuple[ImageView, ...]:
@@ -45,13 +39,8 @@ def photos(size: int) -> tuple[ImageView, ...]:
 
     No paper's: at equal seconds larger crops learn a little more, and a blur costs time.
     """
-    view = ImageView(size=size, crop_scale=(0.2, 1.0), blur=0.0, **COLORS["vary"])  # type: ignore[arg-type]
+    view = ImageView(size=size, crop_scale=(0.2, 1.0), blur=0.0, **FACTORS["color"]["vary"])
     return view, view
-
-
-def with_color(view: ImageView, color: str) -> ImageView:
-    """The same view with other changes of color: "keep", "mild" or "vary"."""
-    return replace(view, solarize=0.0, **COLORS[color])  # type: ignore[arg-type]
 
 
 def instdisc(size: int, *, count: int = 1) -> tuple[ImageView, ...]:

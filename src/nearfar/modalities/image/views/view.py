@@ -42,6 +42,7 @@ class ImageViewParameters:
     sigma: Tensor  # (B,) in pixels
     solarize: Tensor  # (B,) booleans
     affine: Tensor  # (B, 2, 3); [[1, 0, 0], [0, 1, 0]] where the image stays in place
+    quarter_turns: Tensor  # (B,) integers 0 to 3, counterclockwise
 
     def to(self, device: torch.device) -> "ImageViewParameters":
         return ImageViewParameters(**{field.name: getattr(self, field.name).to(device) for field in fields(self)})
@@ -53,7 +54,8 @@ class ImageViewParameters:
 
 @dataclass(frozen=True, kw_only=True)
 class ImageView:
-    """The recipe of one view: crop, flip, affine, colour jitter, grayscale, blur, solarise, normalise, in this order.
+    """The recipe of one view, in this order: crop, flip, quarter turns, affine, colour jitter, grayscale, blur,
+    solarise, normalise.
 
     The defaults are SimCLR's at strength 1. Colour jitter is applied to a sample as a whole or not at all, always in
     the order brightness, contrast, saturation, hue (torchvision shuffles it), each factor uniform in
@@ -64,7 +66,9 @@ class ImageView:
         crop_scale: range of the crop's area, as a part of the image's.
         crop_ratio: range of the crop's width over height.
         interpolation: how crops are resized, "bilinear" or "bicubic", both with antialiasing.
-        flip, jitter, grayscale, blur, solarize, affine: probabilities.
+        flip, jitter, grayscale, blur, solarize, affine: probabilities; a flip mirrors left and right.
+        quarter_turns: probability of 0, 1, 2 or 3 quarter turns, each as likely; 1 with flip 0.5 makes all eight ways
+            to lay down a square picture equally likely, mirrored up and down among them.
         brightness, contrast, saturation, hue: strength of the jitter.
         blur_sigma: range of the Gaussian's deviation, in pixels of the view, uniform.
         blur_kernel: width of the Gaussian's window, as a part of `size`.
@@ -85,6 +89,7 @@ class ImageView:
     crop_ratio: tuple[float, float] = (3 / 4, 4 / 3)
     interpolation: Interpolation = "bilinear"
     flip: float = 0.5
+    quarter_turns: float = 0.0
     jitter: float = 0.8
     brightness: float = 0.8
     contrast: float = 0.8
@@ -114,7 +119,7 @@ class ImageView:
         check_range("crop_ratio", self.crop_ratio)
         for name in ("blur_sigma", "zoom", "stretch"):
             check_range(name, getattr(self, name))
-        for name in ("flip", "jitter", "grayscale", "blur", "solarize", "affine"):
+        for name in ("flip", "quarter_turns", "jitter", "grayscale", "blur", "solarize", "affine"):
             check_probability(name, getattr(self, name))
         for name in ("brightness", "contrast", "saturation", "turn", "shear", "shift"):
             if getattr(self, name) < 0:
@@ -165,6 +170,7 @@ class ImageView:
             sigma=self.blur_sigma[0] + (self.blur_sigma[1] - self.blur_sigma[0]) * amounts[4],
             solarize=chances[4] < self.solarize,
             affine=self._draw_affine(count, generator),
+            quarter_turns=self._draw_quarter_turns(count, generator),
         )
 
     def _draw_affine(self, count: int, generator: torch.Generator) -> Tensor:
@@ -188,6 +194,13 @@ class ImageView:
             either_way(torch.stack(amounts[4:]), self.shift),
         )
         return torch.where((chance < self.affine)[:, None, None], moved, still)
+
+    def _draw_quarter_turns(self, count: int, generator: torch.Generator) -> Tensor:
+        """(B,) integers. Nothing is drawn where nothing turns, as in `_draw_affine`."""
+        if self.quarter_turns == 0:
+            return torch.zeros(count, dtype=torch.long, device=generator.device)
+        chance, amount = torch.rand(2, count, generator=generator, device=generator.device)
+        return torch.where(chance < self.quarter_turns, (4 * amount).long(), 0)
 
     def apply(self, images: Tensor, drawn: ImageViewParameters, *, out: Tensor | None = None) -> Tensor:
         """The views that these parameters make of these images, written to `out` if given; see `__call__`."""
@@ -242,6 +255,8 @@ class _Planned:
         self.crops.cut(source, first, last, out=x, scratch=scratch)
         if view.interpolation == "bicubic":  # overshoots; here times the brightness
             torch.minimum(x.clamp_(min=0), drawn.brightness[first:last].view(-1, 1, 1, 1), out=x)
+        if view.quarter_turns > 0:
+            rotate_by_quarters(x, drawn.quarter_turns[first:last])
         if view.affine > 0:
             affine(x, drawn.affine[first:last], out=x)
         if view.jitter > 0:
@@ -261,6 +276,19 @@ class _Planned:
             standardize(x, out=out)
         else:
             normalize(x, view.mean, view.std, out=out)
+
+
+def rotate_by_quarters(x: Tensor, turns: Tensor) -> Tensor:
+    """Turn each of (B, C, S, S) by its number of quarter turns, counterclockwise, in place: every pixel is kept.
+
+    >>> rotate_by_quarters(torch.tensor([[[[1, 2], [3, 4]]]]), torch.tensor([1]))
+    tensor([[[[2, 4],
+              [1, 3]]]])
+    """
+    for number in (1, 2, 3):
+        of = (turns == number).nonzero()[:, 0]
+        x.index_copy_(0, of, x[of].rot90(number, (2, 3)))
+    return x
 
 
 @torch.no_grad()

@@ -1,0 +1,238 @@
+"""Views set to "auto": a short trial tells what is content in colors, orientation and scale, and that is stored."""
+
+from colorsys import hsv_to_rgb
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from PIL import Image
+
+from nearfar.config import TrainConfig
+from nearfar.data.config import DataConfig
+from nearfar.data.dataset import ArrayDataset
+from nearfar.modalities.config import VIEW_FACTORS, ViewsConfig
+from nearfar.training import time_budget, view_trial
+from nearfar.training.run import Run
+from nearfar.training.setup import TrainingSetup
+from nearfar.training.signals import TrainingStopped
+from nearfar.training.view_trial import ViewTrial, choose_view_factors, decide, is_gray, same_kind
+from tests.training.runs import QUIET, config, stop_after, weights
+
+
+def pictures(folder: Path, colors: bool, each: int = 60) -> str:
+    """Four kinds of pictures: by hue, with stripes at angles that mean nothing, or by the angle, with such hues."""
+    random = np.random.default_rng(0)
+    y, x = np.mgrid[:32, :32]
+    for kind in range(4):
+        (folder / str(kind)).mkdir(parents=True)
+        for number in range(each):
+            other = int(random.integers(4))
+            hue, turn = ((kind if of_kind else other) for of_kind in (colors, not colors))
+            angle = np.pi / 6 * turn + random.normal(0, 0.05)
+            wave = np.sin((x * np.cos(angle) + y * np.sin(angle)) * random.uniform(0.4, 0.9) + random.uniform(0, 6))
+            tint = hsv_to_rgb((hue / 8 + random.normal(0, 0.01)) % 1, 0.5, 1)
+            values = (130 + 80 * wave)[..., None] * np.array(tint) + random.normal(0, 12, (32, 32, 3))
+            Image.fromarray(values.clip(0, 255).astype(np.uint8)).save(folder / str(kind) / f"{number}.png")
+    return str(folder)
+
+
+def on(data: str, views: dict[str, str] | None = None, **settings: Any) -> TrainConfig:
+    made = ViewsConfig(preset="photos", **(views or {"color": "auto"}))  # type: ignore[arg-type]
+    return config("simclr", data=DataConfig(path=data, stored_size=32, validation=0.0), views=made, **settings)
+
+
+class Arms:
+    """Trainings that take no time: how many neighbors are of the same kind is said beforehand.
+
+    Attributes:
+        trained: colors, orientation and scale of each training, in order.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, gains: dict[str, float] | None = None) -> None:
+        self.trained: list[tuple[str, ...]] = []
+        noise, gains = torch.rand(400, generator=torch.Generator().manual_seed(0)) / 10, gains or {}
+
+        def train(trial: ViewTrial, views: dict[str, str]) -> tuple[str, ...]:
+            self.trained.append(tuple(views.values()))
+            return self.trained[-1]
+
+        def share(options: tuple[str, ...], kinds: torch.Tensor) -> torch.Tensor:
+            gain = sum(gains.get(f"{name} {option}", 0.0) for name, option in zip(VIEW_FACTORS, options, strict=True))
+            return 0.3 + gain + noise.roll(len(self.trained))
+
+        monkeypatch.setattr(ViewTrial, "_features", train)
+        monkeypatch.setattr(view_trial, "neighbors_of_kind", share)
+
+
+def chosen(run: Run) -> tuple[str | None, ...]:
+    return tuple(getattr(run.setup.config.views, name) for name in VIEW_FACTORS)
+
+
+ALL = dict.fromkeys(VIEW_FACTORS, "auto")
+
+
+@pytest.mark.parametrize(("colors", "expected"), [(True, {"keep"}), (False, {"mild", "vary"})])
+def test_the_trial_finds_what_the_folders_are_about(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, colors: bool, expected: set[str]
+) -> None:
+    monkeypatch.setattr(view_trial, "STEPS", 24)
+    run = Run(on(pictures(tmp_path / "p", colors), steps=240), tmp_path / "run", resume=False, console=QUIET)
+    color = run.setup.config.views.color
+    assert color in expected and run.setup.config.notes[-1].startswith(f"views.color {color}: ")
+    hue = {"keep": 0.02, "mild": 0.05, "vary": 0.1}[str(color)]
+    assert all(view.hue == hue for view in run.setup.modality.recipes)  # type: ignore[attr-defined]
+
+
+def test_it_is_the_usual_where_nothing_tells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    arms, data = Arms(monkeypatch), pictures(tmp_path / "p", True, each=20)
+    flat = Run(on(f"{data}/0", ALL, steps=1000), tmp_path / "flat", resume=False, console=QUIET)
+    short = Run(on(data, ALL, steps=20), tmp_path / "short", resume=False, console=QUIET)
+    assert chosen(flat) == chosen(short) == ("mild", "flip", "vary") and arms.trained == []
+    assert [note.split(":")[0] for note in flat.setup.config.notes] == [
+        "views.color mild",
+        "views.orientation flip",
+        "views.scale vary",
+    ]
+
+
+def test_each_factor_is_tried_with_what_won_before_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = pictures(tmp_path / "p", True, each=10)
+    arms = Arms(monkeypatch, {"color vary": 0.1, "orientation rotate": 0.2, "orientation keep": 0.1, "scale keep": 0.1})
+    assert chosen(Run(on(data, ALL, steps=1500), tmp_path / "r", resume=False, console=QUIET)) == (
+        ("vary", "rotate", "keep")
+    )
+    assert arms.trained == [
+        ("keep", "flip", "vary"),
+        ("vary", "flip", "vary"),
+        ("vary", "keep", "vary"),
+        ("vary", "rotate", "vary"),
+        ("vary", "rotate", "keep"),
+    ]
+
+
+def test_what_is_not_clearly_better_is_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = pictures(tmp_path / "p", True, each=10)
+    arms = Arms(monkeypatch, {"color vary": 0.001, "orientation keep": 0.001, "scale keep": 0.001})
+    run = Run(on(data, ALL, steps=1500), tmp_path / "r", resume=False, console=QUIET)
+    assert chosen(run) == ("mild", "flip", "vary") and len(arms.trained) == 5
+    assert all(note.endswith("no clear difference") for note in run.setup.config.notes)
+
+
+@pytest.mark.parametrize(
+    ("length", "trainings"),
+    [
+        ({"steps": 199}, 0),
+        ({"steps": 200}, 2),
+        ({"steps": 899}, 2),
+        ({"steps": 900}, 3),
+        ({"steps": 1200}, 4),
+        ({"steps": 1500}, 5),
+        ({"time": "31s"}, 0),
+        ({"time": "60s"}, 2),
+        ({"time": "150s"}, 3),
+        ({"time": "200s"}, 4),
+        ({"time": "4m"}, 5),
+    ],
+)
+def test_in_a_short_run_fewer_factors_are_tried(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, length: dict[str, Any], trainings: int
+) -> None:
+    arms, data = Arms(monkeypatch, {"color keep": 0.1}), pictures(tmp_path / "p", True, each=10)
+    setup = TrainingSetup(on(data, ALL, **length), QUIET)
+    choose_view_factors(setup, tmp_path / "run", QUIET)
+    assert len(arms.trained) == trainings
+    assert setup.config.views.color == ("keep" if trainings else "mild")
+
+
+def test_a_slow_machine_tries_less(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    arms, data = Arms(monkeypatch), pictures(tmp_path / "p", True, each=10)
+    setup = TrainingSetup(on(data, ALL, time="10m"), QUIET)
+    now = iter(range(0, 10_000, 60))
+    monkeypatch.setattr(view_trial.time, "perf_counter", lambda: float(next(now)))
+    choose_view_factors(setup, tmp_path / "run", QUIET)
+    assert len(arms.trained) == 2
+
+
+def test_gray_pictures_have_no_colors_to_try(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = pictures(tmp_path / "p", True, each=10)
+    for path in Path(data).rglob("*.png"):
+        Image.open(path).convert("L").save(path)
+    arms = Arms(monkeypatch, {"orientation keep": 0.1})
+    run = Run(on(data, ALL, steps=1500), tmp_path / "r", resume=False, console=QUIET)
+    assert chosen(run) == ("mild", "keep", "vary") and "gray" in run.setup.config.notes[0]
+    assert [options[0] for options in arms.trained] == ["mild"] * 4
+
+
+def test_what_the_user_said_is_in_force_and_not_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    arms, data = Arms(monkeypatch, {"orientation keep": 0.1}), pictures(tmp_path / "p", True, each=10)
+    views = {"color": "keep", "orientation": "auto", "scale": "keep"}
+    assert chosen(Run(on(data, views, steps=1500), tmp_path / "r", resume=False, console=QUIET)) == ("keep",) * 3
+    assert arms.trained == [("keep", option, "keep") for option in ("flip", "keep", "rotate")]
+
+
+def test_a_resumed_run_tries_nothing_and_ends_in_the_same_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, train_only: None
+) -> None:
+    data = pictures(tmp_path / "p", True, each=30)
+    Arms(monkeypatch, {"color keep": 0.1, "orientation rotate": 0.1, "scale keep": 0.1})
+    monkeypatch.setattr(view_trial, "STEPS", 1)
+    monkeypatch.setattr(view_trial, "LEAST_STEPS", 0)
+    whole = Run(on(data, ALL, steps=10), tmp_path / "whole", resume=False, console=QUIET)
+    whole.execute()
+    with monkeypatch.context() as patch:
+        stop_after(4, patch)
+        with pytest.raises(TrainingStopped):
+            Run(on(data, ALL, steps=10), tmp_path / "stopped", resume=False, console=QUIET).execute()
+    monkeypatch.setattr(ViewTrial, "choice", lambda *_: pytest.fail("the views are known"))
+    stored = TrainConfig.from_yaml(tmp_path / "stopped" / "config.yaml")
+    assert stored.views == whole.setup.config.views and "auto" not in chosen(whole)
+    resumed = Run(stored, tmp_path / "stopped", resume=True, console=QUIET)
+    resumed.execute()
+    for name, x in weights(whole).items():
+        assert torch.equal(x, weights(resumed)[name]), name
+
+
+def test_other_ranks_take_the_views_of_rank_zero(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = on(pictures(tmp_path / "p", True, each=10), ALL, steps=900)
+    stored = yaml.safe_load(asked.to_yaml())
+    stored["views"] |= {"color": "keep", "orientation": "rotate", "scale": "vary"}
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(stored))
+    for module in (view_trial, time_budget):
+        monkeypatch.setattr(module, "is_rank_zero", lambda: False)
+    assert chosen(Run(asked, tmp_path, resume=False, console=QUIET)) == ("keep", "rotate", "vary")
+
+
+@pytest.mark.parametrize(
+    ("names", "labels", "expected"),
+    [
+        (["a/1", "a/2", "a/3", "b/1", "b/2", "b/3"], None, "folder"),
+        (["1", "2", "3", "4", "5", "6"], None, None),
+        (["a/1", "b/1", "c/1", "d/1", "e/1", "f/1"], None, None),
+        (["1", "2", "3", "4", "5", "6"], [0, 0, 0, 1, 1, 1], "label"),
+        (["a/1", "a/2", "a/3", "b/1", "b/2", "b/3"], [0, -1, -1, -1, -1, 1], "folder"),
+    ],
+)
+def test_labels_come_before_folders(names: list[str], labels: list[int] | None, expected: str | None) -> None:
+    found = same_kind(ArrayDataset(np.zeros((6, 4, 4, 3), np.uint8), names=names, labels=labels))
+    assert (found and found[1]) == expected
+
+
+def test_a_difference_that_may_be_chance_is_none() -> None:
+    generator = torch.Generator().manual_seed(0)
+    one, other = torch.rand(2, 400, generator=generator)
+    assert decide({"keep": one, "vary": other}, "mild") == "mild"
+    assert decide({"keep": one + 0.2, "vary": other}, "mild") == "keep"
+    assert decide({"keep": one, "vary": other + 0.2}, "mild") == "vary"
+    assert decide({"flip": one, "keep": one, "rotate": one}, "flip") == "flip"
+    assert decide({"flip": one, "keep": one + 0.2, "rotate": one + 0.1}, "flip") == "keep"
+    assert decide({"flip": one + 0.2, "keep": one, "rotate": other}, "flip") == "flip"
+
+
+@pytest.mark.parametrize(("tint", "expected"), [(0, True), (1, True), (30, False)])
+def test_pictures_with_hardly_any_color_are_gray(tint: int, expected: bool) -> None:
+    pixels = np.repeat(np.random.default_rng(0).integers(0, 200, (300, 8, 8, 1), dtype=np.uint8), 3, axis=3)
+    pixels[..., 0] += tint
+    assert is_gray(ArrayDataset(pixels, names=[str(number) for number in range(300)])) == expected
