@@ -140,8 +140,9 @@ class NTXentLoss(_Loss):
         scale = inverse_temperature(self.temperature, rows.z)
         if rows.is_empty:
             return _zero_loss(rows.z)
-        ids = {"query_ids": rows.labels, "key_ids": rows.key_labels}
-        negatives = similarity_logsumexp(rows.z, rows.keys, scale=scale, **ids)  # (N,)
+        negatives = similarity_logsumexp(
+            rows.z, rows.keys, scale=scale, query_ids=rows.labels, key_ids=rows.key_labels
+        )  # (N,)
         row, key = rows.pairs()
         positive = scale * paired_similarity(rows.z[row], rows.keys[key])  # (P,)
         return softplus(negatives[row] - positive).mean()
