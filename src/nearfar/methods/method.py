@@ -25,6 +25,7 @@ class Batch:
     labels: Tensor | None = None  # (B,) only for methods with `needs_labels`
     local: int = 0  # views of small parts, as DINO's local crops: so many of the last
     negatives: int | None = None  # texts that contradict, of the last views; None: the third of three texts
+    whole: Tensor | None = None  # (B, ...) the samples as they are, prepared; only where `AnchoredMethod` needs them
 
     @property
     def full_views(self) -> Sequence[Tensor]:

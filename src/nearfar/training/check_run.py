@@ -1,5 +1,6 @@
 """A run for the gradient certificate: its method at the newest checkpoint, and two batches of its data."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
@@ -7,6 +8,7 @@ from rich.console import Console
 from nearfar.config import TrainConfig
 from nearfar.distributed.variants import Subject
 from nearfar.training import checkpoint
+from nearfar.training.build_method import anchored
 from nearfar.training.setup import TrainingSetup
 
 
@@ -15,11 +17,13 @@ def subject_of_run(folder: Path, rows: int = 12) -> Subject:
     setup = TrainingSetup(TrainConfig.from_yaml(folder / "config.yaml"), Console(quiet=True))
     if checkpoint.numbered(folder / "checkpoints"):
         setup.method.load_state_dict(checkpoint.load_newest(folder / "checkpoints")[0]["method"])
+    with_anchor = anchored(setup.method, setup.config)
     ids, labels = setup.modality.ids(setup.train), setup.method_labels
     batches = []
     for step, index in enumerate(setup.loader.order(0)[: 2 * rows].split(rows)):
         views = setup.modality.views(setup.train.fetch(index), setup.train, index, seed=setup.config.seed, step=step)
         views = [x.clone() for x in views]  # the next are written over these
         of_batch = None if labels is None else labels[index]
-        batches.append(setup.modality.as_batch(views, setup.train, index, ids[index], of_batch))
-    return Subject(setup.config.method, setup.method.cpu(), batches)
+        batch = setup.modality.as_batch(views, setup.train, index, ids[index], of_batch)
+        batches.append(replace(batch, whole=setup.modality.prepare(setup.train.fetch(index)) if with_anchor else None))
+    return Subject(setup.config.method, (with_anchor[0] if with_anchor else setup.method).cpu(), batches)
