@@ -23,7 +23,7 @@ from nearfar.settings import (
     setting,
     with_sections,
 )
-from nearfar.training.config import OptimizerConfig
+from nearfar.training.config import AdaptConfig, OptimizerConfig
 from nearfar.yaml_reader import read_yaml
 
 
@@ -108,6 +108,7 @@ class TrainConfig:
         None, "image, image-text, series, sound, text or MODULE:NAME; None: what data and method say"
     )
     optimizer: OptimizerConfig = setting(OptimizerConfig, "optimizer and schedule; as a plain value, its name")
+    adapt: AdaptConfig = setting(AdaptConfig, "how pretrained weights are adapted; without them, nothing")
     notes: list[str] = setting([], "what was chosen automatically, and why; written by the run")
     text: TextConfig = setting(TextConfig, "how texts become tokens and features")
     series: SeriesConfig = setting(SeriesConfig, "how series are normalized")

@@ -9,7 +9,6 @@ from nearfar.evaluation.finetune import (
     Classifier,
     FinetuneHyperparameters,
     draw_labels,
-    layers,
     parameter_groups,
     train_on_labels,
 )
@@ -20,6 +19,7 @@ from nearfar.evaluation.protocols.knn import KnnSettings
 from nearfar.evaluation.protocols.sgd import SgdSettings
 from nearfar.evaluation.task import Part, Task
 from nearfar.modalities.image.backbones import backbone
+from nearfar.nn.layers import layers
 from tests.evaluation.bars import Bars, embedder, evaluate, prepare
 from tests.support.facts import facts, tells
 

@@ -199,8 +199,10 @@ def _shared_step(method: Any, batch: Any, split: Split, by: Any, gather: Gather)
 
 
 def in_dtype(batch: Any, dtype: torch.dtype) -> Any:
-    """The batch with its views in that type."""
-    return replace(batch, views=[x.to(dtype) if x.is_floating_point() else x for x in batch.views])
+    """The batch with its views in that type, and the whole samples, if there are any."""
+    made = replace(batch, views=[x.to(dtype) if x.is_floating_point() else x for x in batch.views])
+    whole = getattr(batch, "whole", None)
+    return replace(made, whole=whole.to(dtype)) if whole is not None and whole.is_floating_point() else made
 
 
 def take_rows(batch: Any, rows: slice) -> Any:

@@ -187,7 +187,7 @@ def _names(encoder: Encoder | str | Path, against: Sequence[str | Path]) -> dict
     names = {"trained" if own else _called(str(encoder)): encoder}
     for other in against:
         name = _called(str(other))
-        if name in names or name in ("trained", "untrained", "raw", "prepared", "MFCC", "colour histogram"):
+        if name in names or name in ("trained", "untrained", "random", "raw", "prepared", "MFCC", "colour histogram"):
             raise ValueError(f"two encoders would be called {name!r}; rename the folder or file of one")
         names[name] = other
     return names

@@ -9,6 +9,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, get_args
 
+import torch
+
 from nearfar.evaluation.baselines import PreparedValues, RawValues, calibrated
 from nearfar.evaluation.embedding import Prepare
 from nearfar.evaluation.embedding_transform import EmbeddingSetting, choose_transform
@@ -47,9 +49,10 @@ def evaluate_run(
         origins: where the encoders come from, by name, for the record.
 
     Returns:
-        Rows in the order of the encoders, then "untrained", "raw", "prepared" if the encoder's preparation does more
-        than bring samples into form, and the modality's further baselines; comparisons with all of these on the same
-        samples; notes on what could not be measured, instead of an error.
+        Rows in the order of the encoders, then "untrained", "random" if the run began with given weights, "raw",
+        "prepared" if the encoder's preparation does more than bring samples into form, and the modality's further
+        baselines; comparisons with all of these on the same samples; notes on what could not be measured, instead of an
+        error.
     """
     if splits.evaluated is None:
         few = f"nothing is held out of {len(splits.train):,} samples; give other ones with --data.test"
@@ -68,12 +71,29 @@ def evaluate_run(
             calibrated(untrained, splits.gallery, prepare, batch_size=at_once)
         if not boxed:
             untrained.transform = _same_rule(first, untrained, splits)
-        origin = f"{origins.get(name, name)}, as it was first drawn" if start is None else f"the start: {start}"
-        embedders.append(replace(as_embedder("untrained", untrained, boxed, origin), role="start"))
+        drawn = f"{origins.get(name, name)}, as it was first drawn"
+        origin = drawn if start is None else f"the start: {start}"
+        own = as_embedder("untrained", untrained, boxed, origin)
+        embedders.append(replace(own, role="start", from_scratch=start is None))
+        if start is not None and not boxed:
+            random = drawn_anew(untrained)
+            calibrated(random, splits.gallery, prepare)
+            random.transform = _same_rule(first, random, splits)
+            own = as_embedder("random", random, origin="the same network with weights drawn at random")
+            embedders.append(replace(own, role="baseline", from_scratch=True))
     if not boxed:
         embedders += _baselines(first.modality, splits, embedders[0].prepare)
     where = TestData(splits.gallery, test, data, split, notes, first.modality.vary)
     return measure(embedders, where, protocols, settings, seeds=seeds, compute=compute, finished=finished)
+
+
+def drawn_anew(start: Encoder) -> Encoder:
+    """The network of an encoder that began with given weights, with weights drawn at random instead."""
+    modality = start.modality
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(modality.config.seed)
+        network = modality.trained_encoder(untrained=True)
+    return Encoder(network, modality, {**start.card, "start": None}).to(start.device).eval()
 
 
 def _same_rule(encoder: Encoder, untrained: Encoder, splits: Splits) -> EmbeddingTransform | None:

@@ -2,7 +2,6 @@
 
 import copy
 import math
-import re
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -16,6 +15,7 @@ from nearfar.evaluation.embedding import Encoder
 from nearfar.evaluation.metrics import accuracy
 from nearfar.evaluation.task import Part, Task
 from nearfar.modalities.splits import stratified_split
+from nearfar.nn.layers import layers
 from nearfar.nn.seeding import seeded_generator
 from nearfar.progress import progress_bar
 
@@ -148,29 +148,6 @@ def parameter_groups(model: Classifier, recipe: FinetuneHyperparameters) -> list
         groups.append({"params": matrices, "lr": lr, "weight_decay": recipe.weight_decay})
         groups.append({"params": vectors, "lr": lr, "weight_decay": 0.0})
     return groups
-
-
-def layers(encoder: nn.Module) -> list[list[nn.Parameter]]:
-    """The parameters of an encoder from its input to its output, grouped into layers by their names.
-
-    A layer is a part of the path up to the first numbered component (`blocks.3`, `layer2`), or the first component.
-    A layer of norms alone, and what belongs to no module (a class token), joins the one before it.
-
-    >>> [len(layer) for layer in layers(nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3), nn.Linear(3, 1)))]
-    [4, 2]
-    """
-    found: dict[str, list[nn.Parameter]] = {}
-    for name, parameter in encoder.named_parameters():
-        *path, _ = name.split(".")
-        numbered = next((i for i, component in enumerate(path) if re.search(r"\d$", component)), 0)
-        found.setdefault(".".join(path[: numbered + 1]), []).append(parameter)
-    merged: list[list[nn.Parameter]] = []
-    for key, parameters in found.items():
-        if merged and (key == "" or all(p.ndim <= 1 for p in parameters)):
-            merged[-1] += parameters
-        else:
-            merged.append(list(parameters))
-    return merged
 
 
 def rate(progress: float) -> float:

@@ -26,7 +26,7 @@ _LONGEST = 60  # characters of a name in a file's name
 class Row:
     """One number, where it comes from and how far it can be trusted."""
 
-    encoder: str  # "trained", "untrained", "raw" or a name
+    encoder: str  # "trained", "untrained", "random", "raw" or a name
     protocol: str  # "knn", "linear", ...
     metric: str  # "accuracy", ...
     value: float

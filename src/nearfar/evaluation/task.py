@@ -40,6 +40,7 @@ class Embedder:
         cosines: texts and as many others to (P,), in place of the cosines of `embed_texts`.
         protocols: those worth measuring it by; None: all.
         role: an encoder in question, the start of its training, or a baseline that has learned nothing.
+        from_scratch: whether its weights are as they were drawn: training them further is training from scratch.
     """
 
     name: str
@@ -54,6 +55,7 @@ class Embedder:
     cosines: Callable[[Sequence[str], Sequence[str]], Tensor] | None = None
     protocols: Sequence[str] | None = None
     role: Role = "encoder"
+    from_scratch: bool = False
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ class Batch:
     local: int = 0  # views of small parts, as DINO's local crops: so many of the last
     negatives: int | None = None  # texts that contradict, of the last views; None: the third of three texts
     guide: Tensor | None = None  # (B, V, G) embeddings of the V views by `Method.guide`, or of one that stands for all
+    whole: Tensor | None = None  # (B, ...) the samples as they are, prepared; only where `AnchoredMethod` needs them
 
     @property
     def full_views(self) -> Sequence[Tensor]:

@@ -29,6 +29,7 @@ def make_card(
     embedding: Mapping[str, Any] | None = None,
     data: Mapping[str, Any] | None = None,
     licence: str | None = None,
+    adaptation: Mapping[str, Any] | None = None,
 ) -> Card:
     """The card of a run.
 
@@ -39,6 +40,7 @@ def make_card(
         embedding: how the features were transformed (`EmbeddingChoice`); None: not at all.
         data: what is known of the training data, such as its fingerprint.
         licence: of the weights, an SPDX name such as "Apache-2.0"; for their owner to state.
+        adaptation: of a run from given weights, which weights it kept, and why.
     """
     return {
         "format": FORMAT,
@@ -51,6 +53,7 @@ def make_card(
         "temperature": temperature,
         "embedding": dict(embedding or {"kind": "plain"}),
         "data": {"name": config.data.path, **(data or {})},
+        **({} if adaptation is None else {"adaptation": dict(adaptation)}),
         "metrics": [],
         "licence": licence,
         "config": asdict(config),

@@ -40,6 +40,21 @@ def forward_in_groups(network: nn.Module, x: Tensor, groups: int, order: Tensor 
         return torch.cat([network(part) for part in x[order].tensor_split(groups)])[order.argsort()]
 
 
+def fix_statistics(network: nn.Module) -> None:
+    """From now on BatchNorm normalizes by its running statistics in training, too, and does not change them.
+
+    Copies of the network, such as a momentum network, do the same; its state dict stays as it was.
+    """
+    for norm in network.modules():
+        if isinstance(norm, _BatchNorm) and norm.running_mean is not None:
+            norm.register_forward_pre_hook(_leave_training)
+
+
+def _leave_training(norm: nn.Module, _: Any) -> None:
+    """Before each forward pass, since `train()` of the network would undo it. Of the norm alone, not of its parts."""
+    norm.training = False
+
+
 @contextmanager
 def count_as_one_batch(network: nn.Module, passes: int) -> Iterator[None]:
     """Within this context, `passes` forward passes update BatchNorm's running statistics as much as one."""

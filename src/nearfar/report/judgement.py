@@ -11,7 +11,12 @@ from nearfar.report.difference import difference
 
 Word = Literal["WORSE", "same", "better"]  # the worst first
 ALPHA = 0.05  # a difference counts from this p on
-_ROLES = {"untrained": "start", "raw": "baseline", "prepared": "baseline"}  # where no comparison states them
+_ROLES = {
+    "untrained": "start",
+    "random": "baseline",
+    "raw": "baseline",
+    "prepared": "baseline",
+}  # where no comparison states them
 
 
 @dataclass(frozen=True)
@@ -108,7 +113,7 @@ def judge(results: Results | None) -> Judgement | None:
 
 
 def _called(name: str) -> str:
-    return {"raw": "raw input", "prepared": "the encoder's input"}.get(name, name)
+    return {"raw": "raw input", "prepared": "the encoder's input", "random": "a random network"}.get(name, name)
 
 
 def _where(found: Sequence[Beside], word: Word) -> str:

@@ -59,6 +59,7 @@ class RunRecord:
     captions: list[str] = field(default_factory=list)  # of the rows of `views`, for image-text pairs
     samples: ReportSamples | None = None
     environment: dict[str, Any] = field(default_factory=dict)
+    adaptation: dict[str, Any] = field(default_factory=dict)  # of the card: which weights were kept of those given
     problems: list[str] = field(default_factory=list)
 
     @property
@@ -66,6 +67,12 @@ class RunRecord:
         """The last known step: logged, saved or judged; not every step is logged."""
         logged = self.metrics[-1]["step"] if self.metrics else 0
         return int(max(logged, self.saved, *(verdict.step for verdict in self.verdicts)))
+
+    @property
+    def selection(self) -> str | None:
+        """Which weights a run kept that was compared with its start, in a sentence; None: that is not known."""
+        line = self.adaptation.get("line")
+        return f"{line[0].upper()}{line[1:]}." if isinstance(line, str) and line else None
 
     @property
     def epoch(self) -> float | None:
@@ -134,6 +141,7 @@ def read_run(folder: Path) -> RunRecord:
         captions=read("views.txt", lambda path: _read_text(path).splitlines(), []),
         samples=read(SAMPLES, ReportSamples.load, None),
         environment=read("environment.json", lambda path: _mapping(json.loads(_read_text(path))), {}),
+        adaptation=read("card.json", lambda path: _mapping(json.loads(_read_text(path)).get("adaptation", {})), {}),
         problems=problems,
     )
 

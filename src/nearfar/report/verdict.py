@@ -26,7 +26,12 @@ __all__ = [
     "value_and_interval",
     "verdict",
 ]
-_BASELINES = {"raw": "raw input", "prepared": "the encoder's input", "untrained": "the untrained encoder"}
+_BASELINES = {
+    "raw": "raw input",
+    "prepared": "the encoder's input",
+    "untrained": "the untrained encoder",
+    "random": "a random network",
+}
 
 
 def verdict(run: RunRecord) -> tuple[str, list[str]]:
@@ -39,6 +44,8 @@ def verdict(run: RunRecord) -> tuple[str, list[str]]:
     lines = [first, *([health_sentence] if health_sentence != first else [])]
     if (step := next_step(run)) is not None:
         lines.append(str(step))
+    if run.selection is not None and run.selection != first:
+        lines.append(run.selection)
     results = run.results or Results()
     return level, [*lines, training(run), *comparisons(list(results.rows), results), *run.problems]
 
@@ -50,6 +57,8 @@ def first_line(run: RunRecord) -> tuple[str, str]:
     """
     level, sentence = overall(run)
     judged = judge(run.results) if run.finished is not False else None
+    if run.selection is not None and run.adaptation.get("kept") == "start":
+        return max(level, "warning", key=_LEVELS.index), run.selection
     if judged is None:
         return level, sentence
     return max(level, judged.level, key=_LEVELS.index), f"{judged.line}."

@@ -8,7 +8,9 @@ from torch import nn
 from nearfar.config import TrainConfig
 from nearfar.messages import nearest_or_all
 from nearfar.methods import Method, find_method
+from nearfar.methods.anchored import AnchoredMethod
 from nearfar.modalities import make_modality
+from nearfar.training.adaptation import freeze_pretrained, pretrained_parts
 
 
 def build_method(config: TrainConfig, samples: int, *, untrained: bool = False) -> Method:
@@ -23,6 +25,7 @@ def build_method(config: TrainConfig, samples: int, *, untrained: bool = False) 
     torch.manual_seed(config.seed)
     modality = make_modality(config)
     encoder = modality.encoder(untrained=untrained)
+    freeze_pretrained(encoder, config.adapt)  # before the method copies it
     features: int = encoder.num_features  # type: ignore[assignment]
     from_run = {"seed": config.seed, **modality.method_options()}
     options = {name: value for name, value in from_run.items() if name in kind.options()} | config.options
@@ -30,6 +33,16 @@ def build_method(config: TrainConfig, samples: int, *, untrained: bool = False) 
         return kind(encoder, features=features, samples=samples, **options)
     except TypeError as error:
         raise ValueError(f"{config.method} does not take these options: {error}") from None
+
+
+def anchored(method: Method, config: TrainConfig) -> list[AnchoredMethod]:
+    """The method with an anchor to the weights that it began with, if the settings have one and there are any."""
+    if not config.adapt.anchor or not pretrained_parts(method.encoder):
+        return []
+    start = build_method(config, samples=2).encoder
+    if config.channels_last:
+        start = start.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return [AnchoredMethod(method, start, config.adapt.anchor)]
 
 
 def check_options(kind: type[Method], config: TrainConfig) -> None:

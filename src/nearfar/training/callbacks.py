@@ -23,6 +23,7 @@ from nearfar.training.health import judge, measure, well
 from nearfar.training.lightning_module import Pretraining
 from nearfar.training.online_evaluation import OnlineEvaluation
 from nearfar.training.processes import is_rank_zero
+from nearfar.training.start_comparison import StartComparison
 
 _MARK = {"good": "[green]✓[/]", "note": "[cyan]·[/]", "warning": "[yellow]![/]", "error": "[red]✗[/]"}
 _PROGRESS_EVERY = 30.0  # seconds between progress lines if the output is no terminal
@@ -33,14 +34,19 @@ class TrainingMonitor(lightning.Callback):
 
     Args:
         folder: the run folder.
-        evaluation: measures the encoder on validation samples; None if there are none.
+        evaluation: measures the encoder on held-out samples; None if there are none.
         steps_per_epoch: optimizer steps.
         console: where it prints.
         data: fingerprint of the training data, kept in checkpoints.
     """
 
     def __init__(
-        self, folder: Path, evaluation: OnlineEvaluation | None, steps_per_epoch: int, console: Console, data: str
+        self,
+        folder: Path,
+        evaluation: OnlineEvaluation | StartComparison | None,
+        steps_per_epoch: int,
+        console: Console,
+        data: str,
     ) -> None:
         self.data, self.is_rank_zero = data, is_rank_zero()
         self.folder, self.evaluation, self.steps_per_epoch, self.console = folder, evaluation, steps_per_epoch, console
@@ -97,10 +103,12 @@ class TrainingMonitor(lightning.Callback):
             self._bar.update(self._task, completed=done, state=state)
             self._print_progress(module)
         epoch_ends = done % self.steps_per_epoch == 0
-        if done % module.config.health_every == 0 or last or done == 1:
-            self._log_metrics(module, knn=epoch_ends or last)
-        elif epoch_ends and self.evaluation is not None and self.evaluation.due(done, module.total):
-            self._log_metrics(module, knn=True)
+        logged = done % module.config.health_every == 0 or last or done == 1
+        evaluated = self.evaluation is not None and self.evaluation.due(
+            done, module.total, epoch_ends=epoch_ends, logged=logged
+        )
+        if logged or evaluated:
+            self._log_metrics(module, evaluated=evaluated)
         if done % module.config.checkpoint_every == 0 or epoch_ends or last or self.stop_signal:
             self.save(module)
 
@@ -155,9 +163,9 @@ class TrainingMonitor(lightning.Callback):
             f"{_MARK[verdict.level]} step {step}: {escape(verdict.text)}", highlight=False, soft_wrap=True
         )
 
-    def _log_metrics(self, module: Pretraining, *, knn: bool) -> None:
+    def _log_metrics(self, module: Pretraining, *, evaluated: bool) -> None:
         assert module.last is not None
-        weights = module.whole_weights() if knn and self.evaluation is not None else None
+        weights = module.whole_weights() if evaluated else None
         if not self.is_rank_zero:
             return
         found = measure(module.last)
@@ -194,10 +202,12 @@ class TrainingMonitor(lightning.Callback):
     def _keep_best(
         self, module: Pretraining, found: dict[str, float | list[float]], weights: dict[str, Tensor]
     ) -> None:
-        score = OnlineEvaluation.score(found)
+        assert self.evaluation is not None
+        score = self.evaluation.score(found)
         if score is not None and (self.best is None or score > self.best):
             self.best = score
-            state = {"step": module.done, "method": weights, "score": score}
+            plain = {name: value for name, value in found.items() if isinstance(value, float)}
+            state = {"step": module.done, "method": weights, "score": score, "found": plain}
             checkpoint.save(state, self.folder / "checkpoints" / "best.pt")
 
     def _print_progress(self, module: Pretraining) -> None:

@@ -8,6 +8,7 @@ from rich.console import Console
 from nearfar.config import TrainConfig
 from nearfar.distributed.variants import Subject
 from nearfar.training import checkpoint
+from nearfar.training.build_method import anchored
 from nearfar.training.setup import TrainingSetup
 
 
@@ -16,6 +17,7 @@ def subject_of_run(folder: Path, rows: int = 12) -> Subject:
     setup = TrainingSetup(TrainConfig.from_yaml(folder / "config.yaml"), Console(quiet=True))
     if checkpoint.numbered(folder / "checkpoints"):
         setup.method.load_state_dict(checkpoint.load_newest(folder / "checkpoints")[0]["method"])
+    with_anchor = anchored(setup.method, setup.config)
     ids, labels = setup.modality.ids(setup.train), setup.method_labels
     batches = []
     for step, index in enumerate(setup.loader.order(0)[: 2 * rows].split(rows)):
@@ -25,5 +27,6 @@ def subject_of_run(folder: Path, rows: int = 12) -> Subject:
         guide = None if setup.guide is None else setup.guide.rows(samples, setup.train, index, step=step)
         of_batch = None if labels is None else labels[index]
         batch = setup.modality.as_batch(views, setup.train, index, ids[index], of_batch)
-        batches.append(replace(batch, guide=guide))
-    return Subject(setup.config.method, setup.method.cpu(), batches)
+        whole = setup.modality.prepare(samples) if with_anchor else None
+        batches.append(replace(batch, guide=guide, whole=whole))
+    return Subject(setup.config.method, (with_anchor[0] if with_anchor else setup.method).cpu(), batches)

@@ -42,3 +42,34 @@ class OptimizerConfig:
         check_settings(self, "optimizer")
         if self.milestones != sorted(self.milestones):
             raise ValueError(f"optimizer.milestones is {self.milestones}, expected rising fractions of the run")
+
+
+@dataclass(frozen=True)
+class AdaptConfig:
+    """How pretrained weights are adapted. Nothing here has an effect on a run that draws its weights itself.
+
+    The defaults change nothing; runs from weights get others from the automatic settings.
+    """
+
+    layer_decay: float = setting(
+        1.0, "learning rate of each pretrained block as a fraction of that of the block above it", above=0, most=1
+    )
+    head_lr: float = setting(
+        1.0, "learning rate of new layers, such as the projection head, relative to the pretrained ones", above=0
+    )
+    head_warmup: float = setting(
+        0.0, "fraction of the run, from its beginning, in which only new layers are trained", least=0, below=1
+    )
+    batch_norm: Literal["update", "frozen"] = setting(
+        "update", "BatchNorm of pretrained weights: statistics of the batch, or the pretrained ones throughout"
+    )
+    freeze_blocks: int = setting(0, "pretrained blocks, from the input on, whose weights do not change", least=0)
+    anchor: float = setting(
+        0.0, "weight of a second loss, by which views keep the neighbors that the start gives the whole sample", least=0
+    )
+    keep: Literal["end", "best"] = setting(
+        "end", "best: keep the start or a checkpoint if held-out samples without labels say that it is better"
+    )
+
+    def __post_init__(self) -> None:
+        check_settings(self, "adapt")

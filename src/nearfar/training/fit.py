@@ -50,7 +50,8 @@ def fit(setup: TrainingSetup, folder: Path, console: Console, state: dict[str, A
         ProcessLostError: another process died.
     """
     config = setup.config
-    monitor = TrainingMonitor(folder, _online_evaluation(setup), setup.steps_per_epoch, console, setup.fingerprint)
+    evaluation = setup.comparison or _online_evaluation(setup)
+    monitor = TrainingMonitor(folder, evaluation, setup.steps_per_epoch, console, setup.fingerprint)
     module = Pretraining(
         setup.method,
         config,

@@ -16,14 +16,16 @@ from nearfar.distributed import fsdp
 from nearfar.distributed.grad_cache import Deferred, encode_in_chunks, equal_chunks
 from nearfar.distributed.processes import contrast_shards, encode_shard
 from nearfar.losses import tile_size
+from nearfar.methods.anchored import AnchoredMethod
 from nearfar.methods.method import Encoded, Method, Step
 from nearfar.modalities.base import Modality
 from nearfar.nn.shard import Shard, global_norm, shard_of
 from nearfar.training._lightning import lightning
+from nearfar.training.build_method import anchored
 from nearfar.training.errors import NotFiniteError
 from nearfar.training.guide import GuideEncoder
 from nearfar.training.health import not_finite
-from nearfar.training.optimizers import make_optimizer, rate_factor, set_rates
+from nearfar.training.optimizers import make_optimizer, pretrained_factor, rate_factor, set_rates
 from nearfar.training.processes import rank_and_world, shards_weights
 
 
@@ -92,6 +94,8 @@ class Pretraining(lightning.LightningModule):
         # submodule: Lightning initialises again what it finds on the meta device.
         self._meta_copy: list[Method] = []
         self._deferred: list[Deferred] = []  # what is left to do after the backward pass
+        # With an anchor to the start, the method with it. In a list, since the start is not trained, saved or sharded.
+        self._anchored: list[AnchoredMethod] = anchored(method, config)
 
     def configure_model(self) -> None:
         """Shard the weights, where Lightning expects it."""
@@ -112,7 +116,7 @@ class Pretraining(lightning.LightningModule):
         encode = self._encoding(number, index, samples, shard, undivided=len(parts) == 1)
         encoded = encode_in_chunks(encode, self.method, parts, deferred=self._deferred if self.is_sharded else None)
         with nullcontext() if self.config.tile_size is None else tile_size(self.config.tile_size):
-            step = contrast_shards(self.method, encoded, shard, by=self.config.gather)
+            step = contrast_shards(self._trained, encoded, shard, by=self.config.gather)
         if not torch.isfinite(step.loss):
             raise NotFiniteError(not_finite(self.done, self._checkpoint()))
         loss: Tensor = step.loss
@@ -137,13 +141,21 @@ class Pretraining(lightning.LightningModule):
         def encode(rows: slice) -> Encoded:
             with torch.autocast(kind, enabled=False):
                 made = views(rows)
+                whole = self.modality.prepare(samples[rows]) if self._anchored else None
             some = None if labels is None else labels[rows]
             batch = self.modality.as_batch(made, self.source, index[rows], ids[rows], some)
-            batch = batch if guide is None else replace(batch, guide=guide[rows])
+            batch = replace(batch, guide=None if guide is None else guide[rows], whole=whole)
             own = shard if shard is None or undivided else shard_of(rows.stop - rows.start, device)
-            return encode_shard(self.method, batch, own)
+            return encode_shard(self._trained, batch, own)
 
+        for each in self._anchored:
+            each.start.to(device)
         return encode
+
+    @property
+    def _trained(self) -> Method | AnchoredMethod:
+        """What encodes and contrasts."""
+        return self._anchored[0] if self._anchored else self.method
 
     def backward(self, loss: Tensor, *args: Any, **kwargs: Any) -> None:
         super().backward(loss, *args, **kwargs)
@@ -180,14 +192,15 @@ class Pretraining(lightning.LightningModule):
         optimizer: Any,
         optimizer_closure: Callable[[], Any] | None = None,
     ) -> None:
-        set_rates(optimizer, rate_factor(self.done, self.total, self.config.optimizer, self.epochs))
+        config, run = self.config, (self.done, self.total, self.config.optimizer)
+        set_rates(optimizer, rate_factor(*run, self.epochs), pretrained_factor(*run, config.adapt, self.epochs))
         super().optimizer_step(epoch, batch_idx, optimizer, optimizer_closure)
         self.done += 1
         self.method.after_step(self.done / self.total)
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         batch = self.config.batch_size * self.config.accumulate_batches
-        self.optimizer = make_optimizer(self.method, self.config.optimizer, batch)
+        self.optimizer = make_optimizer(self.method, self.config.optimizer, batch, self.config.adapt)
         for group in self.optimizer.param_groups:
             group.setdefault("initial_lr", group["lr"])
         if self.optimizer_state is not None:

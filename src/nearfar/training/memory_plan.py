@@ -208,7 +208,7 @@ class _Probe:
         sizes = [p.numel() * p.element_size() for p in trained]
         one = Method()
         one.encoder = nn.Linear(64, 64)  # an optimizer holds so many numbers for each of its weights
-        optimizer = make_optimizer(one, self.config.optimizer, self.config.batch_size)
+        optimizer = make_optimizer(one, self.config.optimizer, self.config.batch_size, self.config.adapt)
         one.encoder(torch.ones(1, 64)).sum().backward()
         optimizer.step()
         state = sum(x.numel() for each in optimizer.state.values() for x in each.values() if x.numel() > 1)

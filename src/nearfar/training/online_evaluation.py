@@ -35,9 +35,16 @@ class OnlineEvaluation:
         self.validation, self.bank, self.modality, self.times = validation, bank, modality, times
         self._last = 0
 
-    def due(self, step: int, total: int) -> bool:
-        """Whether it is time for another evaluation."""
-        if step < total and step - self._last < total / self.times:
+    def due(self, step: int, total: int, *, epoch_ends: bool, logged: bool) -> bool:
+        """Whether it is time for another evaluation: at the end of an epoch, not too often, and at that of the run.
+
+        Args:
+            epoch_ends: with this step.
+            logged: whether other things are measured at this step anyway.
+        """
+        if logged or not epoch_ends:
+            return epoch_ends or step == total
+        if step - self._last < total / self.times:
             return False
         self._last = step
         return True

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from nearfar.methods import Method
 from nearfar.nn.shard import global_norm
-from nearfar.training.config import OptimizerConfig
+from nearfar.training.adaptation import adapted_groups
+from nearfar.training.config import AdaptConfig, OptimizerConfig
 from nearfar.training.muon import Muon
 
 DEFAULT_LR = {"sgd": 0.06, "adamw": 1e-3, "lars": 0.3, "muon": 0.02}
@@ -17,10 +18,15 @@ DEFAULT_DECAY = {"sgd": 5e-4, "adamw": 0.05, "lars": 1e-6, "muon": 0.0}
 DEFAULT_MOMENTUM = {"sgd": 0.9, "adamw": 0.9, "lars": 0.9, "muon": 0.95}
 
 
-def make_optimizer(method: Method, config: OptimizerConfig, batch_size: int) -> torch.optim.Optimizer:
+def make_optimizer(
+    method: Method, config: OptimizerConfig, batch_size: int, adapt: AdaptConfig | None = None
+) -> torch.optim.Optimizer:
     """The optimizer over the method's parameter groups, its learning rate scaled with the batch.
 
     A group may have `lr_scale`, which multiplies its learning rate, and `constant_lr`, which the schedule leaves alone.
+
+    Args:
+        adapt: how pretrained weights are adapted; None: as all others.
     """
     lr = DEFAULT_LR[config.name] if config.lr is None else config.lr
     scaling = config.scale_lr or ("none" if config.name == "muon" else "linear")  # steps of Muon have one size
@@ -28,6 +34,8 @@ def make_optimizer(method: Method, config: OptimizerConfig, batch_size: int) -> 
         lr = lr * batch_size / 256 if scaling == "linear" else lr * math.sqrt(batch_size / 256)
     decay = DEFAULT_DECAY[config.name] if config.weight_decay is None else config.weight_decay
     groups = method.parameter_groups(decay)
+    if adapt is not None:
+        groups = adapted_groups(method.encoder, groups, adapt)
     for group in groups:
         if "lr_scale" in group:
             group["lr"] = lr * group["lr_scale"]
@@ -43,10 +51,28 @@ def make_optimizer(method: Method, config: OptimizerConfig, batch_size: int) -> 
     return LARS(groups, lr=lr, momentum=momentum, lr_in_momentum=config.lr_in_momentum)
 
 
-def set_rates(optimizer: torch.optim.Optimizer, factor: float) -> None:
-    """Set each group's learning rate to `factor` of its first one; those with `constant_lr` keep it."""
+def set_rates(optimizer: torch.optim.Optimizer, factor: float, pretrained: float | None = None) -> None:
+    """Set each group's learning rate to `factor` of its first one; those with `constant_lr` keep it.
+
+    Args:
+        pretrained: the factor of groups of pretrained weights; None: the same.
+    """
     for group in optimizer.param_groups:
-        group["lr"] = group["initial_lr"] * (1.0 if group.get("constant_lr", False) else factor)
+        own = pretrained if pretrained is not None and group.get("pretrained", False) else factor
+        group["lr"] = group["initial_lr"] * (1.0 if group.get("constant_lr", False) else own)
+
+
+def pretrained_factor(step: int, total: int, config: OptimizerConfig, adapt: AdaptConfig, epochs: float = 1) -> float:
+    """The factor of pretrained weights: 0 while only new layers are trained, then the schedule over what is left.
+
+    >>> config, adapt = OptimizerConfig(warmup_ratio=0.1), AdaptConfig(head_warmup=0.2)
+    >>> [round(pretrained_factor(step, 100, config, adapt), 3) for step in (0, 19, 20, 27, 60, 99)]
+    [0.0, 0.0, 0.125, 1.0, 0.587, 0.0]
+    """
+    waited = round(adapt.head_warmup * total)
+    if step < waited:
+        return 0.0
+    return rate_factor(step - waited, total - waited, config, epochs * (total - waited) / total)
 
 
 def rate_factor(step: int, total: int, config: OptimizerConfig, epochs: float = 1) -> float:

@@ -14,12 +14,13 @@ from nearfar.model.save import write_model
 from nearfar.nn.whitening import EmbeddingTransform
 from nearfar.progress import print_line
 from nearfar.training.errors import NotFiniteError
+from nearfar.training.model_selection import ModelSelection, select_weights
 from nearfar.training.processes import is_rank_zero, leave_process_group, shards_weights
 from nearfar.training.resume import restore_newest
 from nearfar.training.run_folder import list_skipped, remove_failed_start, write_run_files
 from nearfar.training.setup import TrainingSetup
 from nearfar.training.signals import TrainingStopped
-from nearfar.training.time_budget import fix_steps
+from nearfar.training.time_budget import comparison_seconds, fix_steps
 from nearfar.training.view_trial import choose_view_factors
 
 
@@ -38,10 +39,11 @@ class Run:
         self.folder, self.console = folder, console if self.is_rank_zero else Console(quiet=True)
         self.setup = TrainingSetup(config, self.console)
         spent = choose_view_factors(self.setup, folder, self.console)
-        fix_steps(self.setup, folder, self.console, spent=spent)
+        fix_steps(self.setup, folder, self.console, spent=spent + comparison_seconds(self.setup))
         self.state = restore_newest(self.setup, folder, self.console) if resume else None
         self.transform: EmbeddingTransform | None = None  # of the features, once they are learned
         self.embedding = EmbeddingChoice("plain", config.embedding)
+        self.selection: ModelSelection | None = None  # which weights, if they were compared with the start
         self._listed = 0  # samples in skipped.txt
 
     def execute(self) -> Results:
@@ -71,6 +73,7 @@ class Run:
                 self._report()
             raise
         self._list_skipped()  # streamed files are known to be unreadable only once they are read
+        self._select_weights()
         self._choose_embedding()
         write_model(self.setup.method.encoder.state_dict(), self._card(), self.folder, self.transform)
         leave_process_group(wait=True)
@@ -80,8 +83,8 @@ class Run:
             self._report()
 
     def trained_encoder(self) -> Encoder:
-        """The encoder after training, on every rank; with FSDP the other ranks read it from the run folder."""
-        if self.is_rank_zero or shards_weights(self.setup.config):
+        """The encoder after training, on every rank; what rank 0 alone knows is read from the run folder."""
+        if self.is_rank_zero or shards_weights(self.setup.config) or self.setup.comparison is not None:
             return load(self.folder)
         if self.setup.config.embedding != "plain":
             self._choose_embedding()  # the same on every rank: no chance, the same samples and weights
@@ -89,6 +92,12 @@ class Run:
 
     def _encoder(self) -> Encoder:
         return Encoder(self.setup.method.encoder, self.setup.modality, self._card(), transform=self.transform)
+
+    def _select_weights(self) -> None:
+        """Keep the start, or an earlier checkpoint, if held-out samples say that it is the better encoder."""
+        self.selection = select_weights(self.setup, self.folder)
+        if self.selection is not None:
+            print_line(self.console, self.selection.line())
 
     def _choose_embedding(self) -> None:
         """Find out how the features become embeddings; a network that gives nonsense keeps its own."""
@@ -128,6 +137,7 @@ class Run:
             temperature=getattr(setup.method, "temperature", None),
             embedding=self.embedding.card(),
             data={"fingerprint": setup.fingerprint, "samples": len(setup.train)},
+            adaptation=None if self.selection is None else self.selection.card(),
         )
 
     def _failed_before_training(self, error: BaseException) -> bool:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cached_property
 
 import torch
 from rich.console import Console
@@ -15,12 +16,16 @@ from nearfar.distributed.processes import check_ring
 from nearfar.methods import find_method
 from nearfar.modalities import MODALITIES, make_modality
 from nearfar.progress import print_line
+from nearfar.training.adaptation import pretrained_parts
 from nearfar.training.advice import labels_hint
 from nearfar.training.build_method import build_method
 from nearfar.training.check_data import check_data
 from nearfar.training.check_settings import check_supported
 from nearfar.training.guide import open_guide
 from nearfar.training.processes import with_launched_processes
+from nearfar.training.start_comparison import StartComparison
+
+LEAST_COMPARED = 50  # held-out samples; of fewer, training samples tell more
 
 
 class TrainingSetup:
@@ -64,6 +69,8 @@ class TrainingSetup:
                 print_line(console, f"starts from {found}")
         if config.gather == "ring":
             check_ring(self.method)
+            if config.adapt.anchor and pretrained_parts(self.method.encoder):
+                raise ValueError("gather is 'ring', and an anchor compares all rows; set --gather gather")
         self.guide = open_guide(self.method, self.modality, config.seed, self.device)
         self.fingerprint = fingerprint(self.train)
 
@@ -72,6 +79,19 @@ class TrainingSetup:
         """Optimizer steps of the whole run."""
         by_epochs = self.config.epochs * len(self.loader) // self.config.accumulate_batches
         return by_epochs if self.config.steps is None else self.config.steps
+
+    @cached_property
+    def comparison(self) -> StartComparison | None:
+        """Whether the encoder is better than the weights that it was given; None if that is not asked."""
+        config, few = self.config, self.validation is None or len(self.validation) < LEAST_COMPARED
+        if config.adapt.keep == "end" or not pretrained_parts(self.method.encoder):
+            return None
+        samples = self.train if few or self.validation is None else self.validation
+
+        def start() -> torch.nn.Module:
+            return build_method(config, len(self.train)).encoder.to(self.device)
+
+        return StartComparison(start, self.modality, samples)
 
     def set_steps(self, steps: int) -> None:
         """Fix the number of optimizer steps."""

@@ -11,6 +11,7 @@ from nearfar.config import TrainConfig, seconds_in
 from nearfar.progress import print_line
 from nearfar.training.processes import is_rank_zero
 from nearfar.training.setup import TrainingSetup
+from nearfar.training.start_comparison import CHECKS
 from nearfar.training.trial import Trial
 
 LEAST_STEPS = 20  # a shorter run learns nothing, whatever the time
@@ -52,6 +53,16 @@ def seconds_per_step(setup: TrainingSetup) -> float:
             break
     setup.modality.forget_buffers()
     return statistics.median(lengths[1:] or lengths) * setup.config.accumulate_batches
+
+
+def comparison_seconds(setup: TrainingSetup) -> float:
+    """The time that comparing with the start takes in the whole run, if it is to be counted; measured by the start."""
+    config = setup.config
+    if config.time is None or config.steps is not None or setup.comparison is None or not is_rank_zero():
+        return 0.0
+    begun = time.perf_counter()
+    setup.comparison.prepare()
+    return (time.perf_counter() - begun) * (1 + CHECKS)
 
 
 def config_of_rank_zero(folder: Path, decided: Callable[[TrainConfig], bool]) -> TrainConfig:

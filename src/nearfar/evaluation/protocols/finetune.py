@@ -1,4 +1,4 @@
-"""Fine-tuning on fractions of the labels; on the untrained encoder this is supervised training from scratch."""
+"""Fine-tuning on fractions of the labels; on weights as they were drawn this is supervised training from scratch."""
 
 from dataclasses import dataclass
 
@@ -38,7 +38,7 @@ def finetune(task: Task, settings: FinetuneSettings, seed: int) -> Outcome:
         batch_size=settings.batch_size,
         patience=settings.patience,
         # Training from scratch has no pretrained layers to protect: slowing them would weaken the baseline.
-        layer_decay=1.0 if task.name == "untrained" else settings.layer_decay,
+        layer_decay=1.0 if task.embedder.from_scratch else settings.layer_decay,
         weight_decay=0.05,
         validation=max(0.2, task.validation_fraction),  # of few labels, a tenth would choose nothing
     )

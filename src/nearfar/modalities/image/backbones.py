@@ -66,7 +66,7 @@ def backbone(
         _count_features(network, size, name)
     if start is not None:
         _fill(network, start, name, stem_given=published_stem is not None)
-    elif pretrained and weights is not None:
+    elif pretrained:
         setattr(network, "loaded", f"published weights of {name}")  # noqa: B010, which torch's annotation refuses
     return network
 

@@ -37,6 +37,7 @@ class HuggingFaceWaves(nn.Module):
         self.num_features: int = model.config.hidden_size
         model.config.apply_spec_augment = False  # views are drawn before
         self.model = model.train()
+        self.loaded = f"published weights of {source}" if pretrained else None
 
     def frames(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """(B, 1, T) to (B, L, F), and (B, L) booleans: False behind the end."""

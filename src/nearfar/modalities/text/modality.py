@@ -332,4 +332,6 @@ def make_text_encoder(config: TrainConfig, name: str, *, untrained: bool, dropou
             setattr(network, "loaded", f"{start}: its published weights, tokenizer and {text.pooling} pooling")  # noqa: B010
         else:
             begin(network, start, name)
+    elif published and not untrained:
+        setattr(network, "loaded", f"published weights of {name}")  # noqa: B010
     return network

@@ -1,0 +1,72 @@
+"""What is kept of a run that adapted pretrained weights: its end, an earlier checkpoint, or the start itself."""
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from nearfar.training import checkpoint
+from nearfar.training.build_method import build_method
+from nearfar.training.setup import TrainingSetup
+
+BEST = "best.pt"
+
+
+@dataclass(frozen=True)
+class ModelSelection:
+    """Which weights a run ends with, and why.
+
+    Attributes:
+        step: of the weights; 0: the start.
+        total: steps of the run.
+        best: the step that was best by the held-out samples.
+        samples: that were compared.
+        start_score, score: part of the start's neighbors that their views find, by the start and by the best step.
+        gain, gain_error: the difference, and its standard error.
+    """
+
+    step: int
+    total: int
+    best: int
+    samples: int
+    start_score: float
+    score: float
+    gain: float
+    gain_error: float
+
+    def card(self) -> dict[str, Any]:
+        """For the card."""
+        kept = "start" if self.step == 0 else "end" if self.step == self.total else f"step {self.step}"
+        return {"kept": kept, "line": self.line(), **asdict(self)}
+
+    def line(self) -> str:
+        """In words.
+
+        >>> ModelSelection(0, 40, 10, 300, 0.43, 0.41, -0.02, 0.01).line()
+        'the start is kept: views of 300 held-out samples find 41.0% of their neighbors after training, 43.0% before'
+        """
+        what = "the start is kept"
+        if self.step:
+            what = "the end is kept" if self.step == self.total else f"step {self.step:,} of {self.total:,} is kept"
+        found = f"views of {self.samples:,} held-out samples find {self.score:.1%} of their neighbors after training"
+        return f"{what}: {found}, {self.start_score:.1%} before"
+
+
+def select_weights(setup: TrainingSetup, folder: Path) -> ModelSelection | None:
+    """Give the method of a finished run the weights that are kept, by what was measured in training; rank 0 only.
+
+    Returns:
+        What was kept; None: nothing was compared, and the end stays.
+    """
+    if setup.comparison is None or not (folder / "checkpoints" / BEST).exists():
+        return None
+    best = checkpoint.load(folder / "checkpoints" / BEST)
+    if "found" not in best:
+        return None
+    measured = {name: best["found"][name] for name in ("start_score", "score", "gain", "gain_error")}
+    step = best["step"] if best["score"] > 0 else 0
+    if step == 0:
+        start = build_method(setup.config, len(setup.train)).encoder
+        setup.method.encoder.load_state_dict(start.state_dict())
+    elif step < setup.total_steps:
+        setup.method.load_state_dict(best["method"])
+    return ModelSelection(step, setup.total_steps, best["step"], len(setup.comparison.rows), **measured)
