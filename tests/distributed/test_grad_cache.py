@@ -45,7 +45,10 @@ def make(name: str, *, dropout: float = 0.0) -> Method:
         encoder = CPCEncoder(1, kernels=(4, 4), strides=(2, 2), width=8, context=6)
     elif name == "simcse":
         encoder = words(max(dropout, 0.1))
-    method = METHODS[name](encoder, features=12, samples=SAMPLES, **METHODS[name].toy_options).double().train()
+    options = dict(METHODS[name].toy_options)
+    if "dims" in options:
+        options["dims"] = [12, 4]
+    method = METHODS[name](encoder, features=12, samples=SAMPLES, **options).double().train()
     for part in method.modules():
         if isinstance(part, _BatchNorm):
             part.eval()

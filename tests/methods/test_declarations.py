@@ -23,6 +23,7 @@ OTHER_MEANINGS = {
     "losses/__init__.py": {"barlow_twins", "cosent", "vicreg"},
     "losses/ranking.py": {"cosent"},
     "cli/check.py": {"pairs"},  # --pairs
+    "cli/mine.py": {"pairs"},  # the table of pairs
     "report/sample_sections.py": {"pairs"},  # a class of the page
     "modalities/image/views/presets.py": {"byol", "clip", "instdisc", "moco_v1", "moco_v3", "simclr", "supcon"},
     "modalities/sound/views.py": {"byol_a", "cpc", "simclr"},

@@ -28,10 +28,13 @@ def paper_config(method: str, **settings: Any) -> TrainConfig:
     return config
 
 
+WITHOUT_RECIPE = {"pairs", "cosent"}  # losses that their papers use in systems of their own
+
+
 @pytest.mark.parametrize("name", METHODS)
 def test_every_method_has_settings_of_its_paper_that_build(name: str) -> None:
     config = paper_config(name)
-    assert config.recipe == "paper" and METHODS[name].paper, f"{name} declares no settings of its paper"
+    assert config.recipe == "paper" and bool(METHODS[name].paper) == (name not in WITHOUT_RECIPE)
     check_options(METHODS[name], config)
     assert not {"epochs", "batch_size"} & set(METHODS[name].paper)  # those are the user's
     method = METHODS[name].toy()[0]
@@ -59,7 +62,7 @@ BICUBIC = {"simclr", "simclr_v2", "byol", "barlow_twins", "vicreg", "clip"}
 
 
 @pytest.mark.parametrize(
-    "name", [name for name, kind in METHODS.items() if {"image", "image-text"} & set(kind.modalities)]
+    "name", [name for name, kind in METHODS.items() if kind.modalities[0] in ("image", "image-text")]
 )
 def test_views_are_resized_as_by_the_authors(name: str) -> None:
     modality = make_modality(paper_config(name, data="photos.csv"))

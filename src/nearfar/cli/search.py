@@ -43,7 +43,9 @@ def main(arguments: list[str]) -> int:
     if out.suffix.lower() != ".png":
         raise ValueError(f"the contact sheet is {str(out)!r}, expected a name that ends in .png")
     console, file, encoder = Console(), sample_embeddings(options.embeddings), load(options.run)
-    finder = Finder(encoder.first(min(file.dim, encoder.num_features)), file)
+    if file.about and file.dim < encoder.num_features:  # `embed --dim`; a file that says nothing is compared as it is
+        encoder = encoder.first(file.dim)
+    finder = Finder(encoder, file)
     modality = finder.encoder.modality
     if not modality.has_pictures and options.out is not None:
         raise ValueError(f"{options.run} is an encoder of {modality.noun}: leave out -o, they are listed; use --text")
