@@ -13,6 +13,7 @@ from nearfar.modalities.automatic import Automatic, Request
 from nearfar.modalities.image.automatic import PictureFacts
 from nearfar.modalities.image_text.automatic import choose
 from nearfar.settings import build
+from nearfar.weights.packages import is_installed
 
 
 class OnGPU(Request):
@@ -77,6 +78,7 @@ def test_a_table_of_captions_is_looked_at(pairs: str) -> None:
     assert any(note.startswith("text.encoder text-bag") for note in config.notes)
 
 
+@pytest.mark.skipif(not is_installed("minilm"), reason="needs the extra weights")
 @pytest.mark.parametrize("given", [{"text": {"weights": "package:minilm"}}, {"weights": "package:efficientnet-lite0"}])
 def test_towers_with_weights_keep_their_settings(pairs: str, given: dict[str, Any]) -> None:
     found = completed({"data": pairs, "method": "clip", "device": "cpu", **given})
