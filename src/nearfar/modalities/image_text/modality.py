@@ -1,6 +1,7 @@
 """Images and their captions: a tower for each; the views are one of the image, and one of its captions."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from nearfar.config import TrainConfig
 from nearfar.data.dataset import Dataset
 from nearfar.data.groups import caption_ids, merged_ids
 from nearfar.modalities.automatic import Automatic, Request
+from nearfar.modalities.config import ViewsConfig
 from nearfar.modalities.image.automatic import look_at
 from nearfar.modalities.image.backbones import OWN
 from nearfar.modalities.image.data.decode import SUFFIXES
@@ -101,7 +103,8 @@ class ImageTextModality(TokenizingModality, ImageModality):
 
     def open_to_embed(self, spec: str, split: str | None = None) -> Dataset:
         """The images alone: captions are not needed."""
-        return ImageModality(self.config).reading(self.config.data).open_to_embed(spec, split)
+        images = ImageModality(replace(self.config, views=ViewsConfig()))  # those of pairs are none of images alone
+        return images.reading(self.config.data).open_to_embed(spec, split)
 
     def fit(self, data: Dataset) -> TrainConfig:
         """Learn a tokenizer from the captions, unless one is given."""
