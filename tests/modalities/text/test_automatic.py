@@ -10,7 +10,6 @@ from nearfar.config import completed
 from nearfar.methods import known_method
 from nearfar.modalities.automatic import Request
 from nearfar.modalities.text.automatic import TextFacts, choose
-from nearfar.weights.packages import is_installed
 
 
 @pytest.fixture
@@ -84,10 +83,3 @@ def test_pairs_with_a_score_choose_their_embedding(tmp_path: Path) -> None:
 
 def test_what_cannot_be_read_is_told_by_the_run(tmp_path: Path) -> None:
     assert settings(tmp_path / "missing.txt")["backbone"] == "text-tiny"
-
-
-@pytest.mark.skipif(not is_installed("minilm"), reason="needs the extra weights")
-def test_runs_from_weights_take_small_steps_and_may_keep_their_start() -> None:
-    found = completed({"data": "lines.txt", "method": "simcse", "weights": "package:minilm"})
-    assert (found["optimizer"]["name"], found["optimizer"]["lr"]) == ("adamw", 2e-5)
-    assert found["adapt"]["keep"] == "best"

@@ -11,14 +11,14 @@ from statistics import median
 import numpy as np
 from PIL import Image
 
-from nearfar.modalities.automatic import Automatic, Request, choose_adaptation, choose_precision, fitting_batch
+from nearfar.modalities.automatic import Automatic, Request, choose_precision, fitting_batch
 from nearfar.modalities.config import VIEW_FACTORS
 from nearfar.modalities.image.data.opening import find_images
 from nearfar.modalities.image.data.source import ImageSource
 
 LOOKED_AT = 64  # pictures whose size is read
 CPU_TIME, GPU_TIME = "10m", "4h"
-ADAPTING_RATE = 3e-4  # of AdamW, for runs that start from pretrained weights
+ADAPTING_RATE = 1e-4  # of AdamW, for runs that start from given weights
 
 
 @dataclass(frozen=True)
@@ -53,9 +53,7 @@ def choose(request: Request, facts: PictureFacts) -> Automatic:
         backbone = "resnet18" if size <= 64 or facts.count < 20_000 else "resnet50"
         chosen.choose("backbone", backbone, f"fits {seen} on a GPU")
         chosen.choose("batch_size", fitting_batch(256, facts.count))
-        if request.starts_from_weights:
-            choose_adaptation(request, chosen, lr=ADAPTING_RATE)
-        else:
+        if not request.starts_from_weights:
             chosen.lay(request.method.paper_settings("image", backbone))
     if not request.has_length:
         time = CPU_TIME if device.type == "cpu" else GPU_TIME
@@ -71,11 +69,13 @@ def _choose_for_cpu(request: Request, chosen: Automatic, facts: PictureFacts, se
     chosen.choose("image_size", size, why)
     if facts.side <= size:
         chosen.choose("data.stored_size", facts.side)
-    if started:
-        choose_adaptation(request, chosen, lr=ADAPTING_RATE)
-    else:
+    if not started:
         chosen.choose("backbone", "quick", "learns most per second on a CPU")
-        if "lr" not in request.given.get("optimizer", {}):  # a rate is of the optimizer that its user knows
+    if "lr" not in request.given.get("optimizer", {}):  # a rate is of the optimizer that its user knows
+        if started:
+            chosen.lay({"optimizer": {"name": "adamw", "scale_lr": "none"}})
+            chosen.choose("optimizer.lr", ADAPTING_RATE, "small steps, so that the start is not lost")
+        else:
             chosen.choose("optimizer.name", "muon", "learns more per step than SGD or AdamW in short runs")
     chosen.choose("views.preset", "photos")
     if "preset" not in request.given.get("views", {}):

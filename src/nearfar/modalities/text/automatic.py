@@ -11,7 +11,6 @@ from nearfar.settings import build
 MANY = 1_000_000  # sentences, from which a Transformer may learn a language on a GPU
 DROPPED = 0.5  # tokens left out of each view
 BATCH, STEPS = 256, 500
-ADAPTING_RATE = 2e-5  # of AdamW, for runs that start from pretrained weights
 
 
 @dataclass(frozen=True)

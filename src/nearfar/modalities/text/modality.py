@@ -13,11 +13,11 @@ from nearfar.data.dataset import Dataset, counted
 from nearfar.data.groups import caption_ids, merged_ids
 from nearfar.data.sources import TEST_FOLDERS
 from nearfar.methods import Batch, choose_views, known_method
-from nearfar.modalities.automatic import Automatic, Request, choose_adaptation
+from nearfar.modalities.automatic import Automatic, Request
 from nearfar.modalities.base import Modality
 from nearfar.modalities.baseline import Baseline
 from nearfar.modalities.splits import table_splits
-from nearfar.modalities.text.automatic import ADAPTING_RATE, choose, look_at
+from nearfar.modalities.text.automatic import choose, look_at
 from nearfar.modalities.text.data import TextDataset, open_texts
 from nearfar.modalities.text.encoders import BAG, text_encoder
 from nearfar.modalities.text.sentence_transformers import write_modules
@@ -113,11 +113,7 @@ class TextModality(TokenizingModality):
     def automatic(cls, request: Request) -> Automatic:
         named = request.given.get("backbone") or request.given.get("text", {}).get("encoder")
         masked = {"mlm", "warmup"} & set(request.given.get("options", {}))  # masked words need a Transformer
-        if request.starts_from_weights or request.given.get("text", {}).get("weights"):
-            chosen = Automatic()
-            choose_adaptation(request, chosen, lr=ADAPTING_RATE)
-            return chosen
-        if named or masked or (facts := look_at(request)) is None:
+        if named or masked or request.starts_from_weights or (facts := look_at(request)) is None:
             return Automatic()
         return choose(request, facts)
 
