@@ -4,7 +4,7 @@
         [--methods simclr moco byol] [--part validation | test] [--out FILE]
 
 `--data` holds `train/` and `test/` with a folder for each class. A run is what `nearfar train --data cifar10/train`
-would be, with one thread: a trial chooses the colors by the labels, the first steps are timed in processor seconds, the
+would be, with one thread: a trial chooses the views by the labels, the first steps are timed in processor seconds, the
 number of steps that fit is fixed, and trial, views, losses and optimizer are all inside. Settings are chosen with
 `--part validation`: a sixth of the training pictures, neither trained on nor a neighbour; `--part test` measures the
 chosen ones, once, with all training pictures as neighbours. The number is weighted k-NN (k = 20, cosine, temperature
@@ -64,6 +64,10 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "2 + 4 local views of 64": {"views": {"preset": "photos", "count": 2, "local": 4}},
     "mild colors": {"views": {"preset": "photos", "color": "mild"}},
     "colors kept": {"views": {"preset": "photos", "color": "keep"}},
+    "colors varied": {"views": {"preset": "photos", "color": "vary"}},
+    "not mirrored": {"views": {"preset": "photos", "color": "vary", "orientation": "keep"}},
+    "quarter turns": {"views": {"preset": "photos", "color": "vary", "orientation": "rotate"}},
+    "crops from 0.5": {"views": {"preset": "photos", "color": "vary", "scale": "keep"}},
     "learning rate 0.01": {"optimizer": {"lr": 0.01}},
     "learning rate 0.04": {"optimizer": {"lr": 0.04}},
     "linear schedule": {"optimizer": {"schedule": "linear"}},

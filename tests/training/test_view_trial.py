@@ -86,6 +86,23 @@ def test_the_trial_finds_what_the_folders_are_about(
     assert all(view.hue == hue for view in run.setup.modality.recipes)  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
+def test_the_trial_finds_that_mirrored_pictures_are_of_another_kind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(view_trial, "STEPS", 24)
+    data, y, x = tmp_path / "p", *np.mgrid[:32, :32]
+    random = np.random.default_rng(0)
+    for kind, side in (("rising", 1), ("falling", -1)):
+        (data / kind).mkdir(parents=True)
+        for number in range(120):
+            wave = np.sin((x + side * y) * random.uniform(0.3, 0.9) + random.uniform(0, 6))
+            values = 128 + 80 * wave + random.normal(0, 20, (32, 32))
+            Image.fromarray(values.clip(0, 255).astype(np.uint8)).save(data / kind / f"{number}.png")
+    views = {"orientation": "auto"}
+    assert chosen(Run(on(str(data), views, steps=400), tmp_path / "run", resume=False, console=QUIET))[1] == "keep"
+
+
 def test_it_is_the_usual_where_nothing_tells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     arms, data = Arms(monkeypatch), pictures(tmp_path / "p", True, each=20)
     flat = Run(on(f"{data}/0", ALL, steps=1000), tmp_path / "flat", resume=False, console=QUIET)
