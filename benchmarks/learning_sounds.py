@@ -44,6 +44,9 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "crops, not stretched": {"backbone": "audio-tiny", "views": "speech"},
     "views simclr": {"backbone": "audio-tiny", "views": "simclr"},
     "views byol_a": {"backbone": "audio-tiny", "views": "byol_a"},
+    "not trimmed": {"sound": {"trim_db": None}},
+    "no range": {"sound": {"range_db": None}},
+    "neither": {"sound": {"trim_db": None, "range_db": None}},
     "normalized by the data": {"sound": {"normalize": "data"}},
     "float32": {"precision": "32"},
 }

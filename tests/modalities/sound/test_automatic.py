@@ -63,6 +63,8 @@ def test_typical_situations(
     assert (found["backbone"], found["views"]["preset"], found["sound"]["sample_rate"]) == (backbone, views, rate)
     assert (found["batch_size"], found.get("epochs", found.get("time"))) == (batch, length)
     assert found["optimizer"]["name"] == "muon" and found["options"]["temperature"] == 0.5
+    front = (found["sound"].get("trim_db"), found["sound"].get("range_db"))
+    assert front == ((20, 45) if views == "whole" else (None, None))
 
 
 def test_cpc_hears_the_wave_at_its_own_rate() -> None:
@@ -113,6 +115,7 @@ def test_what_was_chosen_is_stored_and_what_was_asked_for_stays(tmp_path: Path) 
     assert (config.sound.sample_rate, config.sound.normalize, config.optimizer.name) == (4000, "data", "sgd")
     assert config.time is None
     assert not any(note.startswith(("backbone", "views", "batch", "sound.sample", "time")) for note in config.notes)
+    assert (config.sound.trim_db, config.sound.range_db) == (20, None)  # a range is below each sound's own loudest
 
 
 def test_the_recipe_paper_has_nothing_automatic(tmp_path: Path) -> None:

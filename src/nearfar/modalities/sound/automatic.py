@@ -22,6 +22,7 @@ LOOKED_AT = 64  # files whose header is read
 HIGHEST_RATE = 16_000  # Hz; what is above 8 kHz tells little and costs twice the time
 FEW, EPOCHS, LEAST_STEPS = 8000, 25, 400  # up to so many sounds, so many passes over them, and steps
 SHORT = 4.0  # seconds; sounds that are seldom longer are stretched
+TRIM_DB, RANGE_DB = 20.0, 45.0  # of short sounds; chosen on speakers that were held out of the training part
 OPTIONS = {  # of methods that have them
     "temperature": 0.5,  # takes of the same word are negatives, too: a low temperature would tell these apart first
     "momentum": 0.97,  # a run of a thousand steps is short for 0.99
@@ -93,6 +94,9 @@ def _choose_for_spectrograms(request: Request, chosen: Automatic, facts: SoundFa
         chosen.choose("backbone", "audio-quick", f"{seen}: each is stretched to one length and seen whole")
         chosen.choose("views.preset", "whole", "most of each sound, in noise, with stripes masked")
         chosen.choose("sound.crop_seconds", 0.64)
+        chosen.choose("sound.trim_db", TRIM_DB, "quiet ends are cut off, so that words begin and end alike")
+        if request.given.get("sound", {}).get("normalize", "sound") == "sound":
+            chosen.choose("sound.range_db", RANGE_DB, "how quiet a room was is not heard")
     else:
         chosen.choose("backbone", "audio-tiny", f"{seen}: each view cuts its own part")
         chosen.choose("views.preset", "speech", "parts of each sound, in noise, with stripes masked")

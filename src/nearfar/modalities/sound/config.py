@@ -27,6 +27,19 @@ class SoundConfig:
     normalize: Literal["data", "sound"] = setting(
         "data", "by mean and deviation of the training data, or of each sound"
     )
+    range_db: float | None = setting(
+        None,
+        'with normalize "sound": dB below the loudest value of each sound down to which energy is heard; None: down to '
+        "a fixed floor",
+        above=0,
+        most=300,
+    )
+    trim_db: float | None = setting(
+        None,
+        "beginning and end of a sound are cut off where they are this many dB below its loudest moment; None: kept",
+        above=0,
+        most=300,
+    )
     mean: float | None = setting(None, 'of the log-mels, for normalize "data"; None: measured on the training data')
     std: float | None = setting(None, "standard deviation of the log-mels")
 
@@ -34,5 +47,7 @@ class SoundConfig:
         check_settings(self, "sound")
         if self.crop_seconds > self.max_seconds:
             raise ValueError(f"sound.crop_seconds is {self.crop_seconds}, above sound.max_seconds, {self.max_seconds}")
+        if self.range_db is not None and self.normalize != "sound":
+            raise ValueError(f"sound.range_db is {self.range_db}, but sound.normalize is {self.normalize!r}")
         if (self.mean is None) != (self.std is None):
             raise ValueError("of sound.mean and sound.std one is given, expected both or neither")

@@ -13,6 +13,7 @@ from nearfar.modalities.image.views.crop import chunks
 from nearfar.nn.scratch import scratch_for
 
 GROUP = 16  # bands that are summed together
+_SILENCE = 1e-12  # energy, where the floor is another one for each sound
 _LEAST = 1e-3  # above silence, and of a deviation
 VALUES = 150_000  # of the frames that are transformed at a time on the CPU: they fit into a core's cache
 
@@ -32,6 +33,8 @@ class LogMel:
         floor: added to the energy, so that silence has a logarithm; 1e-6 is about what the last bits of int16 hold.
         centred: every band of a sound has mean 0 over the frames that are not silent, and all of them together have
             deviation 1; what is silent is 0. So neither microphone nor loudness is heard.
+        range_db: of `centred`, in place of `floor`: the energy so many dB below the largest of a sound is added to all
+            of it, so that neither its loudness nor how quiet the room was is heard; None: `floor`.
 
     The defaults are BYOL-A's but for the floor: https://arxiv.org/abs/2103.06695, section IV-A.
     """
@@ -44,6 +47,7 @@ class LogMel:
     f_max: float = 7800.0
     floor: float = 1e-6
     centred: bool = False
+    range_db: float | None = None
 
     def __post_init__(self) -> None:
         for name in ("sample_rate", "window", "hop", "n_mels"):
@@ -56,6 +60,13 @@ class LogMel:
             )
         if self.floor <= 0:
             raise ValueError(f"floor is {self.floor}, expected above 0")
+        if self.range_db is not None and not (self.centred and self.range_db > 0):
+            raise ValueError(f"range_db is {self.range_db} and centred {self.centred}, expected above 0 and True")
+
+    @property
+    def least(self) -> float:
+        """The energy of silence."""
+        return self.floor if self.range_db is None else _SILENCE
 
     def frames(self, values: int) -> int:
         """Of a wave of so many values."""
@@ -90,17 +101,22 @@ class LogMel:
             for first, low, part_filters in filters:
                 high, last = low + len(part_filters), first + part_filters.shape[1]
                 torch.mm(values[:, low:high], part_filters, out=bands.view(-1, self.n_mels)[:, first:last])
-            torch.log(bands.add_(self.floor).transpose(1, 2), out=result[start:stop])
+            torch.log(bands.add_(self.least).transpose(1, 2), out=result[start:stop])
         if not self.centred:
             return result
-        return _centred(result, math.log(self.floor), None if lengths is None else self.frames_of(lengths))
+        counts = None if lengths is None else self.frames_of(lengths)
+        return _centred(result, math.log(self.least), counts, self.range_db)
 
 
-def _centred(x: Tensor, silence: float, counts: Tensor | None = None) -> Tensor:
+def _centred(x: Tensor, silence: float, counts: Tensor | None = None, range_db: float | None = None) -> Tensor:
     """(B, M, T) log-mels, each by its own frames that are above silence, of the first `counts` (B,)."""
     heard = (x > silence + _LEAST).any(1, keepdim=True)  # (B, 1, T)
     if counts is not None:
-        heard &= (torch.arange(x.shape[2], device=x.device) < counts.to(x.device)[:, None])[:, None]
+        inside = (torch.arange(x.shape[2], device=x.device) < counts.to(x.device)[:, None])[:, None]
+        heard = inside & (heard if range_db is None else heard.any(2, keepdim=True))
+    if range_db is not None:
+        loudest = x.masked_fill(~heard, silence).amax((1, 2), keepdim=True)
+        x = torch.logaddexp(x, loudest - range_db / 10 * math.log(10))
     frames = heard.sum(2, keepdim=True).clamp(min=1)
     x = (x - (x * heard).sum(2, keepdim=True) / frames) * heard
     deviation = (x.square().sum((1, 2), keepdim=True) / (frames * x.shape[1])).sqrt()

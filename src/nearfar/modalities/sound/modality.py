@@ -32,6 +32,7 @@ from nearfar.modalities.sound.mfcc import MfccSequence
 from nearfar.modalities.sound.presets import SOUND_PRESETS, local_view, of_waves
 from nearfar.modalities.sound.start import start_settings
 from nearfar.modalities.sound.views import SoundPreparation, SoundView, jittered, make_sound_views
+from nearfar.modalities.sound.wave import Trim
 from nearfar.modalities.splits import table_splits
 from nearfar.nn.sequence import PRESETS as SEQUENCE
 from nearfar.nn.sequence import sequence_encoder
@@ -40,6 +41,7 @@ from nearfar.weights.huggingface import TRANSFORMERS, keep_config, kept_backbone
 from nearfar.weights.load import begin_from_file
 from nearfar.weights.names import parse_name
 
+BLOCK = 0.01  # seconds, whose power tells where a sound begins and ends
 _MEASURED = 1000  # sounds, evenly spaced, whose log-mels give mean and deviation
 
 
@@ -74,7 +76,9 @@ class SoundModality(Modality):
             f_min=sound.f_min,
             f_max=sound.sample_rate * 7800 / 16_000 if sound.f_max is None else sound.f_max,
             centred=sound.normalize == "sound",
+            range_db=sound.range_db,
         )
+        self.trim = None if sound.trim_db is None else Trim(sound.trim_db, max(1, round(BLOCK * sound.sample_rate)))
         self.local_views = config.views.local or 0
         _ = self.recipes  # refused before anything is read, if the method cannot use them
 
@@ -143,7 +147,8 @@ class SoundModality(Modality):
     @property
     def recipes(self) -> tuple[SoundView, ...]:
         """One for each view."""
-        recipes: Sequence[SoundView] = SOUND_PRESETS[self.preset](self.values, self.mel, **self._scale())
+        made = SOUND_PRESETS[self.preset](self.values, self.mel, **self._scale())
+        recipes: Sequence[SoundView] = [replace(recipe, trim=self.trim) for recipe in made]
         local = [local_view(recipes[0])] * self.local_views
         recipes = choose_views(self.config.method, self.preset, recipes, local, count=self.config.views.count)
         return tuple(of_waves(recipe, level=self.level) for recipe in recipes) if self.wave else tuple(recipes)
@@ -155,7 +160,7 @@ class SoundModality(Modality):
         stretched = self.config.backbone in STRETCHING
         least = self.mel.window if stretched or self.recipes[0].ends else self.values  # as in the views: no silence
         mel = None if self.wave else self.mel
-        return SoundPreparation(least, mel, level=self.level, whole=whole, **self._scale())
+        return SoundPreparation(least, mel, level=self.level, whole=whole, trim=self.trim, **self._scale())
 
     def _scale(self) -> dict[str, float]:
         """Mean and deviation that are left to normalize by."""
@@ -164,7 +169,8 @@ class SoundModality(Modality):
     @property
     def raw_prepare(self) -> SoundPreparation:
         """Spectrograms of the sounds as they are, without the silence around them."""
-        return SoundPreparation(self.mel.window, replace(self.mel, centred=False), self.mean, self.std)
+        mel = replace(self.mel, centred=False, range_db=None)
+        return SoundPreparation(self.mel.window, mel, self.mean, self.std, trim=self.trim)
 
     def encoder(self, *, untrained: bool = False) -> nn.Module:
         config, weights = self.config, None if untrained else self.config.weights
@@ -262,7 +268,7 @@ class SoundModality(Modality):
         return as_int16(samples)
 
     def thumbnails(self, samples: Tensor, side: int) -> NDArray[np.uint8]:
-        spectra = self.raw_prepare(samples)[:, 0]
+        spectra = replace(self.raw_prepare, trim=None)(samples)[:, 0]
         return np.stack([np.asarray(picture) for picture in spectrum_pictures(spectra, side)])
 
     def audio(self, sample: Tensor) -> tuple[NDArray[np.int16], int]:

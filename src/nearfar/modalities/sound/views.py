@@ -8,7 +8,7 @@ from torch import Tensor
 
 from nearfar.modalities.sound.logmel import LogMel
 from nearfar.modalities.sound.spectrogram import draw_boxes, log_mixup_exp, mask, resize_crop, stretch
-from nearfar.modalities.sound.wave import add_noise, change_gain, cut, floats_of, leveled
+from nearfar.modalities.sound.wave import Trim, add_noise, change_gain, cut, floats_of, leveled
 from nearfar.nn.arguments import check_probability, check_range
 from nearfar.nn.seeding import seeded_generator
 from nearfar.nn.shard import Shard
@@ -23,6 +23,7 @@ class SoundView:
 
     Attributes:
         values: of the crop. A shorter sound is put anywhere into so many, with silence around it.
+        trim: cuts off the quiet beginning and end of the sound first; None: they stay.
         ends: a shorter sound begins with the view and ends in NaN instead; of waves.
         level: waves are brought to power 1.
         parts: of the sound's own length, from and to: a part of the spectrogram that is stretched to the length of the
@@ -44,6 +45,7 @@ class SoundView:
     mel: LogMel | None = None
     mean: float = 0.0
     std: float = 1.0
+    trim: Trim | None = None
     ends: bool = False
     level: bool = False
     parts: tuple[float, float] | None = None
@@ -116,6 +118,7 @@ class SoundView:
         Where the waves are part of a batch, what was drawn is that of the part; the sounds in the background and the
         mean of all views are then those of the whole batch.
         """
+        waves = waves if self.trim is None else self.trim(waves)
         if self.parts is not None:
             return self._of_spectrogram(self._stretched(waves, drawn), drawn, shard)[:, None]
         x, lengths = floats_of(waves)
@@ -228,7 +231,7 @@ class SoundPreparation:
     Attributes:
         values: of a view.
         mel, mean, std: as in `SoundView`.
-        level: as there.
+        level, trim: as there.
         whole: longer sounds stay whole.
     """
 
@@ -238,11 +241,12 @@ class SoundPreparation:
     std: float = 1.0
     level: bool = False
     whole: bool = True
+    trim: Trim | None = None
 
     @torch.no_grad()
     def __call__(self, waves: Tensor) -> Tensor:
         """(B, L) int16 to (B, 1, mels, frames) or (B, 1, values), NaN behind the end."""
-        x, lengths = floats_of(waves)
+        x, lengths = floats_of(waves if self.trim is None else self.trim(waves))
         free = lengths - self.values
         ends = lengths.clamp(min=self.values) if self.whole else lengths.new_full(lengths.shape, self.values)
         start = torch.where(free < 0, free, torch.zeros_like(free) if self.whole else free).div(
@@ -256,19 +260,22 @@ class SoundPreparation:
 
     def words(self) -> str:
         """For who writes it in another language."""
+        cut_off = "" if self.trim is None else f"quiet ends cut off ({self.trim.words()}); "
         if self.mel is None:
             level = ", divided by the root of their mean square" if self.level else ""
-            return f"one channel in [-1, 1]{level}; sounds of fewer than {self.values} values in the middle of zeros"
+            short = f"sounds of fewer than {self.values} values in the middle of zeros"
+            return f"one channel in [-1, 1]{level}; {cut_off}{short}"
         mel = self.mel
         normalised = (
             "each band minus its mean over the frames that are not silent, all divided by their deviation, silence 0"
             if mel.centred
             else "minus mean, divided by std"
         )
+        floor = f"{mel.floor:g}" if mel.range_db is None else f"its maximum * 10 ** -{mel.range_db / 10:g}"
         return (
-            f"one channel at {mel.sample_rate} Hz in [-1, 1]; sounds of fewer than {self.values} values in the middle "
-            f"of zeros; log(librosa.feature.melspectrogram(n_fft={mel.window}, hop_length={mel.hop}, "
-            f"n_mels={mel.n_mels}, fmin={mel.f_min:g}, fmax={mel.f_max:g}) + {mel.floor:g}); {normalised}"
+            f"one channel at {mel.sample_rate} Hz in [-1, 1]; {cut_off}sounds of fewer than {self.values} values in "
+            f"the middle of zeros; log(librosa.feature.melspectrogram(n_fft={mel.window}, hop_length={mel.hop}, "
+            f"n_mels={mel.n_mels}, fmin={mel.f_min:g}, fmax={mel.f_max:g}) + {floor}); {normalised}"
         )
 
 

@@ -1,6 +1,9 @@
 """What is done to sounds before they become spectrograms: whole batches, each sound by its own numbers."""
 
+from dataclasses import dataclass
+
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 OVER = -32_768  # of int16: behind the end of a sound
@@ -51,6 +54,63 @@ def _at(x: Tensor, index: Tensor) -> Tensor:
     """(B, n) values at these places, 0 outside."""
     inside = (index >= 0) & (index < x.shape[1])
     return x.gather(1, index.clamp(0, max(x.shape[1] - 1, 0))) * inside
+
+
+@dataclass(frozen=True)
+class Trim:
+    """Cuts off the quiet beginning and end of a sound: what comes before and after a word is not part of it.
+
+    The power of each block of values is averaged over the block and its two neighbors. A block is loud if its power is
+    within `decibels` of the loudest block and more than `above` over the quietest, which is the noise of the recording;
+    blocks within `above` of the loudest always are. The sound begins with the first loud block and ends with the last.
+
+    Attributes:
+        decibels: below the loudest block.
+        block: values of a block.
+        above: dB above the quietest block.
+    """
+
+    decibels: float
+    block: int
+    above: float = 3.0
+
+    @torch.no_grad()
+    def __call__(self, waves: Tensor) -> Tensor:
+        """(B, L) int16, -32768 behind the end, to (B, L') int16; at least one block of each sound remains."""
+        begin, end = self.bounds(waves)
+        extent = end - begin
+        place = begin[:, None] + torch.arange(int(extent.max()), device=waves.device)
+        return waves.gather(1, place.clamp(max=waves.shape[1] - 1)).masked_fill_(place >= end[:, None], OVER)
+
+    def bounds(self, waves: Tensor) -> tuple[Tensor, Tensor]:
+        """(B,) the first value of each sound to keep, and (B,) the end behind the last."""
+        over = waves == OVER
+        lengths = (~over).sum(1)
+        x = waves.double().masked_fill_(over, 0.0)
+        x -= x.sum(1, keepdim=True) / lengths.clamp(min=1)[:, None]
+        x = F.pad(x.masked_fill_(over, 0.0), (0, -x.shape[1] % self.block)).unflatten(1, (-1, self.block))
+        blocks = (lengths[:, None] - self.block * torch.arange(x.shape[1], device=x.device)).clamp(0, self.block)
+        sums = torch.stack([x.square().sum(2), blocks.double()])  # (2, B, N): squares, and of how many values
+        sums = F.avg_pool1d(sums, 3, 1, 1)
+        power = 10 * (sums[0] / sums[1]).clamp(min=1e-3).log10()  # (B, N) dB
+        power = power.masked_fill(blocks == 0, torch.nan)
+        loudest = power.nan_to_num(nan=-torch.inf).amax(1)
+        quiet = power.nan_to_num(nan=torch.inf).amin(1)
+        level = torch.minimum(torch.maximum(loudest - self.decibels, quiet + self.above), loudest - self.above)
+        loud = power > level[:, None]  # NaN is not
+        loud[:, 0] |= ~loud.any(1)  # an empty sound
+        places = torch.arange(loud.shape[1], device=x.device)
+        begin = places.where(loud, loud.shape[1]).amin(1) * self.block
+        end = (places.where(loud, -1).amax(1) + 1) * self.block
+        return begin, torch.minimum(end, lengths)
+
+    def words(self) -> str:
+        """For who writes it in another language."""
+        return (
+            f"power by blocks of {self.block} values around the mean, averaged over a block and its neighbors; from "
+            f"the first to the last block above min(max(loudest - {self.decibels:g} dB, quietest + {self.above:g} dB), "
+            f"loudest - {self.above:g} dB)"
+        )
 
 
 def change_gain(x: Tensor, decibels: Tensor) -> Tensor:
