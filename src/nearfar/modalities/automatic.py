@@ -78,6 +78,23 @@ def choose_precision(chosen: Automatic, device: torch.device) -> None:
         chosen.choose("precision", "bf16", "this GPU multiplies bfloat16 faster")
 
 
+def choose_adaptation(request: Request, chosen: Automatic, *, lr: float) -> None:
+    """Settings of a run from given weights: small steps, and the start is what is kept if they make it no better.
+
+    Args:
+        lr: of AdamW, for the last of the given blocks.
+    """
+    rates = request.given.get("optimizer", {})
+    if "lr" not in rates:  # a rate is of the optimizer that its user knows
+        chosen.lay({"optimizer": {"name": "adamw", "scale_lr": "none"}})
+        chosen.choose("optimizer.lr", lr, "small steps, so that the start is not lost")
+    chosen.choose("adapt.layer_decay", 0.75, "lower blocks, which are the most general, move less")
+    chosen.choose("adapt.head_lr", 10.0)
+    chosen.choose("adapt.head_warmup", 0.05)
+    chosen.choose("adapt.batch_norm", "frozen")
+    chosen.choose("adapt.keep", "best", "the start stays if held-out samples without labels find it better")
+
+
 def fitting_batch(usual: int, samples: int) -> int:
     """The usual batch size, or a power of two that makes at least two batches of fewer samples.
 

@@ -11,14 +11,17 @@ from statistics import median
 import numpy as np
 from PIL import Image
 
-from nearfar.modalities.automatic import Automatic, Request, choose_precision, fitting_batch
+from nearfar.modalities.automatic import Automatic, Request, choose_adaptation, choose_precision, fitting_batch
 from nearfar.modalities.config import VIEW_FACTORS
 from nearfar.modalities.image.data.opening import find_images
 from nearfar.modalities.image.data.source import ImageSource
+from nearfar.weights.packages import INSTALL, is_installed
 
 LOOKED_AT = 64  # pictures whose size is read
 CPU_TIME, GPU_TIME = "10m", "4h"
-ADAPTING_RATE = 1e-4  # of AdamW, for runs that start from given weights
+ADAPTING_RATE = 3e-4  # of AdamW, for runs that start from pretrained weights
+START = "efficientnet-lite0"  # package of weights that a run on a CPU starts from, if it is installed
+PHOTO = 96  # pixels of the shorter side, from which pictures are taken for photographs
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,9 @@ def choose(request: Request, facts: PictureFacts) -> Automatic:
         backbone = "resnet18" if size <= 64 or facts.count < 20_000 else "resnet50"
         chosen.choose("backbone", backbone, f"fits {seen} on a GPU")
         chosen.choose("batch_size", fitting_batch(256, facts.count))
-        if not request.starts_from_weights:
+        if request.starts_from_weights:
+            choose_adaptation(request, chosen, lr=ADAPTING_RATE)
+        else:
             chosen.lay(request.method.paper_settings("image", backbone))
     if not request.has_length:
         time = CPU_TIME if device.type == "cpu" else GPU_TIME
@@ -63,19 +68,22 @@ def choose(request: Request, facts: PictureFacts) -> Automatic:
 
 
 def _choose_for_cpu(request: Request, chosen: Automatic, facts: PictureFacts, seen: str) -> None:
+    fitting = facts.side >= PHOTO and not request.given.get("backbone")
     started = request.starts_from_weights
-    size = 32 if facts.side < 48 else 96 if started and facts.side >= 96 else 64
+    if fitting and not started and is_installed(START):
+        chosen.choose("weights", f"package:{START}", f"{seen}: learned from a million photographs, and adapted here")
+        started = True
+    if started:
+        _choose_start(request, chosen)
+    size = 32 if facts.side < 48 else 96 if started and facts.side >= PHOTO else 64
     why = "as stored" if facts.side <= size else f"{seen}; a CPU learns more from many small views than few large"
     chosen.choose("image_size", size, why)
     if facts.side <= size:
         chosen.choose("data.stored_size", facts.side)
     if not started:
-        chosen.choose("backbone", "quick", "learns most per second on a CPU")
-    if "lr" not in request.given.get("optimizer", {}):  # a rate is of the optimizer that its user knows
-        if started:
-            chosen.lay({"optimizer": {"name": "adamw", "scale_lr": "none"}})
-            chosen.choose("optimizer.lr", ADAPTING_RATE, "small steps, so that the start is not lost")
-        else:
+        better = f"; of photographs a pretrained start knows far more: {INSTALL}" if fitting else ""
+        chosen.choose("backbone", "quick", f"learns most per second on a CPU{better}")
+        if "lr" not in request.given.get("optimizer", {}):  # a rate is of the optimizer that its user knows
             chosen.choose("optimizer.name", "muon", "learns more per step than SGD or AdamW in short runs")
     chosen.choose("views.preset", "photos")
     if "preset" not in request.given.get("views", {}):
@@ -88,6 +96,14 @@ def _choose_for_cpu(request: Request, chosen: Automatic, facts: PictureFacts, se
     chosen.choose("batch_size", batch, "small batches make more steps in the same time")
     if views > 2:
         chosen.reasons["views.count"] = "more views of fewer samples learn more in the same time"
+
+
+def _choose_start(request: Request, chosen: Automatic) -> None:
+    """Settings of a run from pretrained weights."""
+    choose_adaptation(request, chosen, lr=ADAPTING_RATE)
+    named = str(request.given.get("weights") or chosen.settings.get("weights"))
+    if named == f"package:{START}":
+        chosen.choose("precision", "32", "its depthwise convolutions are slower in bfloat16")
 
 
 def _has_train_part(data: str) -> bool:

@@ -24,6 +24,7 @@ from nearfar.modalities.text.sentence_transformers import write_modules
 from nearfar.modalities.text.start import begin, model_source, start_settings
 from nearfar.modalities.text.tfidf import TfIdfBaseline
 from nearfar.modalities.text.tokenizer import FILE, Tokenizer
+from nearfar.nn.masking import drop_tokens
 from nearfar.nn.shard import Shard
 from nearfar.weights.huggingface import TRANSFORMERS, keep_config, kept_backbone
 from nearfar.weights.names import parse_name
@@ -228,6 +229,13 @@ class TextModality(TokenizingModality):
     def pair_of_views(self, samples: Tensor, source: Dataset, index: Tensor, *, seed: int, step: int) -> list[Tensor]:
         views = self.views(samples, source, index, seed=seed, step=step)[:2]
         return views if len(views) > 1 else views * 2
+
+    def vary(self, samples: Tensor, generator: torch.Generator, *, strong: bool = False) -> Tensor:
+        """(B, L) tokens to (B, L), without three tenths of the words, or half if strong."""
+        assert self.tokenizer is not None
+        rate = 0.5 if strong else 0.3
+        kept = torch.rand(samples.shape, generator=generator).to(samples.device) >= rate
+        return drop_tokens(samples, kept, self.tokenizer.special)
 
     def as_batch(
         self, views: Sequence[Tensor], source: Dataset, index: Tensor, ids: Tensor, labels: Tensor | None = None
