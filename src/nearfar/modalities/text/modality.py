@@ -114,7 +114,7 @@ class TextModality(TokenizingModality):
     def automatic(cls, request: Request) -> Automatic:
         named = request.given.get("backbone") or request.given.get("text", {}).get("encoder")
         masked = {"mlm", "warmup"} & set(request.given.get("options", {}))  # masked words need a Transformer
-        if named or masked or request.starts_from_weights or (facts := look_at(request)) is None:
+        if (named or masked) and not request.starts_from_weights or (facts := look_at(request)) is None:
             return Automatic()
         return choose(request, facts)
 
@@ -124,7 +124,7 @@ class TextModality(TokenizingModality):
         text = dict(given.get("text") or {})
         if text.get("encoder") and not given.get("backbone"):
             merged["backbone"] = text["encoder"]
-        if weights := given.get("weights") or text.get("weights"):
+        if weights := merged.get("weights") or text.get("weights"):
             named = {"encoder": merged["backbone"]} if given.get("backbone") or text.get("encoder") else {}
             text = with_start({**text, **named}, str(weights))
             merged["backbone"], merged["weights"] = text.get("encoder", merged["backbone"]), text["weights"]
