@@ -114,7 +114,7 @@ class TextModality(TokenizingModality):
     def automatic(cls, request: Request) -> Automatic:
         named = request.given.get("backbone") or request.given.get("text", {}).get("encoder")
         masked = {"mlm", "warmup"} & set(request.given.get("options", {}))  # masked words need a Transformer
-        if (named or masked) and not request.starts_from_weights or (facts := look_at(request)) is None:
+        if ((named or masked) and not request.starts_from_weights) or (facts := look_at(request)) is None:
             return Automatic()
         return choose(request, facts)
 
