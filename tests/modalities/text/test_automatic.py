@@ -92,10 +92,12 @@ def test_runs_from_weights_take_small_steps_and_may_keep_their_start(sentences: 
         found = settings(sentences, **given)
         assert (found["optimizer"]["name"], found["optimizer"]["lr"]) == ("adamw", 2e-5)
         assert (found["adapt"]["keep"], found["embedding"]) == ("best", "plain")
+        assert found["text"]["drop_words"] == 0.3
     pairs = tmp_path / "pairs.csv"
-    pairs.write_text("text,partner\n" + "\n".join(f"question {i},answer {i}" for i in range(60)))
+    pairs.write_text("anchor,positive\n" + "\n".join(f"question {i},answer {i}" for i in range(60)))
     taught = settings(pairs, method="pairs", weights="package:minilm")
     assert taught["adapt"]["layer_decay"] == 0.75 and "keep" not in taught["adapt"]
+    assert "drop_words" not in taught["text"]
 
 
 @pytest.mark.skipif(not is_installed("minilm"), reason="needs the extra weights")

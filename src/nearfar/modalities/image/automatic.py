@@ -28,6 +28,7 @@ LOOKED_AT = 64  # pictures whose size is read
 CPU_TIME, GPU_TIME = "10m", "4h"
 ADAPTING_RATE = 3e-4  # of AdamW, for runs that start from pretrained weights
 START = "efficientnet-lite0"  # package of weights that photographs start from, if it is installed
+LOWER_BLOCKS = 5  # of its nine
 PHOTO = 96  # pixels of the shorter side, from which pictures are taken for photographs
 FEW = 100_000  # photographs, of which a GPU learns less from the beginning than from a start
 
@@ -73,6 +74,8 @@ def choose(request: Request, facts: PictureFacts) -> Automatic:
     chosen.lay(request.method.settings.get("image", {}))
     if started:
         choose_adaptation(request, chosen, lr=ADAPTING_RATE, taught=request.method.needs_labels)
+        if not request.method.needs_labels:
+            chosen.choose("adapt.anchor", 1.0, "samples that the start finds alike stay alike")
     return chosen
 
 
@@ -88,6 +91,7 @@ def _choose_start(request: Request, chosen: Automatic, facts: PictureFacts, seen
         return False
     if start in (request.given.get("weights"), chosen.settings.get("weights")) and request.device.type == "cpu":
         chosen.choose("precision", "32", "its depthwise convolutions are slower in bfloat16")
+        chosen.choose("adapt.freeze_blocks", LOWER_BLOCKS, "the lower half costs half of a step, and changes little")
     return True
 
 

@@ -16,6 +16,7 @@ DROPPED = 0.5  # tokens left out of each view
 BATCH, STEPS = 256, 500
 START = "minilm"  # package of weights that English sentences start from, if it is installed
 ADAPTING_RATE = 2e-5  # of AdamW, for runs that start from pretrained weights
+ADAPTING_DROP = 0.3  # tokens left out of each view of a pretrained encoder
 ADAPTING_TIME = "5m"
 LOOKED_AT = 200  # sentences
 MOST_PIECES = 1.6  # tokens of a word, on average; English has about 1.2, German 2, of other letters all are unknown
@@ -59,6 +60,8 @@ def choose(request: Request, facts: TextFacts) -> Automatic:
         choose_precision(chosen, request.device)
         taught = request.method.needs_labels or request.method.needs_scores or facts.paired
         choose_adaptation(request, chosen, lr=ADAPTING_RATE, taught=taught)
+        if not taught:
+            chosen.choose("text.drop_words", ADAPTING_DROP, "each view leaves out other words")
         chosen.choose("embedding", "plain", "as the weights were taught to compare")
         if not request.has_length:
             chosen.choose("time", ADAPTING_TIME, "a usual length; --time, --steps or --epochs change it")

@@ -24,7 +24,8 @@ from nearfar.modalities.text.sentence_transformers import write_modules
 from nearfar.modalities.text.start import begin, model_source, start_settings
 from nearfar.modalities.text.tfidf import TfIdfBaseline
 from nearfar.modalities.text.tokenizer import FILE, Tokenizer
-from nearfar.nn.masking import drop_tokens
+from nearfar.modalities.text.views import without_words
+from nearfar.nn.seeding import seeded_generator
 from nearfar.nn.shard import Shard
 from nearfar.weights.huggingface import TRANSFORMERS, keep_config, kept_backbone
 from nearfar.weights.names import parse_name
@@ -47,6 +48,12 @@ class TokenizingModality(Modality):
             raise TypeError(f"texts is one text, {texts[:40]!r}, expected a list of them")
         return self.tokenizer.encode(list(texts))
 
+    @property
+    def _tokenizer(self) -> Tokenizer:
+        """The tokenizer, which is there once data were opened."""
+        assert self.tokenizer is not None
+        return self.tokenizer
+
     def learn_tokenizer(self, texts: Sequence[str]) -> None:
         text = self.config.text
         if self.tokenizer is None:
@@ -59,19 +66,16 @@ class TokenizingModality(Modality):
 
     def save(self, folder: Path) -> None:
         """The tokenizer, and the architecture of a model of transformers: its own folder may be gone one day."""
-        assert self.tokenizer is not None
-        self.tokenizer.save(folder)
+        self._tokenizer.save(folder)
         super().save(folder)
         keep_config(self.text_backbone, folder)
 
     def save_library_model(self, network: nn.Module, folder: Path, transform: nn.Module | None = None) -> str | None:
         """An encoder of texts alone as a folder of sentence-transformers."""
-        assert self.tokenizer is not None
-        return write_modules(network, self.tokenizer, transform, folder) if self.queries == ("text",) else None
+        return write_modules(network, self._tokenizer, transform, folder) if self.queries == ("text",) else None
 
     def tokenizer_file(self, folder: Path, name: str) -> Path:
-        assert self.tokenizer is not None
-        return self.tokenizer.save(folder, name)
+        return self._tokenizer.save(folder, name)
 
     @classmethod
     def load(cls, config: TrainConfig, card: Mapping[str, Any], folder: Path) -> Self:
@@ -215,10 +219,16 @@ class TextModality(TokenizingModality):
     def views(
         self, samples: Tensor, source: Dataset, index: Tensor, *, seed: int, step: int, shard: Shard | None = None
     ) -> list[Tensor]:
-        """The sentence, its partner and its negatives; without partners the sentence, as often as it is read."""
+        """The sentence, its partner and its negatives; without partners the sentence, as often as it is read.
+
+        With `drop_words` each reading leaves out other words.
+        """
         assert isinstance(source, TextDataset)
         others = [x[index.cpu()].long().to(samples.device) for x in source.tokens[1:]]
-        return [samples, *others] if others else [samples] * self.readings
+        if others or not (dropped := self.config.text.drop_words):
+            return [samples, *others] if others else [samples] * self.readings
+        draws = (seeded_generator(seed, step, reading) for reading in range(self.readings))
+        return [without_words(samples, dropped, self._tokenizer, draw, shard) for draw in draws]
 
     def guide_items(
         self, samples: Tensor, source: Dataset, index: Tensor, *, seed: int, step: int, shard: Shard | None = None
@@ -231,11 +241,7 @@ class TextModality(TokenizingModality):
         return views if len(views) > 1 else views * 2
 
     def vary(self, samples: Tensor, generator: torch.Generator, *, strong: bool = False) -> Tensor:
-        """(B, L) tokens to (B, L), without three tenths of the words, or half if strong."""
-        assert self.tokenizer is not None
-        rate = 0.5 if strong else 0.3
-        kept = torch.rand(samples.shape, generator=generator).to(samples.device) >= rate
-        return drop_tokens(samples, kept, self.tokenizer.special)
+        return without_words(samples, 0.5 if strong else 0.3, self._tokenizer, generator)
 
     def as_batch(
         self, views: Sequence[Tensor], source: Dataset, index: Tensor, ids: Tensor, labels: Tensor | None = None
@@ -245,8 +251,7 @@ class TextModality(TokenizingModality):
         return replace(super().as_batch(views, source, index, ids, labels), negatives=max(0, len(source.tokens) - 2))
 
     def baseline(self, train: Dataset, test: Dataset) -> Baseline:
-        assert self.tokenizer is not None
-        return TfIdfBaseline(train, test, self.tokenizer)
+        return TfIdfBaseline(train, test, self._tokenizer)
 
     # Single sentences
 
