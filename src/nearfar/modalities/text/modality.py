@@ -271,9 +271,9 @@ class TextModality(TokenizingModality):
     def show(self, source: Dataset, folder: Path) -> str:
         assert self.tokenizer is not None and isinstance(source, TextDataset)
         self.save(folder)
-        file = folder / FILE
+        file, dropped = folder / FILE, self.config.text.drop_words
         views = (
-            "dropout makes the views",
+            f"each view leaves out {dropped:.0%} of the words" if dropped else "dropout makes the views",
             "the second view of a sentence is its partner",
             f"the second view of a sentence is its partner, and {counted(len(source.tokens) - 2, 'negative')} of all",
         )[min(len(source.tokens), 3) - 1]
