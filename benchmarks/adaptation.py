@@ -5,8 +5,8 @@
     .venv/bin/python benchmarks/adaptation.py --data clinc150/train.csv --test clinc150/test.csv --method simcse \
         --weights package:minilm
 
-A run is what `nearfar train --data DATA --weights NAME` would be: settings are automatic, the first steps are timed, the
-number of steps that fit is fixed, and a trial of views is inside. Without `--weights` it starts from what the automatic
+A run is what `nearfar train --data DATA --weights NAME` would be: settings are automatic, the first steps are timed,
+the number of steps that fit is fixed, and a trial of views is inside. Without `--weights` it starts from what the automatic
 settings choose. The start and the end are measured on the same test samples: k-NN (k = 20, cosine) of plain and of
 whitened features, linear probes of all labels and of 1, 5 and 10 of a class (mean of 5 draws), or of pairs with scores
 Spearman's rank correlation. "kept" says which of the two the run would keep, by held-out samples without labels.
@@ -138,9 +138,8 @@ def table(results: list[dict[str, Any]]) -> list[str]:
         start, end = ([each[part][name] for each in results] for part in ("start", "end"))
         gains = [b - a for a, b in zip(start, end, strict=True)]
         spread = f" ± {statistics.stdev(gains):.1f}" if len(gains) > 1 else ""
-        lines.append(
-            f"| {name} | {statistics.mean(start):.1f} | {statistics.mean(end):.1f} | {statistics.mean(gains):+.1f}{spread} |"
-        )
+        before, after, gain = (statistics.mean(values) for values in (start, end, gains))
+        lines.append(f"| {name} | {before:.1f} | {after:.1f} | {gain:+.1f}{spread} |")
     kept = ", ".join(each["kept"] for each in results)
     return [*lines, "", f"Kept: {kept}. Steps: {', '.join(str(each['steps']) for each in results)}."]
 
