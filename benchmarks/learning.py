@@ -36,7 +36,7 @@ from nearfar.nn.ema import ema_update
 from nearfar.nn.whitening import fit_transform
 from nearfar.settings import build, overlaid
 from nearfar.training.lightning_module import Pretraining, Steps
-from nearfar.training.optimizers import rate_factor, set_rates
+from nearfar.training.optimizers import pretrained_factor, rate_factor, set_rates
 from nearfar.training.setup import TrainingSetup
 from nearfar.training.view_trial import choose_view_factors
 
@@ -218,7 +218,8 @@ def train(setup: TrainingSetup, seconds: float, hook: Hook | None = None, cost: 
             module.total = timed + int((seconds - (time.process_time() - start)) / (each * cost))
         if number >= module.total:
             break
-        set_rates(optimizer, rate_factor(number, module.total, config.optimizer, 1))
+        factor = rate_factor(number, module.total, config.optimizer, 1)
+        set_rates(optimizer, factor, pretrained_factor(number, module.total, config.optimizer, config.adapt, 1))
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=config.precision == "bf16"):
             loss = module.training_step((number, index, samples), 0)
         optimizer.zero_grad()

@@ -26,6 +26,8 @@ from nearfar.settings import (
 from nearfar.training.config import AdaptConfig, OptimizerConfig
 from nearfar.yaml_reader import read_yaml
 
+NO_WEIGHTS = "none"  # what a user says for weights drawn at random, also where automatic settings would start elsewhere
+
 
 def kind_of(data: str, method: str, modality: str | None) -> str:
     """The modality: what was asked for, what the data's name says, or what the method is for.
@@ -168,6 +170,8 @@ def completed(given: Mapping[str, Any]) -> dict[str, Any]:
     from nearfar.modalities.automatic import Request
 
     given = checked_values(TrainConfig, {name: value for name, value in given.items() if value is not None}, "train")
+    if given.get("weights") == NO_WEIGHTS:
+        given = {**given, "weights": None}
     data, method = given.get("data", {}).get("path", DataConfig.path), given.get("method", TrainConfig.method)
     outside = ":" in method
     declared = find_method(method) if outside else known_method(method)

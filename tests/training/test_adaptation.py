@@ -3,6 +3,7 @@
 import copy
 import io
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,13 @@ from nearfar.training.config import AdaptConfig, OptimizerConfig
 from nearfar.training.optimizers import make_optimizer, pretrained_factor, rate_factor, set_rates
 from nearfar.training.run import Run
 from nearfar.training.signals import TrainingStopped
-from nearfar.training.start_comparison import nearest_others, overlap, paired_gain
+from nearfar.training.start_comparison import (
+    StartComparison,
+    geometric_mean,
+    nearest_others,
+    overlap,
+    paired_gain,
+)
 from tests.support.facts import facts, tells
 from tests.training.runs import QUIET, config, stop_after, weights
 
@@ -209,6 +216,33 @@ def test_neighbors_and_what_is_shared_are_those_of_loops() -> None:
     gain = torch.tensor(parts, dtype=torch.float64) - 1
     assert score.start == 1 and abs(score.gain - float(gain.mean())) < 1e-12
     assert abs(score.error - float(gain.std() / 3)) < 1e-12
+
+
+def test_the_score_is_the_root_of_two_means_and_its_error_that_of_many_draws() -> None:
+    generator = torch.Generator().manual_seed(0)
+    a, b, start = torch.rand(3, 400, generator=generator, dtype=torch.float64)
+    b = (a + b) / 2
+    score = paired_gain(geometric_mean(a, b), start)
+    assert score.encoder == pytest.approx(math.sqrt(float(a.mean() * b.mean())), rel=1e-12)
+    draws = torch.randint(400, (4000, 400), generator=generator)
+    drawn = (a[draws].mean(1) * b[draws].mean(1)).sqrt() - start[draws].mean(1)
+    assert score.error == pytest.approx(float(drawn.std()), rel=0.05)
+    assert float(geometric_mean(0 * a, b).abs().sum()) == 0
+
+
+def test_the_start_is_no_better_than_itself_and_a_broken_encoder_is_worse(tmp_path: Path) -> None:
+    setup = Run(adapting(tmp_path), tmp_path / "run", resume=False, console=QUIET).setup
+    encoder = setup.method.encoder
+    comparison = StartComparison(lambda: copy.deepcopy(encoder), setup.modality, setup.train)
+    same = comparison.score_of(encoder)
+    assert same is not None and abs(same.gain) < 1e-12
+    score = comparison.score(comparison.measure(setup.method))
+    assert score is not None and score < 0  # the start is kept
+    with torch.no_grad():
+        for parameter in encoder.parameters():
+            parameter.fill_(math.nan)
+    broken = comparison.score_of(encoder)
+    assert broken is not None and broken.encoder == 0.0 and broken.gain < -broken.error
 
 
 def test_a_start_that_training_would_destroy_is_what_is_kept_and_said(tmp_path: Path) -> None:

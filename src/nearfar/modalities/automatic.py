@@ -9,6 +9,7 @@ import torch
 from nearfar.devices import find_device
 from nearfar.methods import Method
 from nearfar.settings import overlaid
+from nearfar.weights.packages import is_installed
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,24 @@ class Request:
 
     @property
     def starts_from_weights(self) -> bool:
-        return bool(self.given.get("pretrained") or self.given.get("weights"))
+        text = self.given.get("text", {})
+        return bool(self.given.get("pretrained") or self.given.get("weights") or text.get("weights"))
+
+    @property
+    def may_choose_weights(self) -> bool:
+        """Whether the user left open what the network starts from: named neither weights nor a network."""
+        text = self.given.get("text", {})
+        named = ("weights", "pretrained", "backbone")
+        return not any(name in self.given for name in named) and not {"weights", "encoder", "tokenizer"} & set(text)
+
+    @property
+    def processes(self) -> int:
+        """Of the whole run, which share a batch."""
+        return int(self.given.get("processes", 1)) * int(self.given.get("nodes", 1))
+
+    def has_package(self, name: str) -> bool:
+        """Whether weights that come as a package are installed."""
+        return is_installed(name)
 
     @property
     def has_length(self) -> bool:
@@ -76,6 +94,33 @@ def choose_precision(chosen: Automatic, device: torch.device) -> None:
             chosen.choose("precision", "bf16", "this CPU multiplies bfloat16 faster")
     elif device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False):
         chosen.choose("precision", "bf16", "this GPU multiplies bfloat16 faster")
+
+
+def choose_adaptation(request: Request, chosen: Automatic, *, lr: float, taught: bool = False) -> None:
+    """Settings of a run from given weights: small steps, and the start is what is kept if they make it no better.
+
+    Args:
+        lr: of AdamW, for the last of the given blocks.
+        taught: by labels, scores or pairs, which know better than the start what is alike: the end is kept.
+    """
+    rates = request.given.get("optimizer", {})
+    if "lr" not in rates:  # a rate is of the optimizer that its user knows
+        chosen.lay({"optimizer": {"name": "adamw", "scale_lr": "none"}})
+        chosen.choose("optimizer.lr", lr, "small steps, so that the start is not lost")
+    chosen.choose("adapt.layer_decay", 0.75, "lower blocks, which are the most general, move less")
+    chosen.choose("adapt.head_lr", 10.0)
+    chosen.choose("adapt.head_warmup", 0.05)
+    chosen.choose("adapt.batch_norm", "frozen")
+    if not taught:
+        chosen.choose("adapt.keep", "best", "the start stays if held-out samples without labels find it better")
+
+
+LARGEST_BATCH = 4096  # of several GPUs: what most papers used
+
+
+def batch_on_gpus(request: Request, each: int, samples: int) -> int:
+    """The batch of all GPUs, with so many samples for each."""
+    return fitting_batch(min(each * request.processes, LARGEST_BATCH), samples)
 
 
 def fitting_batch(usual: int, samples: int) -> int:

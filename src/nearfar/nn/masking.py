@@ -1,4 +1,4 @@
-"""Masking of tokens for BERT's training task, for whole batches and with an explicit generator."""
+"""Masking of tokens for BERT's training task, and dropping them, for whole batches and with an explicit generator."""
 
 from collections.abc import Sequence
 
@@ -58,3 +58,18 @@ def mask_tokens(
     chosen = (chance < rate) & words[tokens]
     replaced = torch.where(fate < MASKED, mask, torch.where(fate < MASKED + RANDOM, others, tokens))
     return torch.where(chosen, replaced, tokens), chosen
+
+
+def drop_tokens(tokens: Tensor, kept: Tensor, special: Sequence[int]) -> Tensor:
+    """(B, L) tokens without those that are not kept (B, L), moved together; special ones stay.
+
+    >>> drop_tokens(torch.tensor([[1, 7, 8, 2, 0]]), torch.tensor([[False, False, True, False, False]]), [0, 1, 2])
+    tensor([[1, 8, 2, 0, 0]])
+    """
+    text = tokens != 0
+    words = text & ~torch.isin(tokens, torch.tensor(list(special), device=tokens.device))
+    kept = kept & words
+    kept = torch.where(kept.any(1, keepdim=True), kept, words) | (text & ~words)  # a text of nothing says nothing
+    order = (~kept).long().argsort(dim=1, stable=True)
+    place = torch.arange(tokens.shape[1], device=tokens.device)
+    return torch.where(place < kept.sum(1, keepdim=True), tokens.gather(1, order), 0)

@@ -20,7 +20,7 @@ class ModelSelection:
         total: steps of the run.
         best: the step that was best by the held-out samples.
         samples: that were compared.
-        start_score, score: part of the start's neighbors that their views find, by the start and by the best step.
+        start_score, score: of the start and of the best step (`StartComparison`).
         gain, gain_error: the difference, and its standard error.
     """
 
@@ -42,13 +42,14 @@ class ModelSelection:
         """In words.
 
         >>> ModelSelection(0, 40, 10, 300, 0.43, 0.41, -0.02, 0.01).line()
-        'the start is kept: views of 300 held-out samples find 41.0% of their neighbors after training, 43.0% before'
+        'the start is kept: without labels, 300 held-out samples find the training no better (0.410, start 0.430)'
         """
         what = "the start is kept"
         if self.step:
             what = "the end is kept" if self.step == self.total else f"step {self.step:,} of {self.total:,} is kept"
-        found = f"views of {self.samples:,} held-out samples find {self.score:.1%} of their neighbors after training"
-        return f"{what}: {found}, {self.start_score:.1%} before"
+        word = "better" if self.step else "no better"
+        scores = f"{self.score:.3f}, start {self.start_score:.3f}"
+        return f"{what}: without labels, {self.samples:,} held-out samples find the training {word} ({scores})"
 
 
 def select_weights(setup: TrainingSetup, folder: Path) -> ModelSelection | None:

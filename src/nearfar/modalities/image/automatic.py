@@ -11,14 +11,26 @@ from statistics import median
 import numpy as np
 from PIL import Image
 
-from nearfar.modalities.automatic import Automatic, Request, choose_precision, fitting_batch
+from nearfar.modalities.automatic import (
+    Automatic,
+    Request,
+    batch_on_gpus,
+    choose_adaptation,
+    choose_precision,
+    fitting_batch,
+)
 from nearfar.modalities.config import VIEW_FACTORS
 from nearfar.modalities.image.data.opening import find_images
 from nearfar.modalities.image.data.source import ImageSource
+from nearfar.weights.packages import INSTALL
 
 LOOKED_AT = 64  # pictures whose size is read
 CPU_TIME, GPU_TIME = "10m", "4h"
-ADAPTING_RATE = 1e-4  # of AdamW, for runs that start from given weights
+ADAPTING_RATE = 3e-4  # of AdamW, for runs that start from pretrained weights
+START = "efficientnet-lite0"  # package of weights that photographs start from, if it is installed
+LOWER_BLOCKS = 5  # of its nine
+PHOTO = 96  # pixels of the shorter side, from which pictures are taken for photographs
+FEW = 100_000  # photographs, of which a GPU learns less from the beginning than from a start
 
 
 @dataclass(frozen=True)
@@ -45,37 +57,55 @@ def choose(request: Request, facts: PictureFacts) -> Automatic:
     chosen, device = Automatic(), request.device
     seen = f"{facts.count:,} images of about {facts.side} pixels"
     choose_precision(chosen, device)
+    started = _choose_start(request, chosen, facts, seen)
     if device.type == "cpu":
-        _choose_for_cpu(request, chosen, facts, seen)
+        _choose_for_cpu(request, chosen, facts, seen, started=started)
     else:
         size = 32 if facts.side < 48 else 64 if facts.side < 96 else 160 if facts.side < 256 else 224
         chosen.choose("image_size", size, seen)
         backbone = "resnet18" if size <= 64 or facts.count < 20_000 else "resnet50"
-        chosen.choose("backbone", backbone, f"fits {seen} on a GPU")
-        chosen.choose("batch_size", fitting_batch(256, facts.count))
-        if not request.starts_from_weights:
+        chosen.choose("batch_size", batch_on_gpus(request, 256, facts.count))
+        if not started:
+            chosen.choose("backbone", backbone, f"fits {seen} on a GPU")
             chosen.lay(request.method.paper_settings("image", backbone))
     if not request.has_length:
         time = CPU_TIME if device.type == "cpu" else GPU_TIME
         chosen.choose("time", time, "a usual length; --time, --steps or --epochs change it")
     chosen.lay(request.method.settings.get("image", {}))
+    if started:
+        choose_adaptation(request, chosen, lr=ADAPTING_RATE, taught=request.method.needs_labels)
+        if not request.method.needs_labels:
+            chosen.choose("adapt.anchor", 1.0, "samples that the start finds alike stay alike")
     return chosen
 
 
-def _choose_for_cpu(request: Request, chosen: Automatic, facts: PictureFacts, seen: str) -> None:
-    started = request.starts_from_weights
-    size = 32 if facts.side < 48 else 96 if started and facts.side >= 96 else 64
+def _choose_start(request: Request, chosen: Automatic, facts: PictureFacts, seen: str) -> bool:
+    """Whether the run starts from weights; photographs do if some are installed."""
+    start = f"package:{START}"
+    open_for_photographs = request.may_choose_weights and facts.side >= PHOTO
+    if open_for_photographs and (request.device.type == "cpu" or facts.count < FEW):
+        if not request.has_package(START):
+            return False
+        chosen.choose("weights", start, f"{seen}: begun with what a million photographs taught")
+    elif not request.starts_from_weights:
+        return False
+    if start in (request.given.get("weights"), chosen.settings.get("weights")) and request.device.type == "cpu":
+        chosen.choose("precision", "32", "its depthwise convolutions are slower in bfloat16")
+        chosen.choose("adapt.freeze_blocks", LOWER_BLOCKS, "the lower half costs half of a step, and changes little")
+    return True
+
+
+def _choose_for_cpu(request: Request, chosen: Automatic, facts: PictureFacts, seen: str, *, started: bool) -> None:
+    size = 32 if facts.side < 48 else 96 if started and facts.side >= PHOTO else 64
     why = "as stored" if facts.side <= size else f"{seen}; a CPU learns more from many small views than few large"
     chosen.choose("image_size", size, why)
     if facts.side <= size:
         chosen.choose("data.stored_size", facts.side)
     if not started:
-        chosen.choose("backbone", "quick", "learns most per second on a CPU")
-    if "lr" not in request.given.get("optimizer", {}):  # a rate is of the optimizer that its user knows
-        if started:
-            chosen.lay({"optimizer": {"name": "adamw", "scale_lr": "none"}})
-            chosen.choose("optimizer.lr", ADAPTING_RATE, "small steps, so that the start is not lost")
-        else:
+        missed = request.may_choose_weights and facts.side >= PHOTO
+        better = f"; of photographs a pretrained start knows far more: {INSTALL}" if missed else ""
+        chosen.choose("backbone", "quick", f"learns most per second on a CPU{better}")
+        if "lr" not in request.given.get("optimizer", {}):  # a rate is of the optimizer that its user knows
             chosen.choose("optimizer.name", "muon", "learns more per step than SGD or AdamW in short runs")
     chosen.choose("views.preset", "photos")
     if "preset" not in request.given.get("views", {}):

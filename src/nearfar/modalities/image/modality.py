@@ -147,9 +147,9 @@ class ImageModality(Modality):
     @classmethod
     def complete(cls, given: Mapping[str, Any], merged: dict[str, Any]) -> None:
         """Weights bring their backbone with them, unless one is named."""
-        if not given.get("weights"):
+        if not merged.get("weights"):
             return
-        start = parse_name(given["weights"]).absolute()
+        start = parse_name(merged["weights"]).absolute()
         merged["weights"] = str(start)
         if not given.get("backbone") and (found := backbone_of(start)) is not None:
             merged["backbone"] = found

@@ -1,6 +1,6 @@
 """Towers, image size, batch, optimizer and time of a run on captioned images, by measured rules (docs/automatic.md)."""
 
-from nearfar.modalities.automatic import Automatic, Request, choose_precision, fitting_batch
+from nearfar.modalities.automatic import Automatic, Request, batch_on_gpus, choose_precision, fitting_batch
 from nearfar.modalities.image.automatic import CPU_TIME, GPU_TIME, PictureFacts
 from nearfar.modalities.text.encoders import BAG
 
@@ -24,7 +24,7 @@ def choose(request: Request, facts: PictureFacts) -> Automatic:
         chosen.choose("image_size", size, seen)
         chosen.choose("backbone", "resnet18" if facts.count < FEW else "resnet50", f"fits {seen} on a GPU")
         chosen.choose("text.encoder", "text-small" if facts.count >= FEW else "text-tiny")
-        chosen.choose("batch_size", fitting_batch(512, facts.count))
+        chosen.choose("batch_size", batch_on_gpus(request, 512, facts.count))
         chosen.lay({"optimizer": {"name": "adamw"}})
     if facts.count < FEW:
         chosen.choose("views.preset", "clip_few", "strong enough that so few pairs are not learned by heart")

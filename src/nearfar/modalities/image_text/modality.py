@@ -51,16 +51,10 @@ class ImageTextModality(TokenizingModality, ImageModality):
 
     @classmethod
     def automatic(cls, request: Request) -> Automatic:
-        if cls.defaults(request.data).get("backbone") or cls._starts_from_weights(request):
+        if cls.defaults(request.data).get("backbone") or request.starts_from_weights:
             return Automatic()
         facts = look_at(request.data)
         return Automatic() if facts is None else choose(request, facts)
-
-    @staticmethod
-    def _starts_from_weights(request: Request) -> bool:
-        """Whether either tower does: its encoder and its rates are then given."""
-        text = request.given.get("text") or {}
-        return request.starts_from_weights or bool(text.get("weights"))
 
     def __init__(self, config: TrainConfig) -> None:
         super().__init__(config)

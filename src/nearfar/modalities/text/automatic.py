@@ -1,16 +1,25 @@
 """Backbone, batch and length of a run on sentences, from measured rules (docs/automatic.md)."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nearfar.data.config import DataConfig
-from nearfar.modalities.automatic import Automatic, Request, fitting_batch
+from nearfar.modalities.automatic import Automatic, Request, choose_adaptation, choose_precision, fitting_batch
 from nearfar.modalities.text.data import open_texts
 from nearfar.modalities.text.encoders import BAG
+from nearfar.modalities.text.tokenizer import Tokenizer
 from nearfar.settings import build
+from nearfar.weights.packages import INSTALL, package_path
 
 MANY = 1_000_000  # sentences, from which a Transformer may learn a language on a GPU
 DROPPED = 0.5  # tokens left out of each view
 BATCH, STEPS = 256, 500
+START = "minilm"  # package of weights that English sentences start from, if it is installed
+ADAPTING_RATE = 2e-5  # of AdamW, for runs that start from pretrained weights
+ADAPTING_DROP = 0.3  # tokens left out of each view of a pretrained encoder
+ADAPTING_TIME = "5m"
+LOOKED_AT = 200  # sentences
+MOST_PIECES = 1.6  # tokens of a word, on average; English has about 1.2, German 2, of other letters all are unknown
 
 
 @dataclass(frozen=True)
@@ -20,6 +29,7 @@ class TextFacts:
     count: int
     paired: bool  # whether each has a partner, which is its other view
     scored: bool = False  # whether pairs have a score of how alike they are
+    english: bool = False  # whether the words are those that the start was taught
 
 
 def look_at(request: Request) -> TextFacts | None:
@@ -27,18 +37,40 @@ def look_at(request: Request) -> TextFacts | None:
     try:
         read: DataConfig = build(DataConfig, request.given.get("data", {}), "data")
         data = open_texts(request.data, read)
-        return TextFacts(len(data), data.paired, data.scores is not None)
+        english = request.may_choose_weights and request.has_package(START) and _reads(data.texts)
+        return TextFacts(len(data), data.paired, data.scores is not None, english)
     except Exception:  # the run will open the data again, and say what is wrong with them
         return None
 
 
+def _reads(texts: Sequence[str]) -> bool:
+    """Whether the start's tokenizer knows most words of these texts whole."""
+    words = [texts[i].split()[:100] for i in range(0, len(texts), max(1, len(texts) // LOOKED_AT))]
+    tokens = Tokenizer.load(package_path(START), max_length=1000).encode([" ".join(some) for some in words])
+    pieces = int((tokens != 0).sum()) - 2 * len(words)  # without start and end
+    return pieces <= MOST_PIECES * sum(map(len, words))
+
+
 def choose(request: Request, facts: TextFacts) -> Automatic:
-    """The settings of a run on these sentences, from random weights and with an encoder that nobody named."""
+    """The settings of a run on these sentences, with weights or an encoder that nobody named."""
     chosen, count = Automatic(), facts.count
+    if facts.english:
+        chosen.choose("weights", f"package:{START}", "English sentences: begun with what a billion pairs taught")
+    if facts.english or request.starts_from_weights:
+        choose_precision(chosen, request.device)
+        taught = request.method.needs_labels or request.method.needs_scores or facts.paired
+        choose_adaptation(request, chosen, lr=ADAPTING_RATE, taught=taught)
+        if not taught:
+            chosen.choose("text.drop_words", ADAPTING_DROP, "each view leaves out other words")
+        chosen.choose("embedding", "plain", "as the weights were taught to compare")
+        if not request.has_length:
+            chosen.choose("time", ADAPTING_TIME, "a usual length; --time, --steps or --epochs change it")
+        return chosen
     if request.device.type != "cpu" and count >= MANY:
         chosen.choose("backbone", "text-small", f"{count:,} sentences on a GPU")
         return chosen
-    chosen.choose("backbone", BAG, f"from {count:,} sentences more is learned of words than of their order")
+    better = "" if request.has_package(START) else f"; of English a pretrained start knows far more: {INSTALL}"
+    chosen.choose("backbone", BAG, f"from {count:,} sentences more is learned of words than of their order{better}")
     if not facts.paired:
         chosen.choose("text.dropout", DROPPED, "each view leaves out other words")
     if not facts.scored:  # of scored pairs whitened embeddings were the better ones

@@ -29,6 +29,7 @@ class TextConfig:
     dropout: float | None = setting(
         None, "dropout; None: 0.1 for sentences alone, where it makes the views, else 0", least=0, below=1
     )
+    drop_words: float = setting(0.0, "fraction of its tokens that each view of a sentence leaves out", least=0, below=1)
     embed_dim: int = setting(256, "dimensions of the space that images and texts share", least=1, most=10**5)
 
     def __post_init__(self) -> None:

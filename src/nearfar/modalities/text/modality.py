@@ -24,6 +24,8 @@ from nearfar.modalities.text.sentence_transformers import write_modules
 from nearfar.modalities.text.start import begin, model_source, start_settings
 from nearfar.modalities.text.tfidf import TfIdfBaseline
 from nearfar.modalities.text.tokenizer import FILE, Tokenizer
+from nearfar.modalities.text.views import without_words
+from nearfar.nn.seeding import seeded_generator
 from nearfar.nn.shard import Shard
 from nearfar.weights.huggingface import TRANSFORMERS, keep_config, kept_backbone
 from nearfar.weights.names import parse_name
@@ -46,6 +48,12 @@ class TokenizingModality(Modality):
             raise TypeError(f"texts is one text, {texts[:40]!r}, expected a list of them")
         return self.tokenizer.encode(list(texts))
 
+    @property
+    def _tokenizer(self) -> Tokenizer:
+        """The tokenizer, which is there once data were opened."""
+        assert self.tokenizer is not None
+        return self.tokenizer
+
     def learn_tokenizer(self, texts: Sequence[str]) -> None:
         text = self.config.text
         if self.tokenizer is None:
@@ -58,19 +66,16 @@ class TokenizingModality(Modality):
 
     def save(self, folder: Path) -> None:
         """The tokenizer, and the architecture of a model of transformers: its own folder may be gone one day."""
-        assert self.tokenizer is not None
-        self.tokenizer.save(folder)
+        self._tokenizer.save(folder)
         super().save(folder)
         keep_config(self.text_backbone, folder)
 
     def save_library_model(self, network: nn.Module, folder: Path, transform: nn.Module | None = None) -> str | None:
         """An encoder of texts alone as a folder of sentence-transformers."""
-        assert self.tokenizer is not None
-        return write_modules(network, self.tokenizer, transform, folder) if self.queries == ("text",) else None
+        return write_modules(network, self._tokenizer, transform, folder) if self.queries == ("text",) else None
 
     def tokenizer_file(self, folder: Path, name: str) -> Path:
-        assert self.tokenizer is not None
-        return self.tokenizer.save(folder, name)
+        return self._tokenizer.save(folder, name)
 
     @classmethod
     def load(cls, config: TrainConfig, card: Mapping[str, Any], folder: Path) -> Self:
@@ -113,7 +118,7 @@ class TextModality(TokenizingModality):
     def automatic(cls, request: Request) -> Automatic:
         named = request.given.get("backbone") or request.given.get("text", {}).get("encoder")
         masked = {"mlm", "warmup"} & set(request.given.get("options", {}))  # masked words need a Transformer
-        if named or masked or request.starts_from_weights or (facts := look_at(request)) is None:
+        if ((named or masked) and not request.starts_from_weights) or (facts := look_at(request)) is None:
             return Automatic()
         return choose(request, facts)
 
@@ -123,7 +128,7 @@ class TextModality(TokenizingModality):
         text = dict(given.get("text") or {})
         if text.get("encoder") and not given.get("backbone"):
             merged["backbone"] = text["encoder"]
-        if weights := given.get("weights") or text.get("weights"):
+        if weights := merged.get("weights") or text.get("weights"):
             named = {"encoder": merged["backbone"]} if given.get("backbone") or text.get("encoder") else {}
             text = with_start({**text, **named}, str(weights))
             merged["backbone"], merged["weights"] = text.get("encoder", merged["backbone"]), text["weights"]
@@ -214,10 +219,16 @@ class TextModality(TokenizingModality):
     def views(
         self, samples: Tensor, source: Dataset, index: Tensor, *, seed: int, step: int, shard: Shard | None = None
     ) -> list[Tensor]:
-        """The sentence, its partner and its negatives; without partners the sentence, as often as it is read."""
+        """The sentence, its partner and its negatives; without partners the sentence, as often as it is read.
+
+        With `drop_words` each reading leaves out other words.
+        """
         assert isinstance(source, TextDataset)
         others = [x[index.cpu()].long().to(samples.device) for x in source.tokens[1:]]
-        return [samples, *others] if others else [samples] * self.readings
+        if others or not (dropped := self.config.text.drop_words):
+            return [samples, *others] if others else [samples] * self.readings
+        draws = (seeded_generator(seed, step, reading) for reading in range(self.readings))
+        return [without_words(samples, dropped, self._tokenizer, draw, shard) for draw in draws]
 
     def guide_items(
         self, samples: Tensor, source: Dataset, index: Tensor, *, seed: int, step: int, shard: Shard | None = None
@@ -229,6 +240,9 @@ class TextModality(TokenizingModality):
         views = self.views(samples, source, index, seed=seed, step=step)[:2]
         return views if len(views) > 1 else views * 2
 
+    def vary(self, samples: Tensor, generator: torch.Generator, *, strong: bool = False) -> Tensor:
+        return without_words(samples, 0.5 if strong else 0.3, self._tokenizer, generator)
+
     def as_batch(
         self, views: Sequence[Tensor], source: Dataset, index: Tensor, ids: Tensor, labels: Tensor | None = None
     ) -> Batch:
@@ -237,8 +251,7 @@ class TextModality(TokenizingModality):
         return replace(super().as_batch(views, source, index, ids, labels), negatives=max(0, len(source.tokens) - 2))
 
     def baseline(self, train: Dataset, test: Dataset) -> Baseline:
-        assert self.tokenizer is not None
-        return TfIdfBaseline(train, test, self.tokenizer)
+        return TfIdfBaseline(train, test, self._tokenizer)
 
     # Single sentences
 
@@ -258,9 +271,9 @@ class TextModality(TokenizingModality):
     def show(self, source: Dataset, folder: Path) -> str:
         assert self.tokenizer is not None and isinstance(source, TextDataset)
         self.save(folder)
-        file = folder / FILE
+        file, dropped = folder / FILE, self.config.text.drop_words
         views = (
-            "dropout makes the views",
+            f"each view leaves out {dropped:.0%} of the words" if dropped else "dropout makes the views",
             "the second view of a sentence is its partner",
             f"the second view of a sentence is its partner, and {counted(len(source.tokens) - 2, 'negative')} of all",
         )[min(len(source.tokens), 3) - 1]
