@@ -7,9 +7,9 @@
 
 A run is what `nearfar train --data DATA --weights NAME` would be: settings are automatic, the first steps are timed,
 the number of steps that fit is fixed, and a trial of views is inside. Without `--weights` it starts from what the
-automatic settings choose. The start and the end are measured on the same test samples: k-NN (k = 20, cosine) of plain and of
-whitened features, linear probes of all labels and of 1, 5 and 10 of a class (mean of 5 draws), or of pairs with scores
-Spearman's rank correlation. "kept" says which of the two the run would keep, by held-out samples without labels.
+automatic settings choose. The start and the end are measured on the same test samples: k-NN (k = 20, cosine) of plain
+and of whitened features, linear probes of all labels and of 1, 5 and 10 of a class (mean of 5 draws), or of pairs with
+scores Spearman's rank correlation. "kept" says which of the two the run would keep, by held-out samples without labels.
 """
 
 import argparse
