@@ -35,6 +35,7 @@ ANYWHERE = {
     "messages",
     "metric_text",
     "progress",
+    "python_objects",
     "settings",
     "yaml_reader",
 }  # for all

@@ -13,6 +13,7 @@ from nearfar.modalities.config import ViewsConfig
 from nearfar.modalities.series.config import SeriesConfig
 from nearfar.modalities.sound.config import SoundConfig
 from nearfar.modalities.text.config import TextConfig
+from nearfar.python_objects import is_object
 from nearfar.settings import (
     as_section,
     build,
@@ -176,7 +177,7 @@ def completed(given: Mapping[str, Any]) -> dict[str, Any]:
     outside = ":" in method
     declared = find_method(method) if outside else known_method(method)
     kind = kind_of(data, method, given.get("modality"))
-    if given.get("modality") is None and Path(data).expanduser().exists():
+    if given.get("modality") is None and (is_object(data) or Path(data).expanduser().exists()):
         looked = (name for name in MODALITIES if name in declared.modalities and modality_class(name).recognizes(data))
         if (found := next(looked, kind)) != kind:
             kind = found

@@ -16,6 +16,7 @@ from nearfar.progress import print_line
 from nearfar.training.errors import NotFiniteError
 from nearfar.training.model_selection import ModelSelection, select_weights
 from nearfar.training.processes import is_rank_zero, leave_process_group, shards_weights
+from nearfar.training.python_inputs import unstored
 from nearfar.training.resume import restore_newest
 from nearfar.training.run_folder import list_skipped, remove_failed_start, write_run_files
 from nearfar.training.setup import TrainingSetup
@@ -37,6 +38,8 @@ class Run:
     def __init__(self, config: TrainConfig, folder: Path, *, resume: bool, console: Console) -> None:
         self.is_rank_zero, self.is_new = is_rank_zero(), not folder.exists()
         self.folder, self.console = folder, console if self.is_rank_zero else Console(quiet=True)
+        for line in unstored(config):
+            print_line(self.console, line)
         self.setup = TrainingSetup(config, self.console)
         spent = choose_view_factors(self.setup, folder, self.console)
         fix_steps(self.setup, folder, self.console, spent=spent + comparison_seconds(self.setup))

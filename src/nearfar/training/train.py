@@ -17,24 +17,24 @@ from nearfar.evaluation.results import Results
 from nearfar.modalities import modality_class
 from nearfar.model.encoder import Encoder
 from nearfar.progress import print_line
+from nearfar.python_objects import PREFIX, is_object
 from nearfar.settings import build, checked_values
 from nearfar.training.processes import is_rank_zero
+from nearfar.training.python_inputs import data_settings, give_data_again
 from nearfar.training.resume import MAY_CHANGE
 from nearfar.training.run import Run
 from nearfar.training.signals import how_to_continue, stop_outside_steps
 
 
 def train(
-    data: str | Path | Mapping[str, Any] | DataConfig = "glyphs",
+    data: Any = "glyphs",
     *,
     out: str | Path | None = None,
     method: str | None = None,
     backbone: str | None = None,
-    epochs: int | None = None,
-    batch_size: int | None = None,
     views: str | Mapping[str, Any] | None = None,
-    seed: int | None = None,
-    device: str | None = None,
+    epochs: int | None = None,
+    time: str | None = None,
     resume: str | Path | None = None,
     **settings: Any,
 ) -> Encoder:
@@ -44,19 +44,21 @@ def train(
     else the default of `TrainConfig`.
 
     Args:
-        data: built-in data, a folder, a table, arrays, or a torchvision data set by name; or the keys of `DataConfig`:
-            {"path": "photos/", "test": "other/"}.
+        data: built-in data, a folder, a table, arrays in a file, or a torchvision data set by name; or an object: a
+            list of paths or texts, an array or tensor, (samples, labels), a map-style Dataset with items image, (image,
+            label) or dict, an ImageFolder, a data set of Hugging Face, a frame of pandas or polars, or a function that
+            returns an iterator. Or the keys of `DataConfig`: {"path": "photos/", "test": "other/"}, or splits:
+            {"train": ..., "test": ...}. Objects in memory are in no file: who resumes the run gives them again.
         out: the run folder; None: the next free one under `runs/`.
         method: such as simclr, moco or byol, or MODULE:NAME.
         backbone: the network, such as "resnet18".
-        epochs: passes over the data.
-        batch_size: samples of one step, of all processes together.
         views: preset of augmentations.
-        seed: of everything random.
-        device: "auto", "cpu", "cuda", "cuda:1", "mps".
+        epochs: passes over the data.
+        time: of training, such as "20m" or "2h", in place of epochs.
         resume: folder of a run to continue with its own settings; only those in `MAY_CHANGE` (epochs, steps, processes,
-            nodes, strategy) may be given beside it.
-        settings: all other fields of `TrainConfig`, such as image_size=64 or optimizer={"lr": 0.03}.
+            nodes, strategy) may be given beside it, and the objects that it was started with.
+        settings: all other fields of `TrainConfig`, such as batch_size=256, seed=1, device="cuda" or
+            optimizer={"lr": 0.03}.
 
     Returns:
         The trained encoder, as `nearfar.load` would. With several processes every one of them gets it, and goes on.
@@ -64,31 +66,30 @@ def train(
     Raises:
         TrainingStopped: by Ctrl-C or SIGTERM before the end, after a checkpoint was written. A `KeyboardInterrupt`.
     """
-    named = {
-        "method": method,
-        "backbone": backbone,
-        "epochs": epochs,
-        "batch_size": batch_size,
-        "views": views,
-        "seed": seed,
-        "device": device,
-    }
+    named = {"method": method, "backbone": backbone, "views": views, "epochs": epochs, "time": time}
     given = {**{name: value for name, value in named.items() if value is not None}, **settings}
     if resume is not None:
-        others = {"out": out, "data": None if data == DataConfig.path else data}
-        if fixed := [name for name, value in (others | given).items() if value is not None and name not in MAY_CHANGE]:
-            allowed = ", ".join(MAY_CHANGE)
-            raise ValueError(
-                f"{fixed[0]} was given with resume, which continues with the run's own settings: leave it out; "
-                f"only {allowed} may change"
-            )
-        return _execute(_resumed(Path(resume), given), Path(resume), resume=True)[0].trained_encoder()
+        return _resume(Path(resume), data, {"out": out, **given}).trained_encoder()
     if data is None:
         raise ValueError("data is None, expected a path or a name, such as 'photos/', or 'glyphs' for built-in images")
-    config: TrainConfig = build(TrainConfig, completed({"data": data, **given}), "train")
+    config: TrainConfig = build(TrainConfig, completed({**given, **data_settings(data, given)}), "train")
     folder = free_folder(config) if out is None else Path(out)
     prepared, _ = _execute(config, folder)
     return prepared.trained_encoder()
+
+
+def _resume(folder: Path, data: Any, given: Mapping[str, Any]) -> Run:
+    """Continue the run in a folder, with the objects that it was started with."""
+    if fixed := [name for name, value in given.items() if value is not None and name not in MAY_CHANGE]:
+        allowed = ", ".join(MAY_CHANGE)
+        raise ValueError(
+            f"{fixed[0]} was given with resume, which continues with the run's own settings: leave it out; "
+            f"only {allowed} may change"
+        )
+    config = _resumed(folder, {name: value for name, value in given.items() if name in MAY_CHANGE})
+    if not (isinstance(data, str) and data == DataConfig.path):
+        give_data_again(config, data, folder)
+    return _execute(config, folder, resume=True)[0]
 
 
 def run(config: TrainConfig, folder: Path, *, resume: bool = False, console: Console | None = None) -> Results:
@@ -156,9 +157,14 @@ def check_free(folder: Path, config: TrainConfig) -> None:
 
 def free_folder(config: TrainConfig) -> Path:
     """runs/DATA-METHOD with a number if that is taken, in characters that every file system allows."""
-    name = re.sub(r'[<>:"/\\|?*]+', "-", f"{Path(config.data.path).stem or 'data'}-{config.method}")
+    name = re.sub(r'[<>:"/\\|?*]+', "-", f"{_short_name(config.data.path)}-{config.method}")
     number, folder = 1, Path("runs") / name
     while folder.exists():
         number += 1
         folder = Path("runs") / f"{name}-{number}"
     return folder
+
+
+def _short_name(data: str) -> str:
+    """What a folder is called after: the last part of a path, or the kind and number of objects."""
+    return data.removeprefix(PREFIX) if is_object(data) else Path(data).stem or "data"

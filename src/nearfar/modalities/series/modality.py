@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from nearfar.config import TrainConfig
 from nearfar.data.dataset import Dataset
+from nearfar.data.python_data import first_sample
 from nearfar.data.sources import built_in
 from nearfar.methods import choose_views
 from nearfar.modalities.automatic import Automatic, Request
@@ -19,11 +20,19 @@ from nearfar.modalities.base import Modality
 from nearfar.modalities.baseline import Baseline
 from nearfar.modalities.series.automatic import choose, look_at
 from nearfar.modalities.series.config import SeriesConfig
-from nearfar.modalities.series.data import BUILT_IN, SeriesDataset, has_series_splits, looks_like_series, open_series
+from nearfar.modalities.series.data import (
+    BUILT_IN,
+    SeriesDataset,
+    has_series_splits,
+    is_series,
+    looks_like_series,
+    open_series,
+)
 from nearfar.modalities.series.plot import ROWS, plot_views, series_pictures
 from nearfar.modalities.series.views import SERIES_PRESETS, SeriesPreparation, jittered, local_view, make_series_views
 from nearfar.nn.sequence import sequence_encoder
 from nearfar.nn.shard import Shard
+from nearfar.python_objects import is_object
 from nearfar.weights.load import begin_from_file, stated_card
 from nearfar.weights.names import parse_name
 
@@ -49,6 +58,10 @@ class SeriesModality(Modality):
     @classmethod
     def owns_name(cls, data: str) -> bool:
         return looks_like_series(data)
+
+    @classmethod
+    def recognizes(cls, data: str) -> bool:
+        return is_object(data) and is_series(first_sample(data))
 
     @classmethod
     def defaults(cls, data: str) -> dict[str, Any]:
