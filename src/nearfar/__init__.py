@@ -5,14 +5,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # for type checkers and editors; imported when first used
     from nearfar.evaluation.evaluate import evaluate as evaluate
+    from nearfar.modalities.image.views.custom_views import CustomViews as CustomViews
     from nearfar.model.load import load as load
     from nearfar.search.embed import embed as embed
     from nearfar.training.train import train as train
 
 __version__ = "0.1.0"
-__all__ = ["embed", "evaluate", "load", "train"]
+__all__ = ["CustomViews", "embed", "evaluate", "load", "train"]
 
 _MODULES = {
+    "CustomViews": "modalities.image.views.custom_views",
     "embed": "search.embed",
     "evaluate": "evaluation.evaluate",
     "load": "model.load",

@@ -106,7 +106,10 @@ class TrainConfig:
     )
     health_every: int = setting(100, "steps between health checks", least=1)
     checkpoint_every: int = setting(500, "steps between checkpoints; the end of each epoch has one, too", least=1)
-    tensorboard: bool = setting(False, "also write TensorBoard event files")
+    tensorboard: bool = setting(False, "also write TensorBoard event files; the same as --logger tensorboard")
+    logger: str | None = setting(
+        None, "where metrics also go: tensorboard, wandb, mlflow, trackio, or several: wandb,tensorboard"
+    )
     modality: str | None = setting(
         None, "image, image-text, series, sound, text or MODULE:NAME; None: what data and method say"
     )

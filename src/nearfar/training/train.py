@@ -1,26 +1,29 @@
 """`nearfar.train`, and the run of a configuration in a folder: new or resumed."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from torch import nn
 
 from nearfar.config import TrainConfig, completed
 from nearfar.data.cache import locked
 from nearfar.data.config import DataConfig
 from nearfar.data.sources import check_apart
 from nearfar.evaluation.results import Results
+from nearfar.methods import Method
 from nearfar.modalities import modality_class
 from nearfar.model.encoder import Encoder
 from nearfar.progress import print_line
 from nearfar.python_objects import PREFIX, is_object
 from nearfar.settings import build, checked_values
+from nearfar.training.attachments import Attachments, check_given_again, split_loggers
 from nearfar.training.processes import is_rank_zero
-from nearfar.training.python_inputs import data_settings, give_data_again
+from nearfar.training.python_inputs import check_objects, data_settings, give_again, method_settings, view_settings
 from nearfar.training.resume import MAY_CHANGE
 from nearfar.training.run import Run
 from nearfar.training.signals import how_to_continue, stop_outside_steps
@@ -30,11 +33,12 @@ def train(
     data: Any = "glyphs",
     *,
     out: str | Path | None = None,
-    method: str | None = None,
-    backbone: str | None = None,
-    views: str | Mapping[str, Any] | None = None,
+    method: str | type[Method] | Method | None = None,
+    encoder: str | nn.Module | None = None,
+    views: Any = None,
     epochs: int | None = None,
-    time: str | None = None,
+    callbacks: Sequence[Any] | None = None,
+    logger: Any = None,
     resume: str | Path | None = None,
     **settings: Any,
 ) -> Encoder:
@@ -50,14 +54,18 @@ def train(
             returns an iterator. Or the keys of `DataConfig`: {"path": "photos/", "test": "other/"}, or splits:
             {"train": ..., "test": ...}. Objects in memory are in no file: who resumes the run gives them again.
         out: the run folder; None: the next free one under `runs/`.
-        method: such as simclr, moco or byol, or MODULE:NAME.
-        backbone: the network, such as "resnet18".
-        views: preset of augmentations.
+        method: such as simclr, moco or byol, or MODULE:NAME; a class that inherits from `Method`, or an instance of one
+            with its own encoder.
+        encoder: the network: a name, such as "resnet18", or your own torch.nn.Module, of which a copy is trained.
+        views: preset of augmentations; or a callable: a transform of torchvision or albumentations on each image, any
+            other one on a batch (B, 3, H, W) uint8; several, one for each view; or a `nearfar.CustomViews`.
         epochs: passes over the data.
-        time: of training, such as "20m" or "2h", in place of epochs.
+        callbacks: of Lightning, called after nearfar's own. One that sets `trainer.should_stop` ends the training
+            early, and the run is finished as usual.
+        logger: "tensorboard", "wandb", "mlflow", "trackio", a Lightning logger, or a list of these.
         resume: folder of a run to continue with its own settings; only those in `MAY_CHANGE` (epochs, steps, processes,
             nodes, strategy) may be given beside it, and the objects that it was started with.
-        settings: all other fields of `TrainConfig`, such as batch_size=256, seed=1, device="cuda" or
+        settings: all other fields of `TrainConfig`, such as time="2h", batch_size=256, seed=1, device="cuda" or
             optimizer={"lr": 0.03}.
 
     Returns:
@@ -66,19 +74,32 @@ def train(
     Raises:
         TrainingStopped: by Ctrl-C or SIGTERM before the end, after a checkpoint was written. A `KeyboardInterrupt`.
     """
-    named = {"method": method, "backbone": backbone, "views": views, "epochs": epochs, "time": time}
+    name, loggers = split_loggers(logger)
+    attachments = Attachments(tuple(callbacks or ()), tuple(loggers))
+    named = {"epochs": epochs, "logger": name}
     given = {**{name: value for name, value in named.items() if value is not None}, **settings}
     if resume is not None:
-        return _resume(Path(resume), data, {"out": out, **given}).trained_encoder()
+        objects = {"data": None if _is_default(data) else data, "method": method, "encoder": encoder, "views": views}
+        empty = [key for key, value in (("callbacks", callbacks), ("logger", logger)) if value == []]
+        check_given_again(Path(resume), attachments, without=empty)
+        return _resume(Path(resume), objects, {"out": out, **given}, attachments).trained_encoder()
     if data is None:
         raise ValueError("data is None, expected a path or a name, such as 'photos/', or 'glyphs' for built-in images")
+    if encoder is not None and "backbone" in given:
+        raise ValueError(f"encoder and backbone={given['backbone']!r} were given, expected one of them")
+    given |= {**method_settings(method, encoder), **view_settings(views, given)}
     config: TrainConfig = build(TrainConfig, completed({**given, **data_settings(data, given)}), "train")
+    check_objects(config)
     folder = free_folder(config) if out is None else Path(out)
-    prepared, _ = _execute(config, folder)
+    prepared, _ = _execute(config, folder, attachments=attachments)
     return prepared.trained_encoder()
 
 
-def _resume(folder: Path, data: Any, given: Mapping[str, Any]) -> Run:
+def _is_default(data: Any) -> bool:
+    return isinstance(data, str) and data == DataConfig.path
+
+
+def _resume(folder: Path, objects: Mapping[str, Any], given: Mapping[str, Any], attachments: Attachments) -> Run:
     """Continue the run in a folder, with the objects that it was started with."""
     if fixed := [name for name, value in given.items() if value is not None and name not in MAY_CHANGE]:
         allowed = ", ".join(MAY_CHANGE)
@@ -87,9 +108,8 @@ def _resume(folder: Path, data: Any, given: Mapping[str, Any]) -> Run:
             f"only {allowed} may change"
         )
     config = _resumed(folder, {name: value for name, value in given.items() if name in MAY_CHANGE})
-    if not (isinstance(data, str) and data == DataConfig.path):
-        give_data_again(config, data, folder)
-    return _execute(config, folder, resume=True)[0]
+    give_again(config, folder, **objects)
+    return _execute(config, folder, resume=True, attachments=attachments)[0]
 
 
 def run(config: TrainConfig, folder: Path, *, resume: bool = False, console: Console | None = None) -> Results:
@@ -102,7 +122,12 @@ def run(config: TrainConfig, folder: Path, *, resume: bool = False, console: Con
 
 
 def _execute(
-    config: TrainConfig, folder: Path, *, resume: bool = False, console: Console | None = None
+    config: TrainConfig,
+    folder: Path,
+    *,
+    resume: bool = False,
+    console: Console | None = None,
+    attachments: Attachments | None = None,
 ) -> tuple[Run, Results]:
     if folder.exists() and not folder.is_dir():
         raise FileExistsError(f"{folder} is a file, expected a folder for the run")
@@ -114,7 +139,7 @@ def _execute(
         print_line(terminal, f"ended by SIGTERM outside of the training steps; {how_to_continue(folder)}")
 
     with stop_outside_steps(folder, tell):
-        prepared = Run(config, folder, resume=resume, console=terminal)
+        prepared = Run(config, folder, resume=resume, console=terminal, attachments=attachments)
         busy = f"{folder} is in training by another process; wait until it ends, or train in another folder"
         with locked(folder, busy) if is_rank_zero() else nullcontext():
             return prepared, prepared.execute()
@@ -127,6 +152,7 @@ def resume_run(folder: Path, *, console: Console | None = None, **settings: int 
         settings: those that may change: epochs, steps, processes, nodes, strategy; None: as before. Epochs replace a
             number of steps.
     """
+    check_given_again(folder, Attachments())
     return run(_resumed(folder, settings), folder, resume=True, console=console)
 
 

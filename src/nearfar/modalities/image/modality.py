@@ -1,6 +1,6 @@
 """Images: opened from anywhere, viewed by recipes, encoded by backbones of any library."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -29,6 +29,7 @@ from nearfar.modalities.image.data.opening import find_images, is_files, is_glyp
 from nearfar.modalities.image.data.python_images import is_picture, typical_side
 from nearfar.modalities.image.items import ImageItems
 from nearfar.modalities.image.published import backbone_of, published_preparation
+from nearfar.modalities.image.views.custom_views import CustomViews, as_recipes
 from nearfar.modalities.image.views.factors import with_factors
 from nearfar.modalities.image.views.grid import view_grid
 from nearfar.modalities.image.views.prepare import Preparation, check_preparation
@@ -42,10 +43,11 @@ from nearfar.modalities.image.views.presets import (
     split_local,
 )
 from nearfar.modalities.image.views.view import ImageView, apply_views
+from nearfar.modalities.own_network import own_network
 from nearfar.modalities.picture_grid import rows_to_show
 from nearfar.modalities.splits import table_splits
 from nearfar.nn.shard import Shard
-from nearfar.python_objects import is_object
+from nearfar.python_objects import find_object, is_object, registered
 from nearfar.weights.huggingface import KEPT_IMAGES, keep_config, kept_backbone
 from nearfar.weights.names import parse_name
 
@@ -70,13 +72,19 @@ class ImageModality(ImageItems):
     walks_folders = True
     suffixes = SUFFIXES
     views_in_rows = True
+    takes_objects = frozenset({"encoder", "views"})
     captions: bool | None = False  # not read: an image without one is as good as any
 
     def __init__(self, config: TrainConfig) -> None:
         super().__init__(config)
-        self.preset = self.preset_of(PRESETS)
-        full, local = split_local(PRESETS[self.preset](config.image_size))
         asked, captions = config.views, self.captions is None
+        self.own_views: CustomViews | None = None  # those of the user
+        if is_object(asked.preset):
+            self.preset, self.own_views = str(asked.preset), registered(str(asked.preset))
+            full, local = split_local(as_recipes(self.own_views, config.image_size))
+        else:
+            self.preset = self.preset_of(PRESETS)
+            full, local = split_local(PRESETS[self.preset](config.image_size))
         for name, value in (("local", asked.local), ("scale", asked.scale)):
             if value and not crops(full[0]):
                 known = ", ".join(name for name, make in PRESETS.items() if crops(make(config.image_size)[0]))
@@ -98,6 +106,8 @@ class ImageModality(ImageItems):
 
     def _has_published_scale(self) -> bool:
         """Whether the start says how its colors are scaled; a file does not, and ImageNet's scale is the usual one."""
+        if self.own_views is not None and self.own_views.normalized:
+            return False  # they have their own
         return self.publishes_images or (self.start is not None and self.start.kind != "file" and not self.start.file)
 
     @classmethod
@@ -154,7 +164,9 @@ class ImageModality(ImageItems):
         return self.config.pretrained
 
     def encoder(self, *, untrained: bool = False) -> nn.Module:
-        config = self.config
+        config, size = self.config, self.config.image_size
+        if is_object(config.backbone):
+            return own_network(config.backbone, torch.zeros(2, 3, size, size, device="cpu"))
         network = backbone(
             config.backbone,
             size=config.image_size,
@@ -173,11 +185,27 @@ class ImageModality(ImageItems):
     def views(
         self, samples: Tensor, source: Dataset, index: Tensor, *, seed: int, step: int, shard: Shard | None = None
     ) -> list[Tensor]:
+        if is_object(self.preset):
+            return self.make_views(samples, self.recipes, seed=seed, step=step, shard=shard)
         return make_views(samples, self.recipes, seed=seed, step=step, out=self._buffers_for(samples), shard=shard)
+
+    def make_views(
+        self, samples: Tensor, recipes: Sequence[ImageView], *, seed: int, step: int, shard: Shard | None = None
+    ) -> list[Tensor]:
+        """As many views as recipes, of the user's own code if there is some."""
+        if not is_object(self.preset):
+            return make_views(samples, recipes, seed=seed, step=step, shard=shard)
+        own: CustomViews = self.own_views or find_object(self.preset, "views")
+        made = own.make(samples, recipes, seed=seed, step=step, shard=shard)
+        if wrong := {tuple(view.shape[2:]) for view in made} - {(size := self.config.image_size, size)}:
+            raise ValueError(f"the views {own!r} are of {wrong.pop()} pixels, expected image_size, {size}: set either")
+        return made
 
     def views_of_rows(
         self, samples: Tensor, source: Dataset, index: Tensor, *, seed: int, step: int, shard: Shard | None = None
     ) -> Callable[[slice], list[Tensor]]:
+        if is_object(self.preset):
+            return super().views_of_rows(samples, source, index, seed=seed, step=step, shard=shard)
         drawn = draw_views(samples, self.recipes, seed=seed, step=step, shard=shard)
 
         def some(rows: slice) -> list[Tensor]:
@@ -191,7 +219,7 @@ class ImageModality(ImageItems):
     def pair_of_views(self, samples: Tensor, source: Dataset, index: Tensor, *, seed: int, step: int) -> list[Tensor]:
         full = self.recipes[: len(self.recipes) - self.local_views]
         recipes = full[:2] if len(full) > 1 else full * 2
-        return make_views(samples, recipes, seed=seed, step=step)
+        return self.make_views(samples, recipes, seed=seed, step=step)
 
     def vary(self, samples: Tensor, generator: torch.Generator, *, strong: bool = False) -> Tensor:
         """(B, 3, S, S) uint8 to uint8: crops and flips, or SimCLR's views if strong."""
@@ -266,5 +294,6 @@ class ImageModality(ImageItems):
     def show(self, source: Dataset, folder: Path) -> str:
         self.save(folder)
         sample = source.fetch(rows_to_show(len(source), self.config.seed))
-        shown = view_grid(sample, self.recipes, folder / "views.png", seed=self.config.seed)
+        made = self.make_views(sample, self.recipes, seed=self.config.seed, step=0)
+        shown = view_grid(sample, self.recipes, folder / "views.png", made=made)
         return f"views: {self.preset}, shown in {shown}; choose others with --views"

@@ -18,6 +18,7 @@ from nearfar.methods import choose_views
 from nearfar.modalities.automatic import Automatic, Request
 from nearfar.modalities.base import Modality
 from nearfar.modalities.baseline import Baseline
+from nearfar.modalities.own_network import own_network
 from nearfar.modalities.series.automatic import choose, look_at
 from nearfar.modalities.series.config import SeriesConfig
 from nearfar.modalities.series.data import (
@@ -46,6 +47,7 @@ class SeriesModality(Modality):
     protocols = ("knn", "linear", "dtw")
     baseline_name = "the series themselves"
     has_pictures = True
+    takes_objects = frozenset({"encoder"})
 
     def __init__(self, config: TrainConfig) -> None:
         super().__init__(config)
@@ -123,6 +125,9 @@ class SeriesModality(Modality):
         if config.pretrained:
             raise ValueError("there are no pretrained weights of series; leave --pretrained out, or give --weights")
         series = config.series
+        if is_object(config.backbone):
+            example = torch.zeros(2, series.channels or 1, series.length or 64, device="cpu")
+            return own_network(config.backbone, example)
         network = sequence_encoder(config.backbone, channels=series.channels or 1, steps=series.length)
         if config.weights is not None and not untrained:
             begin_from_file(network, config.weights, config.backbone)
