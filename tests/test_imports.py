@@ -34,6 +34,7 @@ ANYWHERE = {
     "lazy",
     "messages",
     "metric_text",
+    "notebook",
     "progress",
     "python_objects",
     "settings",
