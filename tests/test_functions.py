@@ -22,7 +22,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_dir_shows_them_and_each_is_there() -> None:
-    names = {"CustomViews", "duplicates", "embed", "evaluate", "export", "load", "train"}
+    names = {"CustomViews", "duplicates", "embed", "evaluate", "export", "finish", "load", "train"}
     assert names <= set(dir(nearfar)) and set(nearfar.__all__) == names
     for name in names:
         assert getattr(nearfar, name).__doc__

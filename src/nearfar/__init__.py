@@ -10,13 +10,15 @@ if TYPE_CHECKING:  # for type checkers and editors; imported when first used
     from nearfar.model.load import load as load
     from nearfar.search.duplicates_function import duplicates as duplicates
     from nearfar.search.embed import embed as embed
+    from nearfar.training.finish import finish as finish
     from nearfar.training.train import train as train
 
 __version__ = "0.1.0"
-__all__ = ["CustomViews", "duplicates", "embed", "evaluate", "export", "load", "train"]
+__all__ = ["CustomViews", "duplicates", "embed", "evaluate", "export", "finish", "load", "train"]
 
 _MODULES = {
     "duplicates": "search.duplicates_function",
+    "finish": "training.finish",
     "export": "model.export.export",
     "CustomViews": "modalities.image.views.custom_views",
     "embed": "search.embed",

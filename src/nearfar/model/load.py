@@ -93,6 +93,11 @@ def _open_foreign(name: WeightsName, size: int | None, *, untrained: bool) -> En
 
 
 def _from_folder(folder: Path) -> Encoder:
+    if not (folder / MODEL).is_file() and any((folder / "checkpoints").glob("step-*")):
+        raise FileNotFoundError(
+            f"{folder} has no {MODEL}: its run was stopped, or is in training; nearfar finish {folder} writes "
+            "the model of its newest checkpoint"
+        )
     if not (folder / MODEL).is_file() or not (folder / CARD).is_file():
         raise FileNotFoundError(f"{folder} holds no {MODEL} and {CARD}, expected the folder of a finished run")
     card = read_card(folder / CARD)
