@@ -34,7 +34,9 @@ ANYWHERE = {
     "lazy",
     "messages",
     "metric_text",
+    "notebook",
     "progress",
+    "python_objects",
     "settings",
     "yaml_reader",
 }  # for all

@@ -13,6 +13,7 @@ from nearfar.modalities.config import ViewsConfig
 from nearfar.modalities.series.config import SeriesConfig
 from nearfar.modalities.sound.config import SoundConfig
 from nearfar.modalities.text.config import TextConfig
+from nearfar.python_objects import is_object
 from nearfar.settings import (
     as_section,
     build,
@@ -105,7 +106,10 @@ class TrainConfig:
     )
     health_every: int = setting(100, "steps between health checks", least=1)
     checkpoint_every: int = setting(500, "steps between checkpoints; the end of each epoch has one, too", least=1)
-    tensorboard: bool = setting(False, "also write TensorBoard event files")
+    tensorboard: bool = setting(False, "also write TensorBoard event files; the same as --logger tensorboard")
+    logger: str | None = setting(
+        None, "where metrics also go: tensorboard, wandb, mlflow, trackio, or several: wandb,tensorboard"
+    )
     modality: str | None = setting(
         None, "image, image-text, series, sound, text or MODULE:NAME; None: what data and method say"
     )
@@ -176,7 +180,7 @@ def completed(given: Mapping[str, Any]) -> dict[str, Any]:
     outside = ":" in method
     declared = find_method(method) if outside else known_method(method)
     kind = kind_of(data, method, given.get("modality"))
-    if given.get("modality") is None and Path(data).expanduser().exists():
+    if given.get("modality") is None and (is_object(data) or Path(data).expanduser().exists()):
         looked = (name for name in MODALITIES if name in declared.modalities and modality_class(name).recognizes(data))
         if (found := next(looked, kind)) != kind:
             kind = found

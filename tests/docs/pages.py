@@ -322,7 +322,8 @@ def check_names(config: TrainConfig) -> None:
     known = METHODS[config.method].options()
     assert set(config.options) <= set(known), f"{config.method} has no option {set(config.options) - set(known)}"
     name = config.backbone
-    if name not in (*OWN, *AUDIO, *SEQUENCES, BAG, *TEXTS) and not name.startswith(("torchvision:", "transformers:")):
+    elsewhere = ("torchvision:", "transformers:", "python:")  # the last is a network of the page itself
+    if name not in (*OWN, *AUDIO, *SEQUENCES, BAG, *TEXTS) and not name.startswith(elsewhere):
         import timm
 
         assert timm.is_model(name), f"there is no backbone {name}"

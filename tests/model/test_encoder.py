@@ -185,9 +185,6 @@ def test_an_encoder_of_both_finds_out_what_the_items_are(model: Models, tmp_path
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_no_list_of_items_is_refused(kind: str, model: Models) -> None:
     encoder = model(kind)
-    for one in ("a cat", "cat.png", b"bytes", Path("cat.png")):
-        with pytest.raises(TypeError, match=facts("list")):
-            encoder.encode(one)
     for none in ([], (), torch.zeros(0, 3, 32, 32), np.zeros((0, 4))):
         with pytest.raises(ValueError, match=facts("empty")):
             encoder.encode(none)
@@ -210,7 +207,7 @@ def test_what_is_no_list_of_items_is_refused(kind: str, model: Models) -> None:
         ("image", [np.zeros((4, 4, 5), np.uint8)], ValueError, "(4, 4, 5)"),
         ("image", torch.zeros(3, 32, 32), ValueError, "(3, 32, 32)"),
         ("image", torch.zeros(2, 32, 32, 3), ValueError, "(2, 32, 32, 3)"),
-        ("image", np.zeros((32, 32, 3), np.uint8), ValueError, "(32, 32, 3)"),
+        ("image", np.zeros((32, 32, 5), np.uint8), ValueError, "(32, 32, 5)"),
         ("sound", ["gone.wav"], ValueError, "gone.wav"),
         ("sound", [b"no sound"], ValueError, "sound"),
         ("sound", [np.zeros((2, 9), np.int16)], ValueError, "(2, 9)"),

@@ -8,6 +8,7 @@ from nearfar import __version__
 
 COMMANDS = {
     "train": "train an encoder on data, evaluate it and write a report",
+    "finish": "make a stopped run usable: write the model of its newest checkpoint",
     "plan": "fit a run into a memory budget: micro-batch, accumulation, predicted peak",
     "recipes": "list known runs and their numbers, or run one again",
     "evaluate": "measure an encoder on data, beside its baselines",

@@ -1,10 +1,6 @@
 """`nearfar duplicates`: near-duplicate groups in a file of embeddings."""
 
-from pathlib import Path
-
 from nearfar.cli.parser import Parser
-
-SHOWN = 5  # groups, and names in each
 
 
 def main(arguments: list[str]) -> int:
@@ -20,27 +16,8 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--index", choices=["exact", "ivf", "hnsw"], default="exact", help="ivf and hnsw need faiss")
     options = parser.parse_args(arguments)
 
-    from nearfar.data.dataset import counted
-    from nearfar.progress import progress_bar
-    from nearfar.search.duplicates import check_threshold, find_duplicates, write_groups
-    from nearfar.search.files import sample_embeddings
-    from nearfar.search.index import lookup
+    from nearfar.search.duplicates_function import duplicates
 
-    check_threshold(options.threshold)
-    file = sample_embeddings(options.embeddings)
-    find = lookup(file, options.index)
-    with progress_bar("comparing", len(file)) as advance:
-        found = find_duplicates(file, threshold=options.threshold, half=file.half, find=find, advance=advance)
-    names, groups = file.names(), found.members()
-    out = Path(options.out or f"{options.embeddings}.groups.csv")
-    write_groups(out, names, found.groups, found.nearest.tolist())
-    source = "given" if options.threshold is not None else "found from the data"
-    shape = f", which has about {found.dimension:.1f} dimensions" if found.dimension is not None else ""
-    print(f"threshold: cosine {found.threshold:.5f}, {source}{shape}")
-    for rows in groups[:SHOWN]:
-        more = f" and {len(rows) - SHOWN} more" if len(rows) > SHOWN else ""
-        print(f"  {len(rows)}: {', '.join(names[row] for row in rows[:SHOWN])}{more}")
-    if len(groups) > SHOWN:
-        print(f"  and {len(groups) - SHOWN:,} more groups")
-    print(f"{sum(map(len, groups)):,} of {len(file):,} samples are in {counted(len(groups), 'group')}: {out}")
+    out = options.out or f"{options.embeddings}.groups.csv"
+    print(duplicates(options.embeddings, threshold=options.threshold, index=options.index, out=out).shown())
     return 0

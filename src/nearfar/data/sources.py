@@ -59,6 +59,7 @@ class Source:
         skipped: samples that were left out before any was decoded.
         size: of images, the side to store them at where none is asked for: their own if all are squares of one size.
         parts: (N,) the number of the shard that each is in, or None.
+        transient: whether the samples are objects of this process, which the cache cannot tell from others.
     """
 
     description: str
@@ -74,6 +75,7 @@ class Source:
     skipped: Sequence[Skipped] = ()
     size: int | None = None
     parts: Tensor | None = None
+    transient: bool = False
 
     def __len__(self) -> int:
         return len(self.names)

@@ -10,6 +10,7 @@ import torch
 
 from nearfar.config import TrainConfig
 from nearfar.data.config import EvaluationData, ReadConfig
+from nearfar.data.python_data import as_data
 from nearfar.devices import find_device
 from nearfar.evaluation.detection.splits import open_boxed_splits
 from nearfar.evaluation.evaluate_run import as_embedder, evaluate_run
@@ -32,14 +33,14 @@ from nearfar.settings import as_section, build
 from nearfar.weights.names import LIBRARIES, parse_name
 
 DEFAULT_PROTOCOLS = ("knn", "linear")
-Data = str | Path | Mapping[str, Any] | EvaluationData | None
+Data = Any  # a name or path, keys of `EvaluationData`, or an object as `nearfar.train` takes it
 
 
 def evaluate(
     encoder: Encoder | str | Path,
     data: Data = None,
     *,
-    test: str | Path | None = None,
+    test: Any = None,
     protocols: Sequence[str] = DEFAULT_PROTOCOLS,
     **options: Any,
 ) -> Results:
@@ -47,7 +48,8 @@ def evaluate(
 
     Args:
         encoder: an `Encoder`, a run or export folder, or a name that `nearfar.load` takes.
-        data: a name or path, or keys as in `EvaluationData`: {"path": "pairs.csv", "label_column": "kind"}. Their own
+        data: a name or path, an object as `nearfar.train` takes it, or keys as in `EvaluationData`:
+            {"path": "pairs.csv", "label_column": "kind"}. Their own
             test part is measured on, else a fifth of each class, held out by the first seed. No path: the run's own
             data, read as in the run but for these keys; its test part, or its validation part if it has none.
         test: other data for the test part.
@@ -91,7 +93,7 @@ class Evaluation:
         encoder: Encoder | str | Path,
         data: Data = None,
         *,
-        test: str | Path | None = None,
+        test: Any = None,
         protocols: Sequence[str] = DEFAULT_PROTOCOLS,
         against: Sequence[str | Path] = (),
         settings: ProtocolConfig | Mapping[str, Any] | None = None,
@@ -104,8 +106,9 @@ class Evaluation:
             raise ValueError(f"image_size is {image_size!r}, expected a whole number of at least 1")
         protocols = [protocols] if isinstance(protocols, str) else protocols
         self.compute = compute or Compute()
-        read: EvaluationData = build(EvaluationData, as_section(EvaluationData, data), "data")
-        path, test = read.path, read.test if test is None else str(test)
+        section = _without_objects(data)
+        read: EvaluationData = build(EvaluationData, as_section(EvaluationData, section), "data")
+        path, test = read.path, read.test if test is None else as_data(test).path
         self.protocols, boxed = _chosen(protocols, path)
         _seeds(seeds, 0)  # refused before anything is loaded
         keys = protocol_config(self.protocols)
@@ -205,6 +208,19 @@ def _load(names: Mapping[str, Encoder | str | Path], compute: Compute, image_siz
         noun = next(iter(encoders.values())).modality.noun
         raise ValueError(f"--against is for encoders of images; evaluate each encoder of {noun} by itself")
     return encoders
+
+
+def _without_objects(data: Any) -> Any:
+    """The same data, objects replaced by the names that they are registered or written under."""
+    if data is None or isinstance(data, EvaluationData | str | Path):
+        return data
+    section = dict(data) if isinstance(data, Mapping) else {"path": data}
+    if "train" in section:
+        section = {"path": section["train"], "test": section.get("test")}
+    return {
+        key: as_data(value).path if key in ("path", "test") and value is not None else value
+        for key, value in section.items()
+    }
 
 
 def _is_run(encoder: str | Path) -> bool:

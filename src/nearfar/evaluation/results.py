@@ -17,6 +17,7 @@ from rich.table import Table
 
 from nearfar.data.cache import write_file
 from nearfar.metric_text import SHARE, MetricStyle, metric_text
+from nearfar.notebook import Printed
 
 BY = " by "  # between a baseline and the protocol that it was measured by, if it is another one
 _LONGEST = 60  # characters of a name in a file's name
@@ -83,7 +84,7 @@ class Provenance:
 
 
 @dataclass(frozen=True)
-class Results:
+class Results(Printed):
     """All rows of an evaluation, and what could not be measured, each in a line.
 
     Attributes:
@@ -191,6 +192,9 @@ class Results:
             case [int(k), *_] if source is not None and "k = " not in row.metric:
                 return f"{row.protocol}, k = {min(k, source.training)}"
         return row.protocol
+
+    def shown(self) -> Table:
+        return self.table()
 
     def table(self) -> Table:
         """For the terminal: a line for each measure, a column for each encoder, the notes below."""

@@ -2,7 +2,9 @@
 
 from collections.abc import Sequence
 from difflib import get_close_matches
-from typing import TypeVar
+from typing import Any, TypeVar
+
+from torch import nn
 
 from nearfar.methods.barlow_twins import BarlowTwins
 from nearfar.methods.byol import BYOL, BYOLA
@@ -21,6 +23,7 @@ from nearfar.methods.simsiam import SimSiam
 from nearfar.methods.supcon import SupCon
 from nearfar.methods.vicreg import VICReg
 from nearfar.plugins import import_string
+from nearfar.python_objects import find_object, is_object
 
 __all__ = [
     "BYOL",
@@ -63,13 +66,31 @@ _imported: dict[str, type[Method]] = {}  # from outside, by MODULE:NAME
 
 def find_method(name: str) -> type[Method]:
     """The class of a method by its name; MODULE:NAME is imported."""
-    if name not in METHODS and ":" in name:
+    if is_object(name) and name not in _imported:
+        use_class(find_object(name, "method"), name)
+    elif name not in METHODS and ":" in name and not is_object(name):
         _imported[name] = import_string(name, Method, "method")
-    elif name not in METHODS:
+    elif name not in METHODS and not is_object(name):
         close = get_close_matches(name, METHODS, n=1, cutoff=0.5)
         hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(METHODS)}"
         raise ValueError(f"there is no method {name!r}; {hint}")
     return known_method(name)
+
+
+def use_class(method: type[Method] | Method, name: str) -> None:
+    """Let a name stand for a method that is an object: a class, or an instance with its own encoder."""
+    _imported[name] = method if isinstance(method, type) else _without_layers(type(method))
+
+
+def _without_layers(kind: type[Method]) -> type[Method]:
+    """The class of an instance, whose encoder has already what the method leaves on it."""
+
+    class Given(kind):  # type: ignore[misc, valid-type]
+        @classmethod
+        def trained_encoder(cls, encoder: nn.Module, features: int, **options: Any) -> nn.Module:
+            return encoder
+
+    return Given
 
 
 def known_method(name: str) -> type[Method]:

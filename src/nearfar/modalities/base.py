@@ -1,5 +1,6 @@
 """What the system must know of a kind of data. All that is particular to it lives in its own folder."""
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -38,6 +39,7 @@ class Modality(ABC):
         view_factors: which settings of views beside their preset and number mean something, such as "color".
         walks_folders: samples may be files below a folder, where a run folder must not lie.
         suffixes: of such files.
+        takes_objects: which of "encoder" and "views" may be a network and a callable of the user's own.
     """
 
     name: ClassVar[str]
@@ -49,12 +51,12 @@ class Modality(ABC):
     view_factors: ClassVar[tuple[str, ...]] = ()
     walks_folders: ClassVar[bool] = False
     suffixes: ClassVar[frozenset[str]] = frozenset()
+    takes_objects: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(self, config: TrainConfig) -> None:
         self.config = config
 
-    # Recognizing data, and what a run on them starts from; class methods, so that no data are opened
-
+    # Recognizing data, and what a run on them starts from
     endings: ClassVar[tuple[str, ...]] = ()  # of file names that are of this kind
 
     @classmethod
@@ -137,12 +139,10 @@ class Modality(ABC):
 
     def fitted_copy(self) -> Self:
         """A copy that shares what was learned."""
-        import copy
-
         return copy.copy(self)
 
     def open_to_embed(self, spec: str, split: str | None = None) -> Dataset:
-        """The samples that `embed` writes one by one; nothing need be stored."""
+        """The samples that `embed` writes one by one."""
         return self.open(spec, split)
 
     def for_training(self, data: Dataset) -> Dataset:

@@ -3,18 +3,30 @@
 import hashlib
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypedDict, Unpack, overload
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from nearfar.data.dataset import Dataset
 from nearfar.modalities.base import Modality
 from nearfar.model.card import Card
+from nearfar.model.items import as_items, some_items
 from nearfar.nn.first_features import keep_first
 from nearfar.nn.sequence import FrameEncoder
 from nearfar.nn.whitening import EmbeddingTransform
 from nearfar.progress import progress_bar
+
+
+class EncodeOptions(TypedDict, total=False):
+    """Further parameters of `Encoder.encode`."""
+
+    kind: str | None
+    raw: bool
+    batch_size: int
+    progress: bool
 
 
 class Encoder(nn.Module):
@@ -96,6 +108,12 @@ class Encoder(nn.Module):
         made = Encoder(network, self.modality, self.card, transform=transform, folder=self.folder)
         return made.train(self.training)
 
+    @overload
+    def encode(self, items: Any, *, numpy: Literal[False] = False, **options: Unpack[EncodeOptions]) -> Tensor: ...
+
+    @overload
+    def encode(self, items: Any, *, numpy: Literal[True], **options: Unpack[EncodeOptions]) -> NDArray[np.float32]: ...
+
     @torch.no_grad()
     def encode(
         self,
@@ -105,21 +123,23 @@ class Encoder(nn.Module):
         raw: bool = False,
         batch_size: int = 256,
         progress: bool = False,
-    ) -> Tensor:
-        """The embeddings of items, (N, F) on the CPU.
+        numpy: bool = False,
+    ) -> Tensor | NDArray[np.float32]:
+        """The embeddings of items, (N, F) on the CPU; of a single item (F,).
 
         Args:
-            items: a sequence of paths, PIL images, arrays, tensors or strings, as the modality takes them; or a
-                tensor of raw samples (N, ...), such as images (N, 3, H, W) uint8.
+            items: a path, a PIL image or a string, or a sequence of them, of arrays or of tensors, as the modality
+                takes them; a tensor of raw samples (N, ...), such as images (N, 3, H, W) uint8, or an array of them
+                (N, H, W, 3); a frame with a column of paths or texts; a map-style Dataset; a folder.
             kind: what the items are, "image" or "text", for an encoder of both; found out if it is not given.
             raw: the network's own features, before they are centred, standardized or whitened.
             batch_size: items at a time.
             progress: show a bar.
+            numpy: return an array instead of a tensor.
         """
         if batch_size < 1:
             raise ValueError(f"batch_size is {batch_size}, expected at least 1")
-        if isinstance(items, str | bytes | Path):
-            raise TypeError(f"items is {str(items)[:60]!r}, expected a list of items, or a tensor of samples")
+        items, single = as_items(items, self.modality)
         if len(items) == 0:
             raise ValueError("items is empty, expected at least one")
         kind = kind or self._kind_of(items)
@@ -132,19 +152,26 @@ class Encoder(nn.Module):
         try:
             with progress_bar(progress and "encoding", len(items)) as advance:
                 for start in range(0, len(items), batch_size):
-                    some = items[start : start + batch_size]
+                    some = self._batch(items, start, start + batch_size)
                     h = self._encode_batch(some, kind, device)
                     found.append((h if raw or self.transform is None else self.transform(h)).float().cpu())
                     advance(len(some))
         finally:
             self.train(training)
-        return torch.cat(found)
+        h = torch.cat(found)[0] if single else torch.cat(found)
+        return h.numpy() if numpy else h
+
+    @staticmethod
+    def _batch(items: Any, start: int, stop: int) -> Any:
+        if isinstance(items, Dataset):
+            return items.fetch(torch.arange(start, min(stop, len(items))))
+        return some_items(items, start, stop)
 
     def _kind_of(self, items: Any) -> str:
         """Of all items, so that it does not depend on the batches."""
-        if isinstance(items, Tensor) or len(self.modality.queries) == 1:
+        if isinstance(items, Tensor | Dataset) or len(self.modality.queries) == 1:
             return self.modality.queries[0]
-        kinds = {self.modality.item_kind(item) for item in items}
+        kinds = {self.modality.item_kind(items[row]) for row in range(len(items))}
         if len(kinds) > 1:
             raise ValueError(f"items are of the kinds {' and '.join(sorted(kinds))}; encode each kind by itself")
         return kinds.pop()

@@ -18,6 +18,7 @@ from nearfar.model.encoder import Encoder
 from nearfar.model.export import how_to_open
 from nearfar.model.save import CARD, MODEL, TRANSFORM
 from nearfar.nn.whitening import EmbeddingTransform
+from nearfar.python_objects import register_as
 from nearfar.weights.huggingface import model_kind
 from nearfar.weights.names import WeightsName, parse_name
 from nearfar.weights.packages import find_package
@@ -30,6 +31,7 @@ def load(
     image_size: int | None = None,
     dim: int | None = None,
     untrained: bool = False,
+    encoder: nn.Module | None = None,
 ) -> Encoder:
     """The encoder that a text names, in evaluation mode; nothing is unpickled.
 
@@ -44,9 +46,13 @@ def load(
         dim: numbers of an embedding to keep, the first; for runs with nested ones (`--options.dims`). None: all.
         untrained: the same network before it learned anything: of a run, as it began (with the weights that it was
             given, or freshly drawn); of others, freshly drawn.
+        encoder: the network, of a run that was trained with one of your own (`nearfar.train(..., encoder=...)`), which
+            no file describes; its weights are those of the run.
     """
-    encoder = _load(spec, device, image_size, untrained)
-    return encoder if dim is None else encoder.first(dim)
+    if encoder is not None:
+        register_as(str(read_card(Path(spec).expanduser() / CARD)["backbone"]), encoder)
+    found = _load(spec, device, image_size, untrained)
+    return found if dim is None else found.first(dim)
 
 
 def _load(spec: str | Path, device: torch.device | str, image_size: int | None, untrained: bool) -> Encoder:
@@ -87,6 +93,11 @@ def _open_foreign(name: WeightsName, size: int | None, *, untrained: bool) -> En
 
 
 def _from_folder(folder: Path) -> Encoder:
+    if not (folder / MODEL).is_file() and any((folder / "checkpoints").glob("step-*")):
+        raise FileNotFoundError(
+            f"{folder} has no {MODEL}: its run was stopped, or is in training; nearfar finish {folder} writes "
+            "the model of its newest checkpoint"
+        )
     if not (folder / MODEL).is_file() or not (folder / CARD).is_file():
         raise FileNotFoundError(f"{folder} holds no {MODEL} and {CARD}, expected the folder of a finished run")
     card = read_card(folder / CARD)

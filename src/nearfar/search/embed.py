@@ -15,9 +15,11 @@ from torch import Tensor
 
 from nearfar.data.cache import locked, write_file
 from nearfar.data.dataset import Dataset, Skipped, label_names
+from nearfar.data.python_data import as_data
 from nearfar.devices import find_device
 from nearfar.model.encoder import Encoder
 from nearfar.model.load import load
+from nearfar.notebook import Printed
 from nearfar.progress import print_note, progress_bar
 from nearfar.search.chunks import ChunkFolder, chunk_folder, difference
 from nearfar.search.files import output_suffix, read_about
@@ -26,7 +28,7 @@ AHEAD = 2  # prepared batches that may wait
 
 
 @dataclass(frozen=True)
-class Embedded:
+class Embedded(Printed):
     """What was written."""
 
     path: Path
@@ -34,6 +36,9 @@ class Embedded:
     dim: int  # numbers of a row
     skipped: list[Skipped]  # samples that could not be read
     resumed: int  # rows from an earlier, interrupted call
+
+    def shown(self) -> str:
+        return f"{self.rows:,} vectors of {self.dim} numbers: {self.path}"
 
 
 class ReadOptions(TypedDict, total=False):
@@ -46,7 +51,7 @@ class ReadOptions(TypedDict, total=False):
 
 def embed(
     run: str | Path | Encoder,
-    data: str | Path | Dataset,
+    data: Any,
     out: str | Path,
     *,
     dtype: Literal["float32", "float16"] = "float32",
@@ -63,7 +68,8 @@ def embed(
 
     Args:
         run: an encoder, or its name as `nearfar.load` takes it.
-        data: a data set, or its name as `Encoder.open` takes it; image files are decoded when they are needed.
+        data: a data set, its name as `Encoder.open` takes it, or an object as `nearfar.train` takes it; image files
+            are decoded when they are needed.
         out: .parquet, .npz, or .npy with paths and labels in NAME.npy.csv. Other embeddings are replaced; a file that
             `embed` did not write is refused.
         dtype: of the stored numbers.
@@ -81,8 +87,9 @@ def embed(
         if value is not None and value < 1:
             raise ValueError(f"{name} is {value}, expected at least 1")
     encoder = run if isinstance(run, Encoder) else load(run)
-    place, spec = find_device(device), str(data) if isinstance(data, str | Path) else None
-    samples = encoder.open(data, **reading) if isinstance(data, str | Path) else data
+    data = data if isinstance(data, Dataset) else as_data(data).path
+    place, spec = find_device(device), None if isinstance(data, Dataset) else data
+    samples = data if isinstance(data, Dataset) else encoder.open(data, **reading)
     if len(samples) == 0:
         raise ValueError("the data has 0 samples, expected at least one")
     about = {

@@ -1,5 +1,6 @@
 """The method of a run from its configuration."""
 
+import copy
 import math
 
 import torch
@@ -10,6 +11,7 @@ from nearfar.messages import nearest_or_all
 from nearfar.methods import Method, find_method
 from nearfar.methods.anchored import AnchoredMethod
 from nearfar.modalities import make_modality
+from nearfar.python_objects import registered
 from nearfar.training.adaptation import freeze_pretrained, pretrained_parts
 
 
@@ -22,6 +24,11 @@ def build_method(config: TrainConfig, samples: int, *, untrained: bool = False) 
     """
     kind = find_method(config.method)
     check_options(kind, config)
+    if isinstance(given := registered(config.method), Method):
+        made = copy.deepcopy(given)
+        if not hasattr(made.encoder, "num_features"):
+            made.encoder.num_features = make_modality(config).encoder().num_features
+        return made
     torch.manual_seed(config.seed)
     modality = make_modality(config)
     encoder = modality.encoder(untrained=untrained)

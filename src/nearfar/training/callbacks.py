@@ -113,7 +113,10 @@ class TrainingMonitor(lightning.Callback):
             self.save(module)
 
     def on_train_end(self, trainer: lightning.Trainer, module: lightning.LightningModule) -> None:
+        assert isinstance(module, Pretraining)
         self._bar.stop()
+        if module.done < module.total and not self.stop_signal:  # a callback of the user's ended it
+            self.save(module, last=True)
 
     def on_exception(
         self, trainer: lightning.Trainer, module: lightning.LightningModule, exception: BaseException
@@ -136,8 +139,8 @@ class TrainingMonitor(lightning.Callback):
         with suppress(OSError, ValueError, TypeError, KeyError):  # not there, or no longer whole
             self.verdicts = [v for v in json.loads(said.read_text(encoding="utf-8")) if v["step"] <= module.done]
 
-    def save(self, module: Pretraining) -> None:
-        """Write everything that the rest of the run depends on."""
+    def save(self, module: Pretraining, *, last: bool = False) -> None:
+        """Write everything that the rest of the run depends on; the weights of the last step are kept for the end."""
         state: dict[str, Any] = {
             "config": json.dumps(asdict(module.config)),
             "step": module.done,
@@ -149,7 +152,7 @@ class TrainingMonitor(lightning.Callback):
         }
         if self.is_rank_zero:
             checkpoint.save_step(state, self.folder / "checkpoints", module.done)
-            self.final_weights = state["method"] if module.done == module.total else {}
+            self.final_weights = state["method"] if last or module.done == module.total else {}
 
     def announce(self, verdict: Verdict, step: int) -> None:
         """Tell a verdict once, and again only when its level changes."""
@@ -183,8 +186,11 @@ class TrainingMonitor(lightning.Callback):
         line = {"step": module.done} | {name: _plain(value) for name, value in found.items()}
         with (self.folder / "metrics.jsonl").open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
+        numbers = {name: value for name, value in found.items() if isinstance(value, float)}
         for logger in module.trainer.loggers:
-            logger.log_metrics({k: v for k, v in found.items() if isinstance(v, float)}, step=module.done)
+            logger.log_metrics(numbers, step=module.done)
+        if len(module.trainer.callbacks) > 1:  # type: ignore[attr-defined]  # those of the user may look at them
+            module.log_dict(numbers, logger=False, on_step=True, on_epoch=False, batch_size=1, rank_zero_only=True)
 
     def _announce_if_healthy(
         self, found: dict[str, float | list[float]], verdicts: list[Verdict], module: Pretraining

@@ -1,12 +1,11 @@
 """Settings that this machine or this torch cannot run: refused before the data are read."""
 
-import importlib.util
-
 import torch
 
 from nearfar.config import TrainConfig
 from nearfar.modalities import modality_class
 from nearfar.modalities.config import VIEW_FACTORS
+from nearfar.training.attachments import check_loggers
 from nearfar.training.processes import shards_weights
 
 LEAST_SIDE = 8  # pixels: of smaller views nothing is left after a crop and a network's first layers
@@ -39,7 +38,4 @@ def check_supported(config: TrainConfig, device: torch.device) -> None:
             raise ValueError("strategy fsdp and precision fp16 were not tested together; set --precision bf16 or 32")
         if torch.__version__ < (2, 7):  # type: ignore[operator]
             raise ValueError(f"strategy fsdp needs torch 2.7 or newer, and this is {torch.__version__}; update torch")
-    if config.tensorboard and importlib.util.find_spec("tensorboard") is None:
-        raise ModuleNotFoundError(
-            "--tensorboard needs the package tensorboard, which is not installed: pip install 'nearfar[tensorboard]'"
-        )
+    check_loggers(config)

@@ -18,6 +18,7 @@ from nearfar.training.advice import advise
 from nearfar.training.callbacks import TrainingMonitor
 from nearfar.training.errors import NotFiniteError, ProcessLostError
 from nearfar.training.lightning_module import Pretraining, Steps
+from nearfar.training.loggers import close_loggers, open_loggers
 from nearfar.training.online_evaluation import OnlineEvaluation
 from nearfar.training.processes import (
     is_lost_process,
@@ -135,7 +136,11 @@ def _train(setup: TrainingSetup, module: Pretraining, monitor: TrainingMonitor, 
         if config.processes * config.nodes > 1 and is_lost_process(error):
             raise ProcessLostError(monitor.folder) from error
         raise
-    if module.done < total:
+    finally:
+        close_loggers(config, trainer.loggers)
+    if module.done < total and not monitor.stop_signal and setup.attachments.callbacks:
+        print_line(console, f"ended by a callback at step {module.done} of {total}")
+    elif module.done < total:
         print_line(console, f"stopped at step {module.done} of {total}; {how_to_continue(monitor.folder)}")
         leave_process_group()
         raise TrainingStopped(monitor.folder, monitor.stop_signal or signal.SIGINT)
@@ -143,12 +148,9 @@ def _train(setup: TrainingSetup, module: Pretraining, monitor: TrainingMonitor, 
 
 def make_trainer(setup: TrainingSetup, monitor: TrainingMonitor, *, done: int) -> lightning.Trainer:
     """Lightning's trainer for the steps that are left after `done` of them."""
-    config, folder, logger = setup.config, monitor.folder, None
-    if config.tensorboard and is_rank_zero():
-        from lightning.pytorch.loggers import TensorBoardLogger
-
-        # A resumed run drops what was logged after its checkpoint, as in metrics.jsonl.
-        logger = TensorBoardLogger(folder, name="", version="tensorboard", purge_step=done + 1 if done else None)
+    config, folder, given = setup.config, monitor.folder, setup.attachments
+    loggers = open_loggers(config, folder, done, given.loggers) if is_rank_zero() else []
+    parts = lightning.pytorch.callbacks
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", module="lightning.*")
     return lightning.Trainer(
@@ -160,11 +162,11 @@ def make_trainer(setup: TrainingSetup, monitor: TrainingMonitor, *, done: int) -
         max_steps=setup.total_steps - done,
         accumulate_grad_batches=config.accumulate_batches,
         gradient_clip_val=config.optimizer.clip_norm,
-        callbacks=[monitor],
-        logger=logger or False,
+        callbacks=[monitor, *given.callbacks],
+        logger=loggers or False,
         default_root_dir=folder,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
+        enable_checkpointing=any(isinstance(each, parts.Checkpoint) for each in given.callbacks),
+        enable_progress_bar=any(isinstance(each, parts.ProgressBar) for each in given.callbacks),
+        enable_model_summary=any(isinstance(each, parts.ModelSummary) for each in given.callbacks),
         use_distributed_sampler=False,
     )

@@ -13,9 +13,11 @@ from nearfar.model.load import load
 from nearfar.model.save import write_model
 from nearfar.nn.whitening import EmbeddingTransform
 from nearfar.progress import print_line
+from nearfar.training.attachments import Attachments
 from nearfar.training.errors import NotFiniteError
 from nearfar.training.model_selection import ModelSelection, select_weights
 from nearfar.training.processes import is_rank_zero, leave_process_group, shards_weights
+from nearfar.training.python_inputs import unstored
 from nearfar.training.resume import restore_newest
 from nearfar.training.run_folder import list_skipped, remove_failed_start, write_run_files
 from nearfar.training.setup import TrainingSetup
@@ -32,12 +34,23 @@ class Run:
         folder: where it writes.
         resume: continue from the newest checkpoint in the folder.
         console: where it prints; only rank 0 writes and prints.
+        attachments: callbacks and loggers of the caller.
     """
 
-    def __init__(self, config: TrainConfig, folder: Path, *, resume: bool, console: Console) -> None:
+    def __init__(
+        self,
+        config: TrainConfig,
+        folder: Path,
+        *,
+        resume: bool,
+        console: Console,
+        attachments: Attachments | None = None,
+    ) -> None:
         self.is_rank_zero, self.is_new = is_rank_zero(), not folder.exists()
         self.folder, self.console = folder, console if self.is_rank_zero else Console(quiet=True)
-        self.setup = TrainingSetup(config, self.console)
+        for line in unstored(config, attachments):
+            print_line(self.console, line)
+        self.setup = TrainingSetup(config, self.console, attachments)
         spent = choose_view_factors(self.setup, folder, self.console)
         fix_steps(self.setup, folder, self.console, spent=spent + comparison_seconds(self.setup))
         self.state = restore_newest(self.setup, folder, self.console) if resume else None

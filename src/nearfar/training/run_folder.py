@@ -16,11 +16,12 @@ from nearfar.data.cache import replacing
 from nearfar.data.dataset import Skipped, how_many
 from nearfar.evaluation.splits import write_splits
 from nearfar.progress import print_line
+from nearfar.training.attachments import FILE as ATTACHMENTS
 from nearfar.training.setup import TrainingSetup
 
 # What a run writes before its first step.
 _BEFORE_TRAINING = {"lock", "config.yaml", "environment.json", "splits.json", "splits.npz", "views.png"}
-_BEFORE_TRAINING |= {"views.txt", "tokenizer.json", "verdicts.json", "skipped.txt", "clipped.txt"}
+_BEFORE_TRAINING |= {"views.txt", "tokenizer.json", "verdicts.json", "skipped.txt", "clipped.txt", ATTACHMENTS}
 
 
 def write_run_files(setup: TrainingSetup, folder: Path) -> None:
@@ -29,6 +30,7 @@ def write_run_files(setup: TrainingSetup, folder: Path) -> None:
     with replacing(folder / "config.yaml") as fresh:  # atomic: other programs may be reading it
         fresh.write_text(setup.config.to_yaml(), encoding="utf-8")
     (folder / "environment.json").write_text(json.dumps(environment(setup.device), indent=1))
+    setup.attachments.save(folder)
     write_splits(folder, setup.modality, setup.splits)
 
 

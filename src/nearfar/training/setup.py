@@ -18,6 +18,7 @@ from nearfar.modalities import MODALITIES, make_modality
 from nearfar.progress import print_line
 from nearfar.training.adaptation import pretrained_parts
 from nearfar.training.advice import labels_hint
+from nearfar.training.attachments import Attachments
 from nearfar.training.build_method import build_method
 from nearfar.training.check_data import check_data
 from nearfar.training.check_settings import check_supported
@@ -34,9 +35,11 @@ class TrainingSetup:
     Args:
         config: of the run. `self.config` has what the data decided, such as a smaller batch size.
         console: where notes on the data are printed.
+        attachments: callbacks and loggers of the caller.
     """
 
-    def __init__(self, config: TrainConfig, console: Console) -> None:
+    def __init__(self, config: TrainConfig, console: Console, attachments: Attachments | None = None) -> None:
+        self.attachments = attachments or Attachments()
         check_data(config)
         for note in config.notes:
             print_line(console, f"chosen: {note}")

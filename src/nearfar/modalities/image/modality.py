@@ -1,37 +1,35 @@
 """Images: opened from anywhere, viewed by recipes, encoded by backbones of any library."""
 
-import io
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
-from typing import Any, BinaryIO, ClassVar, Self
+from typing import Any, ClassVar, Self
 
-import numpy as np
 import torch
-import torch.nn.functional as F
-from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor, nn
 
 from nearfar.config import TrainConfig
 from nearfar.data.config import DataConfig
 from nearfar.data.dataset import Dataset
+from nearfar.data.python_data import first_sample
 from nearfar.data.sources import folder_splits
 from nearfar.methods import choose_views
 from nearfar.modalities.automatic import Automatic, Request
-from nearfar.modalities.base import Modality
 from nearfar.modalities.baseline import Baseline
 from nearfar.modalities.config import VIEW_FACTORS
-from nearfar.modalities.image.automatic import choose, look_at
+from nearfar.modalities.image.automatic import PictureFacts, choose, look_at
 from nearfar.modalities.image.backbones import backbone, check_size_of_input, stated_stem
 from nearfar.modalities.image.color_histogram import ColorHistogram
 from nearfar.modalities.image.data import opening
-from nearfar.modalities.image.data.decode import SUFFIXES, decode, squared, why
-from nearfar.modalities.image.data.opening import decoding_size, find_images, is_files, is_glyphs, open_images
-from nearfar.modalities.image.data.source import as_picture
+from nearfar.modalities.image.data.decode import SUFFIXES
+from nearfar.modalities.image.data.opening import find_images, is_files, is_glyphs, open_images
+from nearfar.modalities.image.data.python_images import is_picture, typical_side
+from nearfar.modalities.image.items import ImageItems
 from nearfar.modalities.image.published import backbone_of, published_preparation
+from nearfar.modalities.image.views.custom_views import CustomViews, as_recipes
 from nearfar.modalities.image.views.factors import with_factors
 from nearfar.modalities.image.views.grid import view_grid
 from nearfar.modalities.image.views.prepare import Preparation, check_preparation
@@ -45,24 +43,19 @@ from nearfar.modalities.image.views.presets import (
     split_local,
 )
 from nearfar.modalities.image.views.view import ImageView, apply_views
-from nearfar.modalities.named_samples import SamplesByRow, checked
+from nearfar.modalities.own_network import own_network
 from nearfar.modalities.picture_grid import rows_to_show
 from nearfar.modalities.splits import table_splits
 from nearfar.nn.shard import Shard
+from nearfar.python_objects import find_object, is_object, registered
 from nearfar.weights.huggingface import KEPT_IMAGES, keep_config, kept_backbone
 from nearfar.weights.names import parse_name
 
 _MEASURED = 32  # images, evenly spaced, whose size on disk is looked at
-UPLOADED = ("BMP", "GIF", "JPEG", "PNG", "TIFF", "WEBP")
 CROP_AND_FLIP = {"crop_scale": (0.25, 1.0), "jitter": 0.0, "grayscale": 0.0, "blur": 0.0}
 
 
-def image_tensor(pixels: NDArray[np.uint8]) -> Tensor:
-    """(S, S, 3) to (3, S, S), a copy."""
-    return torch.from_numpy(pixels.copy()).permute(2, 0, 1)
-
-
-class ImageModality(Modality):
+class ImageModality(ImageItems):
     """Pictures from which each view cuts its own.
 
     Attributes:
@@ -79,13 +72,19 @@ class ImageModality(Modality):
     walks_folders = True
     suffixes = SUFFIXES
     views_in_rows = True
+    takes_objects = frozenset({"encoder", "views"})
     captions: bool | None = False  # not read: an image without one is as good as any
 
     def __init__(self, config: TrainConfig) -> None:
         super().__init__(config)
-        self.preset = self.preset_of(PRESETS)
-        full, local = split_local(PRESETS[self.preset](config.image_size))
         asked, captions = config.views, self.captions is None
+        self.own_views: CustomViews | None = None  # those of the user
+        if is_object(asked.preset):
+            self.preset, self.own_views = str(asked.preset), registered(str(asked.preset))
+            full, local = split_local(as_recipes(self.own_views, config.image_size))
+        else:
+            self.preset = self.preset_of(PRESETS)
+            full, local = split_local(PRESETS[self.preset](config.image_size))
         for name, value in (("local", asked.local), ("scale", asked.scale)):
             if value and not crops(full[0]):
                 known = ", ".join(name for name, make in PRESETS.items() if crops(make(config.image_size)[0]))
@@ -107,6 +106,8 @@ class ImageModality(Modality):
 
     def _has_published_scale(self) -> bool:
         """Whether the start says how its colors are scaled; a file does not, and ImageNet's scale is the usual one."""
+        if self.own_views is not None and self.own_views.normalized:
+            return False  # they have their own
         return self.publishes_images or (self.start is not None and self.start.kind != "file" and not self.start.file)
 
     @classmethod
@@ -123,10 +124,13 @@ class ImageModality(Modality):
         }
 
     @classmethod
+    def recognizes(cls, data: str) -> bool:
+        return is_object(data) and is_picture(first_sample(data))
+
+    @classmethod
     def automatic(cls, request: Request) -> Automatic:
-        if cls.defaults(request.data) or (facts := look_at(request.data)) is None:
-            return Automatic()
-        return choose(request, facts)
+        looked = PictureFacts(*typical_side(request.data)) if is_object(request.data) else look_at(request.data)
+        return Automatic() if cls.defaults(request.data) or looked is None else choose(request, looked)
 
     def open(self, spec: str, split: str | None = None) -> Dataset:
         read = replace(self.config.data, groups_file=None)
@@ -160,7 +164,9 @@ class ImageModality(Modality):
         return self.config.pretrained
 
     def encoder(self, *, untrained: bool = False) -> nn.Module:
-        config = self.config
+        config, size = self.config, self.config.image_size
+        if is_object(config.backbone):
+            return own_network(config.backbone, torch.zeros(2, 3, size, size, device="cpu"))
         network = backbone(
             config.backbone,
             size=config.image_size,
@@ -179,11 +185,27 @@ class ImageModality(Modality):
     def views(
         self, samples: Tensor, source: Dataset, index: Tensor, *, seed: int, step: int, shard: Shard | None = None
     ) -> list[Tensor]:
+        if is_object(self.preset):
+            return self.make_views(samples, self.recipes, seed=seed, step=step, shard=shard)
         return make_views(samples, self.recipes, seed=seed, step=step, out=self._buffers_for(samples), shard=shard)
+
+    def make_views(
+        self, samples: Tensor, recipes: Sequence[ImageView], *, seed: int, step: int, shard: Shard | None = None
+    ) -> list[Tensor]:
+        """As many views as recipes, of the user's own code if there is some."""
+        if not is_object(self.preset):
+            return make_views(samples, recipes, seed=seed, step=step, shard=shard)
+        own: CustomViews = self.own_views or find_object(self.preset, "views")
+        made = own.make(samples, recipes, seed=seed, step=step, shard=shard)
+        if wrong := {tuple(view.shape[2:]) for view in made} - {(size := self.config.image_size, size)}:
+            raise ValueError(f"the views {own!r} are of {wrong.pop()} pixels, expected image_size, {size}: set either")
+        return made
 
     def views_of_rows(
         self, samples: Tensor, source: Dataset, index: Tensor, *, seed: int, step: int, shard: Shard | None = None
     ) -> Callable[[slice], list[Tensor]]:
+        if is_object(self.preset):
+            return super().views_of_rows(samples, source, index, seed=seed, step=step, shard=shard)
         drawn = draw_views(samples, self.recipes, seed=seed, step=step, shard=shard)
 
         def some(rows: slice) -> list[Tensor]:
@@ -197,7 +219,7 @@ class ImageModality(Modality):
     def pair_of_views(self, samples: Tensor, source: Dataset, index: Tensor, *, seed: int, step: int) -> list[Tensor]:
         full = self.recipes[: len(self.recipes) - self.local_views]
         recipes = full[:2] if len(full) > 1 else full * 2
-        return make_views(samples, recipes, seed=seed, step=step)
+        return self.make_views(samples, recipes, seed=seed, step=step)
 
     def vary(self, samples: Tensor, generator: torch.Generator, *, strong: bool = False) -> Tensor:
         """(B, 3, S, S) uint8 to uint8: crops and flips, or SimCLR's views if strong."""
@@ -242,77 +264,6 @@ class ImageModality(Modality):
     def prepare_unresized(self, samples: Tensor) -> Tensor:
         return self.preparation.whole(samples)
 
-    # Single items
-
-    @property
-    def decode_side(self) -> int:
-        """Pixels at which single images are decoded, the same as in training."""
-        return self.config.data.stored_size or decoding_size(self.preparation.size)
-
-    def read(self, item: Any, kind: str | None = None) -> Tensor:
-        """(3, S, S) uint8."""
-        if isinstance(item, Image.Image):
-            return image_tensor(squared(item, self.decode_side))
-        if isinstance(item, np.ndarray | Tensor):
-            return self._from_array(item, self.decode_side)
-        if isinstance(item, str | Path):
-            return self._decoded(Path(item).expanduser(), str(item))
-        if isinstance(item, bytes) or hasattr(item, "read"):
-            return self._decoded(io.BytesIO(item) if isinstance(item, bytes) else item, "the image")
-        raise TypeError(f"an item is a {type(item).__name__}, expected a path, a PIL image, an array or a tensor")
-
-    def read_upload(self, content: bytes, *, pixels: int, seconds: float) -> Tensor:
-        return self._decoded(io.BytesIO(content), "it", pixel_limit=pixels, formats=UPLOADED)
-
-    def _decoded(self, file: Path | BinaryIO, what: str, **limits: Any) -> Tensor:
-        try:
-            return image_tensor(decode(file, self.decode_side, **limits))
-        except Exception as error:  # Pillow raises errors of every kind on broken files
-            raise ValueError(f"{what} cannot be read as a picture: {why(error)}") from None
-
-    def _from_array(self, item: NDArray[Any] | Tensor, side: int) -> Tensor:
-        x = torch.as_tensor(item.copy() if isinstance(item, np.ndarray) else item)
-        if x.ndim == 3 and x.shape[0] in (1, 3) and x.shape[-1] not in (1, 3, 4):
-            x = x.permute(1, 2, 0)
-        if x.ndim not in (2, 3) or (x.ndim == 3 and x.shape[-1] not in (1, 3, 4)):
-            raise ValueError(f"an image has shape {tuple(x.shape)}, expected (H, W), (H, W, 3) or (3, H, W)")
-        if x.is_floating_point():
-            x = x.mul(255).round().clamp(0, 255)
-        return image_tensor(squared(as_picture(x.to(torch.uint8).cpu().numpy()), side))
-
-    def batch(self, items: Sequence[Any] | NDArray[Any], kind: str | None = None) -> Tensor:
-        if isinstance(items, np.ndarray) and items.ndim != 4:
-            raise ValueError(f"images have shape {items.shape}, expected (B, H, W, 3)")
-        return super().batch(list(items), kind)
-
-    def check_batch(self, samples: Tensor, kind: str) -> Tensor:
-        if kind == "image" and (samples.ndim != 4 or samples.shape[1] != 3):
-            raise ValueError(f"images have shape {tuple(samples.shape)}, expected (B, 3, H, W)")
-        return samples
-
-    def run_encoder(self, network: nn.Module, x: Tensor, kind: str) -> Tensor:
-        if kind == "image" and not x.is_floating_point():  # images as they are
-            raise TypeError(f"the encoder was given {x.dtype}, expected prepared images; encode(images) prepares them")
-        return super().run_encoder(network, x, kind)
-
-    def source(self, spec: str, split: str | None = None) -> SamplesByRow:
-        source = find_images(spec, replace(self.config.data, groups_file=None), split=split)
-
-        def read(row: int, root: Path | None) -> Tensor:
-            if source.paths is None:
-                return image_tensor(source.read(row, self.decode_side))
-            assert root is not None
-            return self.read(checked(root, source.paths[row]))
-
-        return SamplesByRow(source.names, read)
-
-    def thumbnails(self, samples: Tensor, side: int) -> NDArray[np.uint8]:
-        x = samples
-        if x.shape[-1] > side:
-            x = F.interpolate(x.float(), size=(side, side), mode="area").round().to(torch.uint8)
-        pixels: NDArray[np.uint8] = x.permute(0, 2, 3, 1).contiguous().cpu().numpy()
-        return pixels
-
     # Files
 
     def save(self, folder: Path) -> None:
@@ -343,5 +294,6 @@ class ImageModality(Modality):
     def show(self, source: Dataset, folder: Path) -> str:
         self.save(folder)
         sample = source.fetch(rows_to_show(len(source), self.config.seed))
-        shown = view_grid(sample, self.recipes, folder / "views.png", seed=self.config.seed)
+        made = self.make_views(sample, self.recipes, seed=self.config.seed, step=0)
+        shown = view_grid(sample, self.recipes, folder / "views.png", made=made)
         return f"views: {self.preset}, shown in {shown}; choose others with --views"

@@ -18,7 +18,6 @@ from nearfar.modalities.image.automatic import look_at
 from nearfar.modalities.image.backbones import OWN
 from nearfar.modalities.image.data.decode import SUFFIXES
 from nearfar.modalities.image.modality import ImageModality
-from nearfar.modalities.image.views.presets import make_views
 from nearfar.modalities.image_text.automatic import choose
 from nearfar.modalities.image_text.captioned import CaptionedImages
 from nearfar.modalities.picture_grid import rows_to_show
@@ -130,7 +129,7 @@ class ImageTextModality(TokenizingModality, ImageModality):
         return lambda rows: [*images(rows), tokens[rows]]
 
     def pair_of_views(self, samples: Tensor, source: Dataset, index: Tensor, *, seed: int, step: int) -> list[Tensor]:
-        images = make_views(samples, self.recipes, seed=seed, step=step)
+        images = self.make_views(samples, self.recipes, seed=seed, step=step)
         return [*images, self._captions(samples, source, index, seed, step)]
 
     def guide_items(

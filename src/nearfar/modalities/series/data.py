@@ -14,9 +14,11 @@ from nearfar.data.columns import label_column as numbered_labels
 from nearfar.data.columns import nearest
 from nearfar.data.config import ReadConfig, read_config
 from nearfar.data.dataset import Dataset, Facts
+from nearfar.data.python_data import ObjectData
 from nearfar.data.sources import built_in, built_in_split
 from nearfar.data.tables import READERS
-from nearfar.modalities.series.files import MISSING, Values, number_in, read_series
+from nearfar.modalities.series.files import MISSING, Values, filled, number_in, read_series
+from nearfar.python_objects import find_object, is_object
 
 SUFFIXES = (".ts", ".npz", *READERS)
 BUILT_IN = {"waves": 4000}  # and how many, where it is not said
@@ -83,6 +85,8 @@ def open_series(
         if read.labels is False:
             drawn.labels, drawn.classes = None, None
         return drawn
+    if is_object(spec):
+        return _of_object(str(spec), read, split, classes)
     path = series_file(Path(spec).expanduser(), split)
     rows = read_series(path, label=read.label_column, group=read.group_column).with_usual_channels()
     if rows.skipped and (read.strict or not rows.values):
@@ -99,6 +103,26 @@ def open_series(
         names=rows.names,
         skipped=rows.skipped,
     )
+
+
+def _of_object(spec: str, read: ReadConfig, split: str | None, classes: Sequence[str] | None) -> SeriesDataset:
+    """Series of a registered object: an array (N, T) or (N, C, T), or samples (T,) or (C, T) of any lengths."""
+    if split is not None:
+        raise ValueError(f"{spec} has no split {split!r}; give the parts as data={{'path': ..., 'test': ...}}")
+    data: ObjectData = find_object(spec, "data")
+    given = [np.asarray(data.samples[row], np.float64) for row in range(len(data))]
+    wrong = next((each.shape for each in given if each.ndim not in (1, 2) or not each.size), None)
+    if wrong is not None:
+        raise ValueError(f"a series of {spec} has shape {wrong}, expected (T,) or (C, T)")
+    labels = None if read.labels is False else data.facts()[0]
+    numbers, names = (None, None) if labels is None else _numbered(labels, classes)
+    rows = [filled(each.reshape(-1, each.shape[-1])) for each in given]
+    return SeriesDataset(_together(rows), labels=numbers, classes=names)
+
+
+def is_series(sample: Any) -> bool:
+    """Whether a sample in memory is a series: numbers (T,) or (C, T), not as an image has them."""
+    return isinstance(sample, np.ndarray | Tensor) and sample.ndim in (1, 2)
 
 
 def has_series_splits(spec: str | Path) -> bool:

@@ -12,18 +12,28 @@ from torch import Tensor, nn
 
 from nearfar.config import TrainConfig
 from nearfar.data.dataset import Dataset
+from nearfar.data.python_data import first_sample
 from nearfar.data.sources import built_in
 from nearfar.methods import choose_views
 from nearfar.modalities.automatic import Automatic, Request
 from nearfar.modalities.base import Modality
 from nearfar.modalities.baseline import Baseline
+from nearfar.modalities.own_network import own_network
 from nearfar.modalities.series.automatic import choose, look_at
 from nearfar.modalities.series.config import SeriesConfig
-from nearfar.modalities.series.data import BUILT_IN, SeriesDataset, has_series_splits, looks_like_series, open_series
+from nearfar.modalities.series.data import (
+    BUILT_IN,
+    SeriesDataset,
+    has_series_splits,
+    is_series,
+    looks_like_series,
+    open_series,
+)
 from nearfar.modalities.series.plot import ROWS, plot_views, series_pictures
 from nearfar.modalities.series.views import SERIES_PRESETS, SeriesPreparation, jittered, local_view, make_series_views
 from nearfar.nn.sequence import sequence_encoder
 from nearfar.nn.shard import Shard
+from nearfar.python_objects import is_object
 from nearfar.weights.load import begin_from_file, stated_card
 from nearfar.weights.names import parse_name
 
@@ -37,6 +47,7 @@ class SeriesModality(Modality):
     protocols = ("knn", "linear", "dtw")
     baseline_name = "the series themselves"
     has_pictures = True
+    takes_objects = frozenset({"encoder"})
 
     def __init__(self, config: TrainConfig) -> None:
         super().__init__(config)
@@ -49,6 +60,10 @@ class SeriesModality(Modality):
     @classmethod
     def owns_name(cls, data: str) -> bool:
         return looks_like_series(data)
+
+    @classmethod
+    def recognizes(cls, data: str) -> bool:
+        return is_object(data) and is_series(first_sample(data))
 
     @classmethod
     def defaults(cls, data: str) -> dict[str, Any]:
@@ -110,6 +125,9 @@ class SeriesModality(Modality):
         if config.pretrained:
             raise ValueError("there are no pretrained weights of series; leave --pretrained out, or give --weights")
         series = config.series
+        if is_object(config.backbone):
+            example = torch.zeros(2, series.channels or 1, series.length or 64, device="cpu")
+            return own_network(config.backbone, example)
         network = sequence_encoder(config.backbone, channels=series.channels or 1, steps=series.length)
         if config.weights is not None and not untrained:
             begin_from_file(network, config.weights, config.backbone)

@@ -10,10 +10,11 @@ from nearfar.model.export import FORMATS, Format, other_formats
 from nearfar.model.export.parity import exportables
 from nearfar.model.load import load
 from nearfar.model.save import CARD
+from nearfar.notebook import Printed
 
 
 @dataclass(frozen=True)
-class Exported:
+class Exported(Printed):
     """Where it is, and how far its output is from the encoder's, as a part of the largest feature, where compared."""
 
     path: Path
@@ -21,8 +22,18 @@ class Exported:
     beside: tuple[Path, ...] = ()  # further files: the tokenizer, and of images and texts the graph of the texts
     note: str | None = None  # what the format cannot hold
 
+    def shown(self) -> str:
+        further = [] if self.note is None else [f"note: {self.note}"]
+        return "\n".join([f"exported: {self.path}", *further, *(f"also written: {each}" for each in self.beside)])
 
-def export(run: str | Path, format: str, out: str | Path | None = None, *, licence: str | None = None) -> Exported:  # noqa: A002
+
+def export(
+    run: str | Path,
+    format: str = "nearfar",  # noqa: A002
+    out: str | Path | None = None,
+    *,
+    licence: str | None = None,
+) -> Exported:
     """Write the encoder of a run in a format that others read.
 
     Args:

@@ -23,10 +23,12 @@ from nearfar.modalities.image.data.decode import SUFFIXES
 from nearfar.modalities.image.data.glyphs import glyphs
 from nearfar.modalities.image.data.icons import HELD_OUT, icons_source
 from nearfar.modalities.image.data.pack import pack_images
+from nearfar.modalities.image.data.python_images import decoded_in_memory, object_source
 from nearfar.modalities.image.data.shards import is_shards, shard_source
 from nearfar.modalities.image.data.source import ImageSource
 from nearfar.modalities.image.data.stream import StreamDataset
 from nearfar.modalities.image.data.torchvision_sets import NAMES, known_name, torchvision_source
+from nearfar.python_objects import is_object
 
 DEFAULT_SIZE = 128  # of files, whose own sizes differ
 MARGIN = 1.15  # a little more than the encoder needs, for the views that crop
@@ -100,6 +102,8 @@ def _decoded(
     size = read.stored_size or source.size or (decoding_size(image_size) if image_size else DEFAULT_SIZE)
     if source.size == size and isinstance(source.items, np.ndarray):
         return _in_memory(source)
+    if source.transient:
+        return decoded_in_memory(source, size, strict=read.strict, workers=read.workers, stream=read.stream)
     if read.stream:
         return StreamDataset(source, size, strict=read.strict, workers=read.workers)
     return pack_images(source, size=size, cache=cache, strict=read.strict, workers=read.workers, progress=progress)
@@ -122,6 +126,8 @@ def find_images(
         cache: folder for built-in images, and for a list of the members of shards, of which None keeps none.
     """
     read, text = read_config(read, settings), str(spec)
+    if is_object(text):
+        return object_source(text, read, split=split, classes=classes)
     if (made := _glyphs_named(spec)) is not None:
         count, part = built_in_split("glyphs", made[0], split)
         drawn = glyphs(count, seed=seed, split=part, compositional=made[1], cache=cache or cache_folder())

@@ -20,6 +20,7 @@ def view_grid(
     seed: int = 0,
     step: int = 0,
     cell: int = CELL,
+    made: Sequence[Tensor] | None = None,
 ) -> Path:
     """Write a PNG with a row for each image: the original, then each of its views.
 
@@ -28,6 +29,7 @@ def view_grid(
         views: the recipes.
         path: of the PNG; folders are made.
         seed, step: whose views are shown, as in `make_views`.
+        made: views that were made before, one for each recipe, whose sizes and scales are the recipes'.
         cell: side of each picture in pixels; views keep their proportion to the largest, magnified without smoothing.
 
     Returns:
@@ -41,9 +43,10 @@ def view_grid(
     largest = max(view.size for view in views)
     plain = resize_eval(images, cell, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
     columns = [as_pictures(plain, cell)]
-    for view, made in zip(views, make_views(images, views, seed=seed, step=step), strict=True):
+    shown = make_views(images, views, seed=seed, step=step) if made is None else [each[:ROWS] for each in made]
+    for view, pixels in zip(views, shown, strict=True):
         scale = ((0.5,) * 3, (1 / 6,) * 3) if view.standardize else (view.mean, view.std)  # ± 3 deviations are shown
-        mean, std = (made.new_tensor(values).view(3, 1, 1) for values in scale)
-        columns.append(as_pictures(made * std + mean, max(1, cell * view.size // largest)))
+        mean, std = (pixels.new_tensor(values).view(3, 1, 1) for values in scale)
+        columns.append(as_pictures(pixels * std + mean, max(1, cell * view.size // largest)))
 
     return write_grid(columns, cell, path)

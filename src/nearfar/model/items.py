@@ -1,0 +1,44 @@
+"""What a user gives to `Encoder.encode`, as items by number or as a data set."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from nearfar.data.dataset import Dataset
+from nearfar.data.python_data import object_data
+from nearfar.data.python_tables import as_frame, path_column
+from nearfar.modalities.base import Modality
+
+
+def as_items(items: Any, modality: Modality) -> tuple[Any, bool]:
+    """Items by number, and whether a single one was given.
+
+    Takes one item (a path, a text, a PIL image, bytes, one image as an array), a sequence of them, a tensor or array
+    of samples, a frame with a column of paths or texts, a data set, a function that returns an iterator, or a folder,
+    which becomes a `Dataset`.
+    """
+    if isinstance(items, str | Path) and modality.walks_folders and Path(items).expanduser().is_dir():
+        return modality.reading(modality.read_config_of(str(items))).open_to_embed(str(items)), False
+    if isinstance(items, str | Path | bytes) or hasattr(items, "convert"):  # the last is of a PIL image
+        return [items], True
+    if isinstance(items, np.ndarray) and items.ndim == 3 and items.size and "image" in modality.queries:
+        return [items], True
+    if isinstance(items, list | Tensor | np.ndarray | Dataset):
+        return items, False
+    if (frame := as_frame(items)) is not None:
+        columns = frame[0]
+        texts = (name for name, values in columns.items() if any(isinstance(each, str) for each in values))
+        column = path_column(columns) or next(texts, None)
+        if column is None:
+            raise ValueError(f"the frame has the columns {', '.join(columns)}, expected one of paths or texts")
+        return columns[column], False
+    return items if isinstance(items, tuple) else object_data(items).samples, False
+
+
+def some_items(items: Any, start: int, stop: int) -> Any:
+    """Items `start` to `stop`; of a data set that takes numbers alone, one by one."""
+    if isinstance(items, list | tuple | Tensor | np.ndarray):
+        return items[start:stop]
+    return [items[row] for row in range(start, min(stop, len(items)))]

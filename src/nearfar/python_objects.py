@@ -1,0 +1,79 @@
+"""Python objects under a name: how data, networks, views and methods that are no files enter a configuration.
+
+A configuration holds texts alone. An object that a caller gives is registered here, and the configuration names it as
+"python:NAME". The name means something in this process only: a run folder cannot hold the object, and who opens the
+run in another process must give it again.
+"""
+
+from typing import Any, TypeVar
+
+Kind = TypeVar("Kind")
+PREFIX = "python:"
+_objects: dict[str, Any] = {}
+
+
+class MissingObjectError(ValueError):
+    """A run names an object of the Python program that started it, and this program did not give it."""
+
+
+def register(value: Any, name: str) -> str:
+    """The text that stands for an object: "python:NAME", with a number if another object has that name.
+
+    The same object always gets the same text.
+
+    >>> first, again, other = (register(each, "doctest") for each in (x := [1], x, [1]))
+    >>> first == again, other
+    (True, 'python:doctest-2')
+    """
+    spec, number = f"{PREFIX}{name}", 1
+    while spec in _objects and _objects[spec] is not value:
+        number += 1
+        spec = f"{PREFIX}{name}-{number}"
+    _objects[spec] = value
+    return spec
+
+
+def register_as(spec: str, value: Any) -> None:
+    """Let a text of an earlier process stand for this object: for a run that is resumed or loaded."""
+    _objects[spec] = value
+
+
+def release(spec: str) -> None:
+    """Forget an object, so that its memory can be freed."""
+    _objects.pop(spec, None)
+
+
+def is_object(spec: object) -> bool:
+    """Whether a text stands for an object.
+
+    >>> is_object("python:array-2000"), is_object("photos/")
+    (True, False)
+    """
+    return isinstance(spec, str) and spec.startswith(PREFIX)
+
+
+def registered(spec: str) -> Any | None:
+    """The object that a text stands for; None if this process does not have it."""
+    return _objects.get(spec)
+
+
+def registered_objects(kind: type[Kind]) -> list[Kind]:
+    """All objects of a class."""
+    return [each for each in _objects.values() if isinstance(each, kind)]
+
+
+def find_object(spec: str, argument: str) -> Any:
+    """The object that a text stands for.
+
+    Args:
+        argument: the keyword by which it is given, for the message.
+
+    Raises:
+        MissingObjectError: this process was not given it.
+    """
+    if spec not in _objects:
+        raise MissingObjectError(
+            f"{spec!r} was an object of the Python program that trained this run, which no file holds; give the same "
+            f"again from Python: {argument}=..."
+        )
+    return _objects[spec]
