@@ -20,6 +20,7 @@ from nearfar.nn.norm import fix_statistics, forward_in_groups
 from nearfar.training.adaptation import adapted_groups, freeze_pretrained, pretrained_parts
 from nearfar.training.build_method import build_method
 from nearfar.training.config import AdaptConfig, OptimizerConfig
+from nearfar.training.model_selection import ModelSelection
 from nearfar.training.optimizers import make_optimizer, pretrained_factor, rate_factor, set_rates
 from nearfar.training.run import Run
 from nearfar.training.signals import TrainingStopped
@@ -234,15 +235,29 @@ def test_the_start_is_no_better_than_itself_and_a_broken_encoder_is_worse(tmp_pa
     setup = Run(adapting(tmp_path), tmp_path / "run", resume=False, console=QUIET).setup
     encoder = setup.method.encoder
     comparison = StartComparison(lambda: copy.deepcopy(encoder), setup.modality, setup.train)
-    same = comparison.score_of(encoder)
-    assert same is not None and abs(same.gain) < 1e-12
+    same = comparison.compare(encoder)
+    assert same is not None and abs(same.neighbors.gain) < 1e-12
+    assert same.own.gain == 0 and same.remembered == 1
     score = comparison.score(comparison.measure(setup.method))
     assert score is not None and score < 0  # the start is kept
     with torch.no_grad():
         for parameter in encoder.parameters():
             parameter.fill_(math.nan)
-    broken = comparison.score_of(encoder)
-    assert broken is not None and broken.encoder == 0.0 and broken.gain < -broken.error
+    found = comparison.compare(encoder)
+    assert found is not None and found.remembered == 0 and found.own.encoder == 0
+    broken = found.neighbors
+    assert broken.encoder == 0.0 and broken.gain < -broken.error
+
+
+def test_what_forgets_little_may_be_better_by_its_own_samples_alone() -> None:
+    base = {"gain": -0.05, "gain_error": 0.01, "own_gain": 0.04, "own_error": 0.01, "remembered": 0.8}
+    score = StartComparison.score
+    little, much, chance = (score({**base, **change}) for change in ({}, {"remembered": 0.4}, {"own_error": 0.05}))
+    assert little == pytest.approx(0.03) and much == chance == pytest.approx(-0.06)
+    by_neighbors = score({**base, "gain": 0.02})
+    assert by_neighbors is not None and little is not None and by_neighbors > 1 > little  # comes first
+    line = ModelSelection(40, 40, 40, 500, 0.64, 0.6, -0.04, 0.01, 0.878, 0.918, 0.04, 0.01, 0.777).line()
+    assert tells(line, "end better 91.8% 87.8% 78%") and "no better" not in line
 
 
 def test_a_start_that_training_would_destroy_is_what_is_kept_and_said(tmp_path: Path) -> None:

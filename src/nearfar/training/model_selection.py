@@ -7,8 +7,13 @@ from typing import Any
 from nearfar.training import checkpoint
 from nearfar.training.build_method import build_method
 from nearfar.training.setup import TrainingSetup
+from nearfar.training.start_comparison import LEAST_GAIN
 
 BEST = "best.pt"
+MEASURED = (
+    *("start_score", "score", "gain", "gain_error"),
+    *("start_own", "own", "own_gain", "own_error", "remembered"),
+)
 
 
 @dataclass(frozen=True)
@@ -22,6 +27,9 @@ class ModelSelection:
         samples: that were compared.
         start_score, score: of the start and of the best step (`StartComparison`).
         gain, gain_error: the difference, and its standard error.
+        start_own, own: part of the views that find their own sample.
+        own_gain, own_error: the difference, and its standard error.
+        remembered: part of the start's neighbors that are still neighbors.
     """
 
     step: int
@@ -32,6 +40,11 @@ class ModelSelection:
     score: float
     gain: float
     gain_error: float
+    start_own: float = 0.0
+    own: float = 0.0
+    own_gain: float = 0.0
+    own_error: float = 0.0
+    remembered: float = 1.0
 
     def card(self) -> dict[str, Any]:
         """For the card."""
@@ -47,9 +60,11 @@ class ModelSelection:
         what = "the start is kept"
         if self.step:
             what = "the end is kept" if self.step == self.total else f"step {self.step:,} of {self.total:,} is kept"
-        word = "better" if self.step else "no better"
-        scores = f"{self.score:.3f}, start {self.start_score:.3f}"
-        return f"{what}: without labels, {self.samples:,} held-out samples find the training {word} ({scores})"
+        told = f"{what}: without labels, {self.samples:,} held-out samples find the training"
+        if self.step and self.gain <= max(self.gain_error, LEAST_GAIN):
+            found = f"views find their own in {self.own:.1%}, {self.start_own:.1%} before"
+            return f"{told} better ({found}; {self.remembered:.0%} of the start's neighbors are still neighbors)"
+        return f"{told} {'better' if self.step else 'no better'} ({self.score:.3f}, start {self.start_score:.3f})"
 
 
 def select_weights(setup: TrainingSetup, folder: Path) -> ModelSelection | None:
@@ -63,7 +78,7 @@ def select_weights(setup: TrainingSetup, folder: Path) -> ModelSelection | None:
     best = checkpoint.load(folder / "checkpoints" / BEST)
     if "found" not in best:
         return None
-    measured = {name: best["found"][name] for name in ("start_score", "score", "gain", "gain_error")}
+    measured = {name: best["found"][name] for name in MEASURED}
     step = best["step"] if best["score"] > 0 else 0
     if step == 0:
         start = build_method(setup.config, len(setup.train)).encoder

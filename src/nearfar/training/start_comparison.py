@@ -5,6 +5,10 @@ has forgotten what it knew. Two things are asked here of the nearest neighbors t
 those that it gives the whole sample (stability), and are they those that the *start* gives the whole sample (memory)?
 For the start both are the same number. Training raises the one and lowers the other; the score is the root of their
 product, so an encoder that gains more than it forgets is better (docs/how-to/weights.md).
+
+A start that knows its samples well has little to gain there, and small steps forget little. So an encoder is better,
+too, if its views find their own samples more often than the start's do, and most neighbors of the whole samples are
+still those of the start.
 """
 
 import math
@@ -25,6 +29,7 @@ from nearfar.nn.seeding import seeded_generator
 SAMPLES = 500  # held-out samples that are compared, at most
 NEIGHBORS = 10
 LEAST_GAIN = 0.001  # less is rounding
+MOST = 0.6  # of the start's neighbors, which are still neighbors where little was forgotten
 CHECKS = 4  # in a run, at equal distances; the last at its end
 
 
@@ -43,6 +48,21 @@ class Score:
     encoder: float
     gain: float
     error: float
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """An encoder beside the start, in three ways.
+
+    Attributes:
+        neighbors: the score by stability and memory.
+        own: part of the views whose most similar sample is their own.
+        remembered: part of the start's neighbors of whole samples that are still neighbors.
+    """
+
+    neighbors: Score
+    own: Score
+    remembered: float
 
 
 class StartComparison:
@@ -68,39 +88,62 @@ class StartComparison:
 
     def measure(self, method: Method) -> dict[str, float]:
         """The score of a method's encoder, by name; empty if views do not differ, so that nothing can be told."""
-        score = self.score_of(method.encoder)
-        if score is None:
+        found = self.compare(method.encoder)
+        if found is None:
             return {}
-        return {"start_score": score.start, "score": score.encoder, "gain": score.gain, "gain_error": score.error}
+        score, own = found.neighbors, found.own
+        return {
+            "start_score": score.start,
+            "score": score.encoder,
+            "gain": score.gain,
+            "gain_error": score.error,
+            "start_own": own.start,
+            "own": own.encoder,
+            "own_gain": own.gain,
+            "own_error": own.error,
+            "remembered": found.remembered,
+        }
 
     @staticmethod
     def score(found: Mapping[str, float | list[float]]) -> float | None:
-        """Higher is better; above 0: better than the start by more than chance."""
-        gain, error = found.get("gain"), found.get("gain_error")
+        """Higher is better; above 0: better than the start by more than chance, above 1: by its neighbors."""
+        names = ("gain", "gain_error", "own_gain", "own_error", "remembered")
+        gain, error, own, own_error, remembered = (found.get(name) for name in names)
         if not isinstance(gain, float) or not isinstance(error, float):
             return None
-        return gain - max(error, LEAST_GAIN)
+        by_neighbors = gain - max(error, LEAST_GAIN)
+        if by_neighbors > 0:
+            return 1 + by_neighbors
+        if isinstance(own, float) and isinstance(own_error, float) and isinstance(remembered, float):
+            by_own = own - max(own_error, LEAST_GAIN)
+            if by_own > 0 and remembered >= MOST:
+                return by_own
+        return by_neighbors
 
-    def score_of(self, network: nn.Module) -> Score | None:
+    def compare(self, network: nn.Module) -> Comparison | None:
         """An encoder beside the start; None if two views of a sample do not differ."""
         reference, embedded = self._start, self._embedded(network)
         if reference is None or embedded is None:
             return None
-        of_start, (whole, *views) = reference[1], embedded
+        neighbors, of_start, own_of_start = reference
+        whole, *views = embedded
         if not all(bool(x.isfinite().all()) for x in embedded):
-            return paired_gain(torch.zeros_like(of_start), of_start)
-        stability = _mean_overlap(views, whole, nearest_others(whole, whole, NEIGHBORS))
-        return paired_gain(geometric_mean(stability, _mean_overlap(views, whole, reference[0])), of_start)
+            nothing = torch.zeros_like(of_start)
+            return Comparison(paired_gain(nothing, of_start), paired_gain(nothing, own_of_start), 0.0)
+        now = nearest_others(whole, whole, NEIGHBORS)
+        root = geometric_mean(_mean_overlap(views, whole, now), _mean_overlap(views, whole, neighbors))
+        own = paired_gain(_find_own(views, whole), own_of_start)
+        return Comparison(paired_gain(root, of_start), own, float(overlap(now, neighbors).mean()))
 
     @cached_property
-    def _start(self) -> tuple[Tensor, Tensor] | None:
-        """(N, k) the start's neighbors of each sample, and (N,) the part of them that it finds from views."""
+    def _start(self) -> tuple[Tensor, Tensor, Tensor] | None:
+        """(N, k) the start's neighbors; (N,) the part of them that views find, and of the views that find their own."""
         embedded = self._embedded(self.make_start())
         if embedded is None:
             return None
         whole, *views = embedded
         neighbors = nearest_others(whole, whole, NEIGHBORS)
-        return neighbors, _mean_overlap(views, whole, neighbors)
+        return neighbors, _mean_overlap(views, whole, neighbors), _find_own(views, whole)
 
     @torch.no_grad()
     def _embedded(self, network: nn.Module) -> list[Tensor] | None:
@@ -127,6 +170,13 @@ class StartComparison:
 def _mean_overlap(views: Sequence[Tensor], whole: Tensor, neighbors: Tensor) -> Tensor:
     """(N,) the part of the neighbors among those of each view, mean of the views."""
     return torch.stack([overlap(nearest_others(view, whole, NEIGHBORS), neighbors) for view in views]).mean(0)
+
+
+def _find_own(views: Sequence[Tensor], whole: Tensor) -> Tensor:
+    """(N,) the part of the views of each sample that are more similar to it than to any other."""
+    samples = l2_normalize(whole)
+    found = [(l2_normalize(view) @ samples.T).argmax(1) == torch.arange(len(whole)) for view in views]
+    return torch.stack(found).double().mean(0)
 
 
 def nearest_others(queries: Tensor, keys: Tensor, k: int) -> Tensor:
