@@ -21,7 +21,8 @@ def register(value: Any, name: str) -> str:
 
     The same object always gets the same text.
 
-    >>> first, again, other = (register(each, "doctest") for each in (x := [1], x, [1]))
+    >>> value = [1]
+    >>> first, again, other = (register(each, "doctest") for each in (value, value, [1]))
     >>> first == again, other
     (True, 'python:doctest-2')
     """

@@ -51,7 +51,7 @@ class Score:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class BesideStart:
     """An encoder beside the start, in three ways.
 
     Attributes:
@@ -120,7 +120,7 @@ class StartComparison:
                 return by_own
         return by_neighbors
 
-    def compare(self, network: nn.Module) -> Comparison | None:
+    def compare(self, network: nn.Module) -> BesideStart | None:
         """An encoder beside the start; None if two views of a sample do not differ."""
         reference, embedded = self._start, self._embedded(network)
         if reference is None or embedded is None:
@@ -129,11 +129,11 @@ class StartComparison:
         whole, *views = embedded
         if not all(bool(x.isfinite().all()) for x in embedded):
             nothing = torch.zeros_like(of_start)
-            return Comparison(paired_gain(nothing, of_start), paired_gain(nothing, own_of_start), 0.0)
+            return BesideStart(paired_gain(nothing, of_start), paired_gain(nothing, own_of_start), 0.0)
         now = nearest_others(whole, whole, NEIGHBORS)
         root = geometric_mean(_mean_overlap(views, whole, now), _mean_overlap(views, whole, neighbors))
         own = paired_gain(_find_own(views, whole), own_of_start)
-        return Comparison(paired_gain(root, of_start), own, float(overlap(now, neighbors).mean()))
+        return BesideStart(paired_gain(root, of_start), own, float(overlap(now, neighbors).mean()))
 
     @cached_property
     def _start(self) -> tuple[Tensor, Tensor, Tensor] | None:
