@@ -16,7 +16,6 @@ from tests.losses.agreement import (
     tiles_of,
     value_and_gradients,
 )
-from tests.losses.catalogue import TWO_VIEW_LOSSES
 
 SCALES = [1.0, 500.0]  # below and beyond what exp bears without a maximum taken out
 
@@ -169,23 +168,6 @@ def test_column_without_negatives_is_minus_infinity_with_a_zero_gradient(scale: 
         assert of_q.isfinite().all()
         assert torch.equal(of_k[[0, 2]], torch.zeros(2, 2, dtype=torch.float64))
         assert of_k[1].abs().sum() > 0
-
-
-@pytest.mark.parametrize("name", TWO_VIEW_LOSSES)
-def test_every_loss_refuses_a_second_derivative_in_words(name: str) -> None:
-    z1, z2 = (x.requires_grad_() for x in rows(2, 3, 2).unbind())
-    loss = TWO_VIEW_LOSSES[name].loss(z1, z2, temperature=0.5)
-    (gradient,) = torch.autograd.grad(loss, z1, create_graph=True)
-    with pytest.raises(RuntimeError, match=r"differentiated? twice"):
-        gradient.square().sum().backward()
-
-
-@pytest.mark.parametrize("scale", SCALES)
-def test_a_second_derivative_under_a_plain_sum_is_refused_and_not_zero(scale: float) -> None:
-    z = rows(3, 2).requires_grad_()
-    (gradient,) = torch.autograd.grad(similarity_logsumexp(z, z, scale=scale).sum(), z, create_graph=True)
-    with pytest.raises(RuntimeError, match="differentiated twice"):
-        (gradient.sum() + z.sum()).backward()
 
 
 @pytest.mark.parametrize("scale", SCALES)

@@ -188,7 +188,7 @@ class SupConLoss(_Loss):
         return _mean_above_zero(mean_over_positives(others, mean_positive, positives))
 
 
-def _similarities(z: Tensor, keys: Tensor, scale: Tensor) -> Tensor:
+def _similarities(z: Tensor, keys: Tensor, scale: float | Tensor) -> Tensor:
     """(N, M), the whole matrix."""
     with no_autocast(z):
         return scale * z @ keys.T

@@ -15,8 +15,8 @@ from torch import Tensor
 from nearfar.losses.engine.backends import Ids, are_of_one_batch, require_all_rows
 from nearfar.losses.engine.guide import Guide
 from nearfar.losses.engine.similarity import block_log_sum_gradients, block_log_sums
+from nearfar.losses.engine.softplus_sums import block_softplus_gradients, block_softplus_sums
 from nearfar.losses.engine.tiles import Grid
-from nearfar.losses.sigmoid import block_softplus_gradients, block_softplus_sums
 from nearfar.nn.shard import Shard, all_reduce_sum
 
 

@@ -66,27 +66,27 @@ def check_query_and_keys(query: Tensor, keys: Tensor, query_ids: Tensor | None, 
         given, missing = ("key_ids", "query_ids") if query_ids is None else ("query_ids", "key_ids")
         raise ValueError(f"{given} is set and {missing} is None, expected both or neither")
     if query_ids is not None and key_ids is not None:
-        check_ids("query_ids", query_ids, len(query), query)
-        check_ids("key_ids", key_ids, len(keys), keys)
+        check_ids("query_ids", query_ids, query.shape[0], query)
+        check_ids("key_ids", key_ids, keys.shape[0], keys)
 
 
 def check_positive(name: str, value: float | Tensor) -> None:
     """A finite number above zero, or a tensor with one."""
     number = scalar(name, value)
-    if not (0 < number < math.inf):
+    if number is not None and not (0 < number < math.inf):
         raise ValueError(f"{name} is {number:g}, expected a finite number above 0")
 
 
 def check_finite(name: str, value: float | Tensor) -> None:
     number = scalar(name, value)
-    if not math.isfinite(number):
+    if number is not None and not math.isfinite(number):
         raise ValueError(f"{name} is {number:g}, expected a finite number")
 
 
 def check_at_least(name: str, value: float, least: float, below: float = math.inf) -> None:
     """A plain number in [least, below)."""
     number = scalar(name, value)
-    if not (least <= number < below):
+    if number is not None and not (least <= number < below):
         bounds = f"a finite number, at least {least:g}" + (f" and below {below:g}" if below < math.inf else "")
         raise ValueError(f"{name} is {number:g}, expected {bounds}")
 
@@ -96,31 +96,48 @@ def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
         raise ValueError(f"{name} is {value!r}, expected one of {', '.join(repr(c) for c in choices)}")
 
 
-def scalar(name: str, value: float | Tensor) -> float:
-    """The number in `value`, as a float."""
+def scalar(name: str, value: float | Tensor) -> float | None:
+    """The number in `value`; None for a tensor that cannot be read without waiting for its device, or while tracing."""
     if isinstance(value, Tensor):
         if value.numel() != 1 or value.is_complex() or value.dtype == torch.bool:
             raise ValueError(f"{name} is {value.dtype} of shape {tuple(value.shape)}, expected a single real number")
-        return float(value.detach())
+        return number_in(value)
     number: Any = value
     if isinstance(number, bool) or not isinstance(number, Real):
         raise TypeError(f"{name} is {value!r} ({type(value).__name__}), expected a number or a tensor that holds one")
     return float(number)
 
 
+def number_in(value: Tensor) -> float | None:
+    """The value of a tensor with one entry; None if it is not on a CPU, and within torch.compile and torch.func."""
+    if value.device.type != "cpu" or torch.compiler.is_compiling():
+        return None
+    if torch._C._are_functorch_transforms_active():
+        return None
+    return float(value.detach())
+
+
 def as_scalar(value: float | Tensor, like: Tensor) -> Tensor:
     """`value` as a 0-dimensional tensor of the type and device of `like`, with its gradient."""
     if isinstance(value, Tensor):
         return value.reshape(()).to(like)
-    return like.new_tensor(value)
+    return like.new_full((), value)  # on the device: nothing is copied there
 
 
-def inverse_temperature(temperature: float | Tensor, like: Tensor) -> Tensor:
-    """The scale 1 / temperature as a 0-dimensional tensor like `like`."""
+def as_factor(value: float | Tensor, like: Tensor) -> float | Tensor:
+    """A tensor as `as_scalar` has it; a number stays a number, which a device need not be asked for."""
+    return as_scalar(value, like) if isinstance(value, Tensor) else float(value)
+
+
+def inverse_temperature(temperature: float | Tensor, like: Tensor) -> float | Tensor:
+    """The scale 1 / temperature: a number of a number, and a 0-dimensional tensor like `like` of a tensor."""
     check_positive("temperature", temperature)
-    learned = isinstance(temperature, Tensor)
-    scale = 1 / as_scalar(temperature, like) if learned else as_scalar(1 / temperature, like)
-    if not math.isfinite(scalar("temperature", scale)):
+    if isinstance(temperature, Tensor):
+        scale: float | Tensor = 1 / as_scalar(temperature, like)
+        number = scalar("temperature", scale)
+    else:
+        scale = number = 1 / temperature
+    if number is not None and not number <= torch.finfo(like.dtype).max:
         raise ValueError(f"temperature is {scalar('temperature', temperature):g}, too small for {like.dtype}")
     return scale
 
@@ -140,7 +157,10 @@ def l2_normalize(x: Tensor) -> Tensor:
 
     A row of zeros stays zero and gets no gradient; `F.normalize` would multiply its gradient by 1e12.
     """
-    normalized: Tensor = _L2Normalize.apply(upcast_half(x))  # type: ignore[no-untyped-call]
+    x = upcast_half(x)
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return _normalized_and_inverse_norm(x)[0]
+    normalized: Tensor = _L2Normalize.apply(x)  # type: ignore[no-untyped-call]
     return normalized
 
 

@@ -111,7 +111,7 @@ def nt_xent(
     True
     """
     z, ids, scale, positive = two_views(z1, z2, temperature, ids)
-    negatives = similarity_logsumexp(z, z, scale=scale, query_ids=ids, key_ids=ids)  # (2B,)
+    negatives = similarity_logsumexp(z, z, scale=scale, query_ids=ids, key_ids=ids, max_norm=1.0)  # (2B,)
     return reduce_loss(softplus(negatives - positive), reduction)
 
 
@@ -152,11 +152,15 @@ def nt_xent_views(
     count = len(views)
     z_by_view = z.unflatten(0, (count, -1))  # (K, B, D)
     first, second = (list(of_pair) for of_pair in zip(*combinations(range(count), 2), strict=True))
-    similarity = paired_similarity(z_by_view[first], z_by_view[second])  # (P, B), of each pair of views
-    negatives = similarity_logsumexp(z, z, scale=scale, query_ids=view_ids, key_ids=view_ids).unflatten(0, (count, -1))
-    of_pairs = softplus(negatives[first + second] - scale * similarity.repeat(2, 1))  # (2P, B), of both views of a pair
-    owner = torch.tensor(first + second, device=z.device)
-    loss = torch.zeros_like(negatives).index_add(0, owner, of_pairs) / (count - 1)  # (K, B)
+    similarity = torch.stack(
+        [paired_similarity(z_by_view[a], z_by_view[b]) for a, b in zip(first, second, strict=True)]
+    )
+    negatives = similarity_logsumexp(z, z, scale=scale, query_ids=view_ids, key_ids=view_ids, max_norm=1.0)
+    negatives = negatives.unflatten(0, (count, -1))  # (K, B)
+    of_owner = torch.stack([negatives[own] for own in first + second])
+    of_pairs = softplus(of_owner - scale * similarity.repeat(2, 1))  # (2P, B), of both views of a pair
+    of_view = [[row for row, own in zip(of_pairs, first + second, strict=True) if own == i] for i in range(count)]
+    loss = torch.stack([torch.stack(own).sum(0) for own in of_view]) / (count - 1)  # (K, B)
     if small is not None:
         small_by_view = small.unflatten(0, (len(local), -1))  # (L, B, D)
         positive = scale * paired_similarity(small_by_view[:, None], z_by_view)  # (L, K, B)
@@ -180,7 +184,7 @@ def decoupled(
     Reference: Yeh et al. 2022, eq. 6, https://arxiv.org/abs/2110.06848
     """
     z, ids, scale, positive = two_views(z1, z2, temperature, ids)
-    negatives = similarity_logsumexp(z, z, scale=scale, query_ids=ids, key_ids=ids)  # (2B,)
+    negatives = similarity_logsumexp(z, z, scale=scale, query_ids=ids, key_ids=ids, max_norm=1.0)  # (2B,)
     return reduce_loss(torch.where(negatives.isneginf(), 0.0, negatives - positive), reduction)
 
 
@@ -222,8 +226,8 @@ def ids_of_queries_and_keys(
     if (ids is None) != (negative_ids is None):
         raise ValueError("with negatives, expected both ids and negative_ids or neither: one alone excludes nothing")
     if ids is not None and negative_ids is not None:
-        check_ids("ids", ids, len(query), query)
-        check_ids("negative_ids", negative_ids, len(negatives), query)
+        check_ids("ids", ids, query.shape[0], query)
+        check_ids("negative_ids", negative_ids, negatives.shape[0], query)
     return ids, negative_ids
 
 

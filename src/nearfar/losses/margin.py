@@ -78,7 +78,8 @@ def batch_triplet(
             "semi-hard": for each anchor and positive the nearest negative beyond the positive or, where there is
             none, the farthest negative, mean over these pairs; "all": every triplet, mean over those with a
             loss above 0; by sorting, in N² log N steps, not N³.
-        distance: "euclidean" or "cosine", as for `triplet`. Holds the N × N matrix.
+        distance: "euclidean" or "cosine", as for `triplet`. Holds the N × N matrix. Only "cosine" has second
+            derivatives.
 
     Returns:
         A scalar; 0 if the batch has no triplet.
@@ -87,34 +88,41 @@ def batch_triplet(
     2015, section 3.2 ("semi-hard"), https://arxiv.org/abs/1503.03832
     """
     check_rows("z", z)
-    check_ids("labels", labels, len(z), z)
+    check_ids("labels", labels, z.shape[0], z)
     check_at_least("margin", margin, 0.0)
     check_choice("mining", mining, ("hard", "semi-hard", "all"))
     check_choice("distance", distance, ("euclidean", "cosine"))
     distances = _distances(z, distance)  # (N, N)
     negative = labels[:, None] != labels  # (N, N)
-    positive = ~negative & ~torch.eye(len(z), dtype=torch.bool, device=z.device)
+    positive = ~negative & ~torch.eye(z.shape[0], dtype=torch.bool, device=z.device)
     keep = positive.any(1) & negative.any(1)  # anchors with a triplet
-    distances, positive, negative = distances[keep], positive[keep], negative[keep]
-    if len(distances) == 0:
-        return distances.sum()  # 0, with a graph
     if mining == "hard":
-        farthest = distances.masked_fill(~positive, -torch.inf).amax(1)
+        farthest = distances.masked_fill(~positive, 0.0).amax(1)
         nearest = distances.masked_fill(~negative, torch.inf).amin(1)
-        return F.relu(farthest - nearest + margin).mean()
+        return _mean_of(F.relu(farthest - nearest.masked_fill(~keep, 0.0) + margin), keep)
+    positive = positive & keep[:, None]
 
     far = distances.masked_fill(~negative, torch.inf).sort(1).values  # to the negatives of each anchor, nearest first
     count = negative.sum(1, keepdim=True)
     if mining == "semi-hard":
         beyond = torch.searchsorted(far.detach(), distances.detach().contiguous(), right=True)
-        chosen = far.gather(1, torch.minimum(beyond, count - 1))
-        return F.relu(distances - chosen + margin)[positive].mean()
+        chosen = far.gather(1, torch.minimum(beyond, (count - 1).clamp(min=0))).masked_fill(~positive, 0.0)
+        return _mean_of(F.relu(distances - chosen + margin), positive)
     # The triplets of (a, p) with a loss above 0 are a prefix of the sorted negatives: count them, and use prefix sums.
     active = torch.searchsorted(far.detach(), (distances + margin).detach().contiguous())  # (A, N)
     active = torch.minimum(active, count)
     prefix = F.pad(far.masked_fill(far.isinf(), 0.0).cumsum(1), (1, 0))  # (A, N + 1)
     cost = active * (distances + margin) - prefix.gather(1, active)
-    return cost[positive].sum() / active[positive].sum().clamp(min=1)
+    return _where(cost, positive).sum() / (active * positive).sum().clamp(min=1)
+
+
+def _where(x: Tensor, mask: Tensor) -> Tensor:
+    return x.masked_fill(~mask, 0.0)
+
+
+def _mean_of(x: Tensor, mask: Tensor) -> Tensor:
+    """The mean over the entries of the mask; 0 without any. Indexing by a mask would wait for the device."""
+    return _where(x, mask).sum() / mask.sum().clamp(min=1)
 
 
 def _distances(z: Tensor, distance: Distance) -> Tensor:

@@ -74,9 +74,9 @@ def hard_negative(
     check_at_least("positive_prior", positive_prior, 0.0, below=1.0)
     z, ids, scale, positive = two_views(z1, z2, temperature, ids)
     log_count = count_negatives(ids, ids).to(z).log()  # (2B,)
-    negatives = similarity_logsumexp(z, z, scale=(1 + beta) * scale, query_ids=ids, key_ids=ids)  # (2B,)
+    negatives = similarity_logsumexp(z, z, scale=(1 + beta) * scale, query_ids=ids, key_ids=ids, max_norm=1.0)  # (2B,)
     if beta > 0:
-        weights = similarity_logsumexp(z, z, scale=beta * scale, query_ids=ids, key_ids=ids)  # (2B,)
+        weights = similarity_logsumexp(z, z, scale=beta * scale, query_ids=ids, key_ids=ids, max_norm=1.0)  # (2B,)
         negatives = torch.where(log_count.isneginf(), -torch.inf, negatives - weights + log_count)
     negatives = _without_false_negatives(negatives, positive, log_count, scale, positive_prior)
     return reduce_loss(softplus(negatives - positive), reduction)
@@ -154,12 +154,12 @@ def guided_info_nce(
 def _guide_of(
     guides: Sequence[Tensor], query: Tensor, negatives: Tensor | None, margin: float, relative_margin: float
 ) -> Guide:
-    expected = [len(query), len(query)] + ([] if negatives is None else [len(negatives)])
+    expected = [query.shape[0], query.shape[0]] + ([] if negatives is None else [negatives.shape[0]])
     for x in guides:
         check_rows("guides", x)
-    if [len(x) for x in guides] != expected:
+    if [x.shape[0] for x in guides] != expected:
         raise ValueError(
-            f"guides have {[len(x) for x in guides]} rows, expected {expected}: of the embeddings they guide"
+            f"guides have {[x.shape[0] for x in guides]} rows, expected {expected}: of the embeddings they guide"
         )
     rows = [l2_normalize(x.detach()) for x in guides]
     own = paired_similarity(rows[0], rows[1])  # (B,)
@@ -167,7 +167,7 @@ def _guide_of(
 
 
 def _without_false_negatives(
-    negatives: Tensor, positive: Tensor, log_count: Tensor, scale: Tensor, positive_prior: float
+    negatives: Tensor, positive: Tensor, log_count: Tensor, scale: float | Tensor, positive_prior: float
 ) -> Tensor:
     """`log max((e^negatives - N τ⁺ e^positive) / (1 - τ⁺), N e^{-1/τ})`; the floor is the sum of N opposite vectors."""
     if positive_prior == 0:

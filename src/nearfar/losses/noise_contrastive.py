@@ -102,7 +102,7 @@ def estimate_log_normalizer(query: Tensor, noise: Tensor, *, temperature: float 
         each = similarity_logsumexp(query, noise, scale=scale)  # (B,)
     else:
         each = (scale * _similarity_to_own(query, noise)).logsumexp(1)  # (B,)
-    return each.logsumexp(0) + math.log(bank_size / (len(query) * noise.shape[-2]))
+    return each.logsumexp(0) + math.log(bank_size / (query.shape[0] * noise.shape[-2]))
 
 
 def _similarity_to_own(query: Tensor, noise: Tensor) -> Tensor:
@@ -115,8 +115,10 @@ def _check_noise(query: Tensor, positive: Tensor, noise: Tensor, bank_size: int)
     check_pair("query", query, "positive", positive)
     if isinstance(noise, Tensor) and noise.ndim == 3:
         check_rows("noise", noise, rank=3)
-        if len(noise) != len(query):
-            raise ValueError(f"noise has shape {tuple(noise.shape)}, expected ({len(query)}, m, D): m for each query")
+        if noise.shape[0] != query.shape[0]:
+            raise ValueError(
+                f"noise has shape {tuple(noise.shape)}, expected ({query.shape[0]}, m, D): m for each query"
+            )
     else:
         check_rows("noise", noise)
     check_compatible("noise", noise, "query", query, features_only=True)

@@ -30,9 +30,9 @@ def cosent(z1: Tensor, z2: Tensor, scores: Tensor, *, temperature: float | Tenso
     0.6931471824645996
     """
     check_pair("z1", z1, "z2", z2)
-    if not isinstance(scores, Tensor) or scores.shape != (len(z1),):
+    if not isinstance(scores, Tensor) or scores.shape != (z1.shape[0],):
         seen = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
-        raise ValueError(f"scores is {seen}, expected a tensor of shape ({len(z1)},): one for each pair")
+        raise ValueError(f"scores is {seen}, expected a tensor of shape ({z1.shape[0]},): one for each pair")
     require_all_rows("cosent")
     z1, z2 = l2_normalize(z1), l2_normalize(z2)
     order = scores.argsort(stable=True)
@@ -45,7 +45,7 @@ def cosent(z1: Tensor, z2: Tensor, scores: Tensor, *, temperature: float | Tenso
 
 
 def _call_cosent(loss: reference.Function, z1: Tensor, z2: Tensor, temperature: Tensor) -> Tensor:
-    return loss(z1, z2, torch.arange(len(z1), device=z1.device) * 7 % 5, temperature=temperature)
+    return loss(z1, z2, torch.arange(z1.shape[0], device=z1.device) * 7 % 5, temperature=temperature)
 
 
 @reference.definition_of(cosent, _call_cosent)

@@ -28,7 +28,7 @@ def barlow_twins(z1: Tensor, z2: Tensor, *, redundancy_weight: float = 0.0051) -
     z1, z2 = _check_views(z1, z2)
     check_at_least("redundancy_weight", redundancy_weight, 0.0)
     with no_autocast(z1):
-        correlation = _standardize(z1).T @ _standardize(z2) / len(z1)  # (D, D)
+        correlation = _standardize(z1).T @ _standardize(z2) / z1.shape[0]  # (D, D)
     on_diagonal = correlation.diagonal()
     return (1 - on_diagonal).square().sum() + redundancy_weight * _off_diagonal(correlation)
 
@@ -115,7 +115,7 @@ def _check_weights(invariance: float, variance: float, covariance: float) -> tup
 
 def _check_views(z1: Tensor, z2: Tensor) -> tuple[Tensor, Tensor]:
     check_pair("z1", z1, "z2", z2)
-    if len(z1) < 2:
+    if z1.shape[0] < 2:
         raise ValueError(f"z1 has shape {tuple(z1.shape)}, expected at least 2 rows, to have a deviation")
     return upcast_half(z1), upcast_half(z2)
 
@@ -132,7 +132,7 @@ def _variance_hinge(z: Tensor) -> Tensor:
 def _covariance_penalty(z: Tensor) -> Tensor:
     z = z - z.mean(0)
     with no_autocast(z):
-        return _off_diagonal(z.T @ z / (len(z) - 1)) / z.shape[1]
+        return _off_diagonal(z.T @ z / (z.shape[0] - 1)) / z.shape[1]
 
 
 def _off_diagonal(matrix: Tensor) -> Tensor:

@@ -1,13 +1,12 @@
 """A sigmoid for each pair in place of the softmax: SigLIP, and the sum that it needs."""
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
 from nearfar.losses import reference
 from nearfar.losses.arguments import (
     Reduction,
+    as_factor,
     as_scalar,
     check_finite,
     check_pair,
@@ -18,10 +17,11 @@ from nearfar.losses.arguments import (
     softplus,
     upcast_half,
 )
-from nearfar.losses.engine.autograd import no_autocast, once_differentiable
+from nearfar.losses.engine.autograd import SumInputs
 from nearfar.losses.engine.backends import current_backend
+from nearfar.losses.engine.operators import apply_sums
 from nearfar.losses.engine.similarity import paired_similarity, sample_ids
-from nearfar.losses.engine.tiles import Grid, strips
+from nearfar.losses.engine.softplus_sums import SoftplusSums
 
 
 def sigmoid_pairs(
@@ -52,7 +52,7 @@ def sigmoid_pairs(
     check_finite("logit_bias", logit_bias)
     ids = sample_ids(z1, ids)
     z1, z2 = l2_normalize(z1), l2_normalize(z2)
-    scale, bias = as_scalar(logit_scale, z1), as_scalar(logit_bias, z1)
+    scale, bias = as_factor(logit_scale, z1), as_factor(logit_bias, z1)
     positive = softplus(-(scale * paired_similarity(z1, z2) + bias))  # (B,)
     negatives = similarity_softplus_sum(z1, z2, scale=scale, bias=bias, query_ids=ids, key_ids=ids)  # (B,)
     return reduce_loss(positive + negatives, reduction)
@@ -84,60 +84,7 @@ def similarity_softplus_sum(
     q, k = upcast_half(query), upcast_half(keys)
     if (backend := current_backend()) is not None:
         return backend.softplus_sum(q, k, as_scalar(scale, q), as_scalar(bias, q), query_ids, key_ids)
-    grid = Grid(len(q), len(k), query_ids, key_ids, like=q)
-    total: Tensor = _SoftplusSum.apply(q, k, as_scalar(scale, q), as_scalar(bias, q), grid)  # type: ignore[no-untyped-call]
-    return total
-
-
-@torch.no_grad()
-def block_softplus_sums(query: Tensor, keys: Tensor, scale: Tensor, bias: Tensor, grid: Grid) -> Tensor:
-    """(B,), the sums over a block of keys, without autograd."""
-    with no_autocast(query):
-        q, k = grid.sort_rows(query), grid.sort_columns(keys)
-        total = q.new_zeros(len(q))
-        for tile, s in grid.similarities(q, k, scale):
-            for strip, part in strips(s):
-                total[tile.rows][strip].add_(softplus(part.add_(bias)).sum(1))
-    return grid.restore_rows(total)
-
-
-@torch.no_grad()
-def block_softplus_gradients(
-    query: Tensor, keys: Tensor, scale: Tensor, bias: Tensor, grad: Tensor, grid: Grid, *, for_keys: bool = True
-) -> tuple[Tensor, Tensor | None, Tensor]:
-    """Gradients in queries and keys, without the factor `scale`, and in the bias, given that of each sum (B,)."""
-    with no_autocast(query):
-        q, k, g = grid.sort_rows(query), grid.sort_columns(keys), grid.sort_rows(grad)
-        grad_bias = torch.zeros_like(bias)
-
-        def weighted(tile_rows: slice, s: Tensor) -> Tensor:
-            w = s.add_(bias).sigmoid_().mul_(g[tile_rows, None])
-            grad_bias.add_(w.sum())
-            return w
-
-        weights = ((tile, weighted(tile.rows, s)) for tile, s in grid.similarities(q, k, scale))
-        of_query, of_keys = grid.weighted_sums(q, k, weights, for_keys=for_keys)
-    return grid.restore_rows(of_query), None if of_keys is None else grid.restore_columns(of_keys), grad_bias
-
-
-class _SoftplusSum(torch.autograd.Function):
-    """The gradient is W = grad ∘ sigmoid(scale · S + bias) times the keys, and its transpose times the queries."""
-
-    @staticmethod
-    def forward(ctx: Any, query: Tensor, keys: Tensor, scale: Tensor, bias: Tensor, grid: Grid) -> Tensor:
-        ctx.grid = grid
-        ctx.save_for_backward(query, keys, scale, bias)
-        return block_softplus_sums(query, keys, scale, bias, grid)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        query, keys, scale, bias = ctx.saved_tensors
-        of_query, of_keys, grad_bias = block_softplus_gradients(
-            query, keys, scale, bias, grad, ctx.grid, for_keys=ctx.needs_input_grad[1]
-        )
-        grad_scale = (query * of_query).sum()
-        return of_query.mul_(scale), None if of_keys is None else of_keys.mul_(scale), grad_scale, grad_bias, None
+    return apply_sums(SoftplusSums(), SumInputs(q, k, as_factor(scale, q), as_factor(bias, q), query_ids, key_ids))[0]
 
 
 @reference.definition_of(sigmoid_pairs, lambda loss, a, b, t: loss(a, b, logit_scale=1 / t, logit_bias=-10.0))

@@ -35,18 +35,26 @@ def sup_con(z: Tensor, labels: Tensor, *, temperature: float | Tensor, reduction
     True
     """
     check_rows("z", z)
-    check_ids("labels", labels, len(z), z)
+    check_ids("labels", labels, z.shape[0], z)
     z = l2_normalize(z)
     scale = inverse_temperature(temperature, z)
-    _, classes, sizes = labels.unique(return_inverse=True, return_counts=True)
-    class_sum = z.new_zeros(len(sizes), z.shape[1]).index_add(0, classes, z)  # (C, D)
+    classes = number_classes(labels)
+    sizes = torch.zeros_like(classes).index_add(0, classes, torch.ones_like(classes))  # (N,), 0 beyond the last class
+    class_sum = torch.zeros_like(z).index_add(0, classes, z)  # (N, D)
     positives = (sizes[classes] - 1).to(z)  # (N,)
     positive = paired_similarity(z, class_sum[classes] - z) / positives.clamp(min=1)  # (N,), mean over the positives
     only_itself = len(sizes) + sample_ids(z, None)  # (N,), ids that are no class
     excluded = torch.where(positives == 1, classes, only_itself)  # (N,)
-    logsumexp = similarity_logsumexp(z, z, scale=scale, query_ids=excluded, key_ids=excluded)  # (N,)
+    logsumexp = similarity_logsumexp(z, z, scale=scale, query_ids=excluded, key_ids=excluded, max_norm=1.0)  # (N,)
     loss = mean_over_positives(logsumexp, scale * positive, positives)
     return reduce_loss(loss, reduction, (positives > 0).sum().clamp(min=1))
+
+
+def number_classes(labels: Tensor) -> Tensor:
+    """(N,), the classes numbered from 0 in their order: the inverse of `unique`, which would wait for the device."""
+    ordered, order = labels.long().sort()
+    number = (ordered != ordered.roll(1)).long().index_fill(0, order.new_zeros(1), 0).cumsum(0)
+    return torch.empty_like(number).index_copy(0, order, number)
 
 
 def mean_over_positives(logsumexp: Tensor, positive: Tensor, positives: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from nearfar.losses import guided_info_nce, info_nce, symmetric_info_nce
+from nearfar.losses.supervised import number_classes
 from nearfar.methods.method import Batch, Encoded, Method, Step, Toy, all_differ
 from nearfar.methods.nested import NestedDims
 from nearfar.methods.toy import guided, text_pair_views, toy_method, toy_text_encoder
@@ -145,7 +146,7 @@ def pair_loss(
     keys: Tensor | None = None
     key_ids: Tensor | None = None
     if negatives:
-        ids = ids.unique(return_inverse=True)[1]
+        ids = number_classes(ids)
         of_negatives = negative_ids(texts, ids, len(negatives))
         keys, key_ids = torch.cat([positive, *negatives]), torch.cat([ids, of_negatives])  # (B + nB, D), (B + nB,)
     if guides is None:

@@ -5,6 +5,7 @@ from torch import Tensor, nn
 
 from nearfar.losses import sup_con
 from nearfar.losses.arguments import check_at_least
+from nearfar.losses.supervised import number_classes
 from nearfar.methods.method import Batch, Encoded, Method, Step
 from nearfar.methods.views import by_name, encode_views, from_names, views_of
 from nearfar.nn.heads import projector
@@ -86,6 +87,6 @@ def _class_numbers(labels: Tensor) -> Tensor:
 
 
 def _one_label_per_id(labels: Tensor, ids: Tensor) -> Tensor:
-    _, which = ids.unique(return_inverse=True)  # (B,)
+    which = number_classes(ids)  # (B,)
     lowest = labels.new_full((len(labels),), torch.iinfo(labels.dtype).max).scatter_reduce(0, which, labels, "amin")
     return lowest[which]

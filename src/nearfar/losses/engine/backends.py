@@ -5,7 +5,7 @@ The losses stay functions of tensors: a backend knows where the other keys are, 
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
+from threading import local
 from typing import Protocol
 
 from torch import Tensor
@@ -40,21 +40,27 @@ class Backend(Protocol):
         ...
 
 
-_BACKEND: ContextVar[Backend | None] = ContextVar("nearfar_backend", default=None)
+class _Current(local):
+    """Of each thread: torch.compile can read it, unlike a context variable."""
+
+    backend: Backend | None = None
+
+
+_CURRENT = _Current()
 
 
 def current_backend() -> Backend | None:
-    return _BACKEND.get()
+    return _CURRENT.backend
 
 
 @contextmanager
 def use_backend(backend: Backend) -> Iterator[None]:
     """Within this context every loss computes its sums with this backend."""
-    token = _BACKEND.set(backend)
+    before, _CURRENT.backend = _CURRENT.backend, backend
     try:
         yield
     finally:
-        _BACKEND.reset(token)
+        _CURRENT.backend = before
 
 
 def mark_as_of_one_batch(query_ids: Tensor, key_ids: Tensor) -> None:
@@ -69,7 +75,7 @@ def are_of_one_batch(query_ids: Tensor, key_ids: Tensor) -> bool:
 
 def require_all_rows(what: str) -> None:
     """Raise where some rows are on other processes."""
-    backend = _BACKEND.get()
+    backend = _CURRENT.backend
     if backend is not None and backend.distributed:
         raise ValueError(f"{what} needs all rows on one process, but a ring leaves them on theirs; set gather")
 

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from nearfar.losses.arguments import check_pair, check_rows, inverse_temperature, l2_normalize
 from nearfar.losses.engine.backends import mark_as_of_one_batch, require_all_rows
+from nearfar.losses.engine.layout import default_ids
 from nearfar.losses.engine.similarity import paired_similarity, sample_ids
-from nearfar.losses.engine.tiles import default_ids
 
 
 class TwoViews(NamedTuple):
@@ -17,7 +17,7 @@ class TwoViews(NamedTuple):
 
     z: Tensor  # (2B, D) normalized, z1 before z2
     ids: Tensor  # (2B,)
-    scale: Tensor  # 1 / temperature
+    scale: float | Tensor  # 1 / temperature
     positive: Tensor  # (2B,), the logit of each view with the other view of its sample
 
 
@@ -34,7 +34,7 @@ def stack_views(z1: Tensor, z2: Tensor, ids: Tensor | None) -> tuple[Tensor, Ten
     check_pair("z1", z1, "z2", z2)
     if ids is None:
         require_all_rows("a loss without ids")
-    both = default_ids(len(z1), 2, z1) if ids is None else sample_ids(z1, ids).repeat(2)
+    both = default_ids(z1.shape[0], 2, z1) if ids is None else sample_ids(z1, ids).repeat(2)
     return l2_normalize(torch.cat([z1, z2])), both
 
 
@@ -49,7 +49,7 @@ def stack_many_views(
         for i, z in enumerate(others, start=1 if name == "views" else 0):
             check_pair("views[0]", views[0], f"{name}[{i}]", z)
     of_sample = sample_ids(views[0], ids)
-    rows, count = len(views[0]), len(views)
+    rows, count = views[0].shape[0], len(views)
     view_ids = default_ids(rows, count, views[0]) if ids is None else of_sample.repeat(count)
     z = l2_normalize(torch.cat(list(views)))
     if not local:

@@ -8,14 +8,21 @@ import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import lru_cache
-from itertools import pairwise
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from nearfar.losses.engine.guide import Guide
+from nearfar.losses.engine.layout import (
+    Excluded,
+    Layout,
+    cached_layout,
+    equal_blocks,
+    is_default,
+    make_layout,
+    unread_layout,
+)
 
 _TILE: ContextVar[int | None] = ContextVar("nearfar_tile", default=None)
 _SMALLEST, _LARGEST = 256, 4096  # sides of the automatic tile
@@ -39,7 +46,9 @@ def tile_size(side: int) -> Iterator[None]:
         _TILE.reset(token)
 
 
-Excluded = Tensor | tuple[Tensor, Tensor]  # a mask of the tile, or the row and column numbers of a few entries
+def current_tile() -> int | None:
+    """The side set by `tile_size`."""
+    return _TILE.get()
 
 
 class Tile(NamedTuple):
@@ -81,12 +90,16 @@ class Grid:
         height, width = _tile_shape(rows, columns, like, flat)
         if self.symmetric:
             height = width = min(height, width)
-        self._rows, self._columns = _blocks(rows, height), _blocks(columns, width)
+        self._rows, self._columns = equal_blocks(rows, height), equal_blocks(columns, width)
         self.single = len(self._rows) == len(self._columns) == 1
-        self._layout: _Layout | None = None
+        self._layout: Layout | None = None
         if row_ids is not None and column_ids is not None:
-            make = _cached_layout if row_ids is column_ids and is_default(row_ids) else _make_layout
-            self._layout = make(row_ids, column_ids, height, width)
+            if row_ids is column_ids and is_default(row_ids):
+                self._layout = cached_layout(row_ids, column_ids, height, width)
+            elif row_ids.device.type == "cpu":
+                self._layout = make_layout(row_ids, column_ids, height, width)
+            else:
+                self._layout = unread_layout(row_ids, column_ids, self._rows, self._columns)
         self._guide = guide and Guide(
             self.sort_rows(guide.query), self.sort_columns(guide.keys), self.sort_rows(guide.limit)
         )
@@ -128,11 +141,15 @@ class Grid:
     def similarities(self, query: Tensor, keys: Tensor, scale: Tensor | float = 1.0) -> Iterator[tuple[Tile, Tensor]]:
         """Each tile of scale · query @ keys.T, -inf where excluded. The tensor is reused by the next tile."""
         tallest, widest = (max(b.stop - b.start for b in blocks) for blocks in (self._rows, self._columns))
-        buffer, factor = query.new_empty(tallest * widest), float(scale)
+        buffer, factor = query.new_empty(tallest * widest), as_number(scale)
+        if factor is None:
+            query, factor = query * scale, 1.0  # on the device: its value is not read
         for tile in self.tiles():
             q, k = query[tile.rows], keys[tile.columns]
             s = buffer[: len(q) * len(k)].view(len(q), len(k)).addmm_(q, k.T, beta=0, alpha=factor)
-            if tile.excluded is not None:
+            if isinstance(tile.excluded, Tensor):
+                s.masked_fill_(tile.excluded, -torch.inf)
+            elif tile.excluded is not None:
                 s[tile.excluded] = -torch.inf
             if self._guide is not None:
                 s.masked_fill_(self._guide.excluded(tile.rows, tile.columns), -torch.inf)
@@ -174,6 +191,13 @@ class Grid:
         return of_query, of_keys
 
 
+def as_number(scale: float | Tensor) -> float | None:
+    """A factor as a number; None if it would have to be read from an accelerator."""
+    if isinstance(scale, Tensor):
+        return float(scale) if scale.device.type == "cpu" else None
+    return scale
+
+
 def strips(tile: Tensor) -> Iterator[tuple[slice, Tensor]]:
     """The tile in strips of a few rows, so that temporaries stay small and in cache."""
     height = len(tile) if tile.device.type != "cpu" else max(1, _STRIP // tile.shape[1])
@@ -209,108 +233,6 @@ def default_tile_side(device: torch.device | str, element_size: int = 4) -> int:
     else:
         entries = _LARGEST**2  # few launches, each large enough to fill the device
     return min(max(int(entries**0.5), _SMALLEST), _LARGEST)
-
-
-def _blocks(length: int, most: int) -> tuple[slice, ...]:
-    """Equal blocks of at most `most`, without a short one at the end."""
-    count = -(-length // most)
-    edges = [length * i // count for i in range(count + 1)]
-    return tuple(slice(a, b) for a, b in pairwise(edges))
-
-
-class _Layout(NamedTuple):
-    """The order of rows and columns by id, and which entries have equal ids."""
-
-    row_order: Tensor | None  # (rows,); None: already sorted
-    column_order: Tensor | None
-    row_spans: list[tuple[int, int]]  # lowest and highest id of each block
-    column_spans: list[tuple[int, int]]
-    row_ids: Tensor  # (rows,), sorted
-    column_ids: Tensor
-    pairs: tuple[Tensor, Tensor, list[int]] | None  # row and column of equal ids; first of each row block
-
-    def excluded(self, i: int, rows: slice, columns: slice) -> Excluded:
-        """Entries of equal ids in the tile of the i-th row block and these columns."""
-        if self.pairs is None:
-            return self.row_ids[rows, None] == self.column_ids[None, columns]
-        row, column, edges = self.pairs
-        if len(self.row_spans) == len(self.column_spans) == 1:
-            return row, column
-        row, column = row[edges[i] : edges[i + 1]] - rows.start, column[edges[i] : edges[i + 1]] - columns.start
-        if len(self.column_spans) > 1:
-            inside = (column >= 0) & (column < columns.stop - columns.start)
-            row, column = row[inside], column[inside]
-        return row, column
-
-
-def _make_layout(row_ids: Tensor, column_ids: Tensor, height: int, width: int) -> _Layout:
-    rows, columns = _blocks(len(row_ids), height), _blocks(len(column_ids), width)
-    ids, order = _sorted(row_ids.long())
-    others, other_order = (ids, order) if column_ids is row_ids else _sorted(column_ids.long())
-    pairs = _equal_pairs(ids, others, [block.stop for block in rows])
-    if pairs is not None and len(rows) == len(columns) == 1:  # a few entries of a single tile need no sorting
-        row, column, edges = pairs
-        everywhere = [(0, 1)]  # overlapping spans of more than one id, so that the pairs are used
-        row = row if order is None else order[row]
-        column = column if other_order is None else other_order[column]
-        return _Layout(None, None, everywhere, everywhere, ids, others, (row, column, edges))
-    return _Layout(order, other_order, _spans(ids, rows), _spans(others, columns), ids, others, pairs)
-
-
-_cached_layout = lru_cache(maxsize=4)(_make_layout)  # for default ids, the same tensor at every step
-
-
-def default_ids(samples: int, views: int, like: Tensor) -> Tensor:
-    """(views · samples,), a number for each sample: the ids of a loss that is called without any.
-
-    Cached, together with their order. A caller's own ids are never cached: they may be changed in place.
-    """
-    make = _default_ids if type(like) in (Tensor, torch.nn.Parameter) else _default_ids.__wrapped__
-    return make(samples, views, like.device)
-
-
-@lru_cache(maxsize=8)
-def _default_ids(samples: int, views: int, device: torch.device) -> Tensor:
-    with torch.inference_mode(False):
-        ids = torch.arange(samples, device=device).repeat(views)
-    ids.nearfar_default = True  # type: ignore[attr-defined]
-    return ids
-
-
-def is_default(ids: Tensor) -> bool:
-    """Whether these are cached ids, which nobody changes."""
-    return getattr(ids, "nearfar_default", False) and type(ids) is Tensor
-
-
-def _equal_pairs(row_ids: Tensor, column_ids: Tensor, block_ends: list[int]) -> tuple[Tensor, Tensor, list[int]] | None:
-    """Row and column of every pair of equal sorted ids, and the first of each row block; None if there are many.
-
-    Writing a few entries is faster than masking the tile, and their list is linear in memory.
-    """
-    first = torch.searchsorted(column_ids, row_ids)
-    count = torch.searchsorted(column_ids, row_ids, right=True) - first
-    before = torch.cat([count.new_zeros(1), count.cumsum(0)])  # (rows + 1,)
-    edges = before[[0, *block_ends]].tolist()
-    total = edges[-1]
-    if total > 4 * (len(row_ids) + len(column_ids)):
-        return None
-    row = torch.arange(len(row_ids), device=row_ids.device).repeat_interleave(count, output_size=total)
-    column = first[row] + torch.arange(total, device=row_ids.device) - before[row]
-    return row, column, edges
-
-
-def _spans(ids: Tensor, blocks: tuple[slice, ...]) -> list[tuple[int, int]]:
-    """Lowest and highest id of each block of sorted ids."""
-    edges = torch.tensor([[b.start, b.stop - 1] for b in blocks], device=ids.device)
-    return [(low, high) for low, high in ids[edges].tolist()]
-
-
-def _sorted(ids: Tensor) -> tuple[Tensor, Tensor | None]:
-    """Sorted ids and their order; None if they are sorted already, which saves copies of the rows."""
-    if bool((ids[1:] >= ids[:-1]).all()):
-        return ids, None
-    found = torch.sort(ids)
-    return found.values, found.indices
 
 
 def _permuted(x: Tensor, order: Tensor | None) -> Tensor:

@@ -1,0 +1,90 @@
+"""The sums of small batches: the whole matrix by plain torch, which costs fewer calls than tiles and is as exact.
+
+There the calls, not the entries, take the time.
+"""
+
+from functools import lru_cache
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from nearfar.losses.engine.autograd import Outputs, SumInputs, no_autocast
+from nearfar.losses.engine.layout import is_default
+from nearfar.losses.engine.log_sums import LogSums
+from nearfar.losses.engine.softplus_sums import SoftplusSums
+from nearfar.losses.engine.tiles import current_tile
+
+# Up to how many entries of the matrix; measured, as the number where tiles take about the same time.
+_FEW_OF_LOG_SUMS, _FEW_OF_SOFTPLUS = 1 << 14, 1 << 16
+_FEW_OF_OWN_ROWS = 10_000  # rows compared with themselves: a tile has both sides of the gradient in one
+
+
+def is_small(kernel: LogSums | SoftplusSums, rows: SumInputs) -> bool:
+    """Whether the whole matrix is the faster way; False within `tile_size`."""
+    if rows.guide_query is not None or rows.query.device.type != "cpu" or current_tile() is not None:
+        return False
+    keys = rows.query if rows.keys is None else rows.keys
+    few = _FEW_OF_SOFTPLUS
+    if isinstance(kernel, LogSums):
+        few = _FEW_OF_OWN_ROWS if rows.keys is None else _FEW_OF_LOG_SUMS
+    return rows.query.shape[0] * keys.shape[0] <= few
+
+
+def small_sums(kernel: LogSums | SoftplusSums, rows: SumInputs) -> Outputs | None:
+    """The kernel's sums; None if a row has nothing to sum, whose gradient needs care."""
+    query, scale = rows.query, rows.scale
+    keys = query if rows.keys is None else rows.keys
+    mask = None
+    if rows.query_ids is not None and rows.key_ids is not None:
+        mask = _mask(rows.query_ids, rows.key_ids)
+        if mask is None:
+            return None
+    with no_autocast(query):
+        logits = scale * _product(query, keys)
+        empty = query.new_empty(0)
+        if isinstance(kernel, SoftplusSums):
+            each = F.softplus(logits + rows.bias, threshold=40.0)
+            return (each if mask is None else each.masked_fill(mask, 0.0)).sum(1), empty, empty
+        if mask is not None:
+            logits = logits.masked_fill(mask, -torch.inf)
+        columns = logits.logsumexp(0) if kernel.terms.two_way and rows.keys is not None else empty
+        pairs = (query * keys).sum(-1) * scale if kernel.terms.paired else empty
+        return logits.logsumexp(1), columns, pairs
+
+
+def _product(x: Tensor, y: Tensor) -> Tensor:
+    found: Tensor = _Product.apply(x, y)  # type: ignore[no-untyped-call]
+    return found
+
+
+class _Product(torch.autograd.Function):
+    """x @ y.T, whose backward pass autocast does not touch either."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, y: Tensor) -> Tensor:
+        ctx.save_for_backward(x, y)
+        with no_autocast(x):
+            return x @ y.T
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        x, y = ctx.saved_tensors
+        of_x = _product(grad, y.T) if ctx.needs_input_grad[0] else None
+        return of_x, _product(grad.T, x.T) if ctx.needs_input_grad[1] else None
+
+
+def _mask(query_ids: Tensor, key_ids: Tensor) -> Tensor | None:
+    """Which entries have equal ids; None if these are all of a row or of a column."""
+    if query_ids is key_ids and is_default(query_ids):
+        return _default_mask(query_ids)
+    return _checked_mask(query_ids, key_ids)
+
+
+def _checked_mask(query_ids: Tensor, key_ids: Tensor) -> Tensor | None:
+    mask = query_ids[:, None] == key_ids
+    return None if bool(mask.all(1).any() | mask.all(0).any()) else mask
+
+
+_default_mask = lru_cache(maxsize=4)(lambda ids: _checked_mask(ids, ids))

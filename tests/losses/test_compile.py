@@ -1,0 +1,67 @@
+"""torch.compile without graph breaks and torch.export: value and gradients are those of eager code."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from nearfar.losses import nt_xent, reference
+from nearfar.losses.engine.backends import DenseBackend, use_backend
+from tests.losses.agreement import assert_near, rows
+
+QUICK = ("nt_xent", "symmetric_info_nce", "sigmoid_pairs", "batch_triplet")
+NAMES = [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in reference.DEFINITIONS]
+
+
+def value_and_all_gradients(loss: object, *inputs: Tensor) -> list[Tensor]:
+    assert callable(loss)
+    leaves = [x.detach().clone().requires_grad_() for x in inputs]
+    value = loss(*leaves)
+    return [value.detach(), *torch.autograd.grad(value, leaves, materialize_grads=True)]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_one_graph_gives_what_eager_gives_at_any_batch_size(name: str) -> None:
+    definition = reference.DEFINITIONS[name]
+    torch._dynamo.reset()
+
+    def loss(a: Tensor, b: Tensor, t: Tensor) -> Tensor:
+        return definition.call(definition.loss, a, b, t)
+
+    compiled = torch.compile(loss, backend="aot_eager", fullgraph=True, dynamic=True)
+    with torch._dynamo.config.patch(error_on_recompile=True):
+        for size in (12, 16, 21):
+            inputs = *rows(2, size, 8, dtype=torch.float32).unbind(), torch.tensor(0.3)
+            pairs = zip(value_and_all_gradients(compiled, *inputs), value_and_all_gradients(loss, *inputs), strict=True)
+            for a, b in pairs:
+                assert_near(a, b, 1e-5)
+
+
+def test_a_number_of_a_temperature_and_ids_are_traced_too() -> None:
+    torch._dynamo.reset()
+    z1, z2 = rows(2, 6, 4).unbind()
+    ids = torch.tensor([0, 1, 2, 2, 3, 0])
+    compiled = torch.compile(nt_xent, backend="aot_eager", fullgraph=True)
+    assert_near(compiled(z1, z2, temperature=0.2, ids=ids), nt_xent(z1, z2, temperature=0.2, ids=ids), 1e-12)
+    with use_backend(DenseBackend()):
+        assert_near(compiled(z1, z2, temperature=0.2, ids=ids), nt_xent(z1, z2, temperature=0.2, ids=ids), 1e-12)
+
+
+class WithLoss(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder = nn.Linear(5, 3)
+        self.log_temperature = nn.Parameter(torch.tensor(-1.0))
+
+    def forward(self, x1: Tensor, x2: Tensor) -> Tensor:
+        return nt_xent(self.encoder(x1), self.encoder(x2), temperature=self.log_temperature.exp())
+
+
+def test_a_module_with_a_loss_is_exported_with_a_free_batch_size() -> None:
+    model = WithLoss()
+    batch = torch.export.Dim("batch", min=2)
+    program = torch.export.export(
+        model, (torch.randn(4, 5), torch.randn(4, 5)), dynamic_shapes=({0: batch}, {0: batch})
+    )
+    x1, x2 = rows(2, 9, 5, dtype=torch.float32).unbind()
+    assert_near(program.module()(x1, x2), model(x1, x2), 1e-6)
+    assert any("nearfar.log_sums" in str(node.target) for node in program.graph.nodes)
