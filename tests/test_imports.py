@@ -24,13 +24,14 @@ ORDER = [
     ["report"],
     ["training"],
     ["search", "recipes"],
-    ["doctor", "explore", "lab"],
+    ["doctor", "explore", "lab", "selection"],
     ["cli"],
 ]
 ANYWHERE = {
     "__version__",
     "_torchvision",
     "devices",
+    "environment",
     "lazy",
     "messages",
     "metric_text",

@@ -52,14 +52,20 @@ def test_config_yaml_has_full_sections_and_is_read_back(tmp_path: Path) -> None:
     config = TrainConfig(data=DataConfig("photos/", test="other/"), views=ViewsConfig("simclr", count=2))
     written = yaml.safe_load(config.to_yaml())
     assert written["data"]["path"] == "photos/" and written["data"]["test"] == "other/"
-    assert written["views"] == {"preset": "simclr", "count": 2, "local": None, **dict.fromkeys(VIEW_FACTORS)}
+    assert written["views"] == {
+        "preset": "simclr",
+        "count": 2,
+        "local": None,
+        "size": None,
+        **dict.fromkeys(VIEW_FACTORS),
+    }
     (tmp_path / "config.yaml").write_text(config.to_yaml())
     assert TrainConfig.from_yaml(tmp_path / "config.yaml") == config
 
 
 @pytest.fixture
 def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[TrainConfig]:
-    """In an empty folder, the configurations that would be trained; none is."""
+    """Beside empty folders of data, the configurations that would be trained; none is."""
     found: list[TrainConfig] = []
 
     def execute(config: TrainConfig, folder: Path, **_: object) -> tuple[SimpleNamespace, Results]:
@@ -68,6 +74,8 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[TrainConfig]:
 
     monkeypatch.setattr(importlib.import_module("nearfar.training.train"), "_execute", execute)
     monkeypatch.chdir(tmp_path)
+    for name in ("photos", "other", "from-file", "file-test"):  # a path that is not there is refused first
+        Path(name).mkdir()
     Path("plain.yaml").write_text("data: from-file/\nviews: moco_v1\n")
     Path("full.yaml").write_text("data: {path: from-file/, labels: true, test: file-test/}\nviews: {preset: moco_v1}\n")
     return found

@@ -4,10 +4,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import yaml
 
+from nearfar.data.class_folders import ClassFolders
 from nearfar.data.config import LARGEST_SIDE, DataConfig
 from nearfar.modalities.config import ViewsConfig
 from nearfar.modalities.series.config import SeriesConfig
@@ -26,6 +27,10 @@ from nearfar.settings import (
 )
 from nearfar.training.config import AdaptConfig, OptimizerConfig
 from nearfar.yaml_reader import read_yaml
+
+if TYPE_CHECKING:
+    from nearfar.methods import Method
+    from nearfar.modalities.base import Modality
 
 NO_WEIGHTS = "none"  # what a user says for weights drawn at random, also where automatic settings would start elsewhere
 
@@ -179,11 +184,12 @@ def completed(given: Mapping[str, Any]) -> dict[str, Any]:
     data, method = given.get("data", {}).get("path", DataConfig.path), given.get("method", TrainConfig.method)
     outside = ":" in method
     declared = find_method(method) if outside else known_method(method)
-    kind = kind_of(data, method, given.get("modality"))
+    kind, looked_inside = kind_of(data, method, given.get("modality")), ""
     if given.get("modality") is None and (is_object(data) or Path(data).expanduser().exists()):
         looked = (name for name in MODALITIES if name in declared.modalities and modality_class(name).recognizes(data))
         if (found := next(looked, kind)) != kind:
             kind = found
+            looked_inside = "" if is_object(data) else f"modality {kind}: found in {data}; --modality decides otherwise"
             given = {**given, "modality": kind}  # written down: the data may be gone when it is asked next
     modality = modality_class(kind)
     own: dict[str, Any] = {
@@ -199,7 +205,10 @@ def completed(given: Mapping[str, Any]) -> dict[str, Any]:
     if given.get("recipe", TrainConfig.recipe) == "default" and not outside:
         chosen = modality.automatic(Request(given, declared))
         own = overlaid(own, with_sections(TrainConfig, chosen.settings))
-    remarks: list[str] = []
+    remarks: list[str] = [looked_inside] if looked_inside else []
+    if (named := _folder_labels(given, modality)) is not None and isinstance(method, str):
+        own = overlaid(own, {"data": {"labels": named.level}})
+        remarks.append(f"data.labels {named.level}: {named}; {_use_of_labels(declared, kind)}")
     if given.get("recipe") == "paper":
         backbone = str(given.get("backbone") or own.get("backbone") or TrainConfig.backbone)
         for name in ("options", "optimizer", "views"):
@@ -216,5 +225,31 @@ def completed(given: Mapping[str, Any]) -> dict[str, Any]:
     merged = {**own, **given}
     modality.complete(given, merged)
     final = overlaid(own, merged)
-    notes = remarks if chosen is None else chosen.notes(final)
+    if named is not None:
+        final["data"] = {**final["data"], "labels": named.level}
+    notes = [*remarks, *(chosen.notes(final) if chosen is not None else [])]
     return {**final, "notes": notes} if notes else final
+
+
+def _folder_labels(given: Mapping[str, Any], modality: "type[Modality]") -> ClassFolders | None:
+    """The classes of a folder of folders, where nothing is said of labels."""
+    from nearfar.data.sources import is_folder
+    from nearfar.modalities.splits import folder_classes
+
+    data = given.get("data", {})
+    path = str(data.get("path", ""))
+    said = "labels" in data or data.get("pattern") is not None
+    if said or not path or is_object(path) or not modality.walks_folders or not is_folder(Path(path).expanduser()):
+        return None
+    return folder_classes(path, modality.suffixes)
+
+
+def _use_of_labels(method: "type[Method]", kind: str) -> str:
+    """What a run does with labels that nobody mentioned."""
+    if method.needs_labels:
+        return f"{method.name} learns from them (--data.labels false reads none)"
+    trial = ", and by the trial of views, which looks at folders anyway" if kind == "image" else ""
+    return (
+        f"used to judge the encoder and to mark its best checkpoint{trial}; for nothing else, the loss never sees them "
+        "(--data.labels false reads none)"
+    )

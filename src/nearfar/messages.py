@@ -1,7 +1,8 @@
 """Short texts for error messages: hints at misspelled names, long values cut, errors in one line. Needs no torch."""
 
-from collections.abc import Iterable
-from difflib import get_close_matches
+import re
+from collections.abc import Iterable, Mapping
+from difflib import SequenceMatcher, get_close_matches
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
@@ -19,6 +20,72 @@ def nearest_or_all(word: str, known: Iterable[str]) -> str:
     """The same hint, or all known names where none is close."""
     names = sorted(known)
     return nearest(word, names) or f"; known are {', '.join(names)}"
+
+
+MEANINGS = {  # words of a name that users bring from elsewhere: the words that stand for it here
+    "lr": "learning rate",
+    "tau": "temperature",
+    "bs": "batch size",
+    "model": "backbone",
+    "arch": "backbone",
+    "network": "backbone",
+    "img": "image",
+    "resolution": "image size",
+    "crop": "views",
+    "augment": "views",
+    "augmentation": "views",
+    "transforms": "views",
+    "gpus": "processes device",
+    "gpu": "device",
+    "devices": "processes device",
+    "amp": "precision",
+    "fp16": "precision",
+    "wd": "weight decay",
+    "duration": "time",
+    "iterations": "steps",
+    "iters": "steps",
+    "output": "out",
+    "input": "data path",
+    "dataset": "data path",
+    "classes": "labels",
+    "checkpoint": "resume weights",
+    "threads": "workers",
+}
+
+
+def nearest_by_meaning(word: str, known: Mapping[str, str], count: int = 3) -> str:
+    """A hint at the names that most probably were meant: alike in letters, in their words or in their help text.
+
+    Args:
+        word: what was typed.
+        known: names, such as "optimizer.lr", each with its help text or "".
+        count: names at most.
+
+    >>> nearest_by_meaning("learning-rate", {"optimizer.lr": "peak learning rate", "epochs": "", "views": ""})
+    "; did you mean 'optimizer.lr'?"
+    """
+    typed = word[:80].lower()
+    asked = set(re.findall(r"[a-z0-9]+", typed.replace("_", " ")))
+    asked |= {each for one in tuple(asked) for each in get_close_matches(one, MEANINGS, n=1, cutoff=0.8)}
+    asked |= {part for one in tuple(asked) for part in MEANINGS.get(one, "").split()}
+
+    def score(name: str) -> float:
+        last = name.rsplit(".", 1)[-1].lower()
+        letters = max(SequenceMatcher(None, typed, each).ratio() for each in (last, name.lower()))
+        words = set(re.findall(r"[a-z0-9]+", name.lower().replace("_", " ")))
+        helped = set(re.findall(r"[a-z0-9]+", known[name].lower()))
+        return letters + (len(asked & words) + 0.5 * len(asked & (helped - words))) / len(asked or {""})
+
+    scores = sorted(((score(name), name) for name in known), key=lambda each: (-each[0], each[1]))
+    if not scores or scores[0][0] < _LEAST_ALIKE:
+        return ""
+    close = [name for each, name in scores[:count] if each >= max(_LEAST_ALIKE, _OF_BEST * scores[0][0])]
+    listed = " or ".join(filter(None, [", ".join(map(repr, close[:-1])), repr(close[-1])]))
+    return f"; did you mean {listed}?"
+
+
+_LEAST_ALIKE = 0.6
+_OF_BEST = 0.7  # of the score of the best, for those listed beside it
 
 
 def shorten(text: str, limit: int) -> str:

@@ -1,6 +1,7 @@
 """Results that print well: as text in a terminal, as HTML in a notebook."""
 
 import io
+from html import escape
 from typing import Any
 
 from rich.console import Console
@@ -16,11 +17,17 @@ class Printed:
         raise NotImplementedError
 
     def __str__(self) -> str:
+        content = self.shown()
+        if isinstance(content, str):
+            return content
         console = Console(file=io.StringIO(), width=_WIDTH, record=True, highlight=False)
-        console.print(self.shown(), markup=False)
+        console.print(content, markup=False)
         return console.export_text().rstrip()
 
     def _repr_html_(self) -> str:
+        content = self.shown()
+        if isinstance(content, str):
+            return f'<pre style="line-height: 1.2; white-space: pre-wrap">{escape(content)}</pre>'
         console = Console(file=io.StringIO(), width=_WIDTH, record=True, highlight=False)
-        console.print(self.shown(), markup=False)
+        console.print(content, markup=False)
         return console.export_html(inline_styles=True, code_format='<pre style="line-height: 1.2">{code}</pre>')

@@ -5,6 +5,8 @@ A configuration holds texts alone. An object that a caller gives is registered h
 run in another process must give it again.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 Kind = TypeVar("Kind")
@@ -42,6 +44,35 @@ def register_as(spec: str, value: Any) -> None:
 def release(spec: str) -> None:
     """Forget an object, so that its memory can be freed."""
     _objects.pop(spec, None)
+
+
+@contextmanager
+def newly_registered() -> Iterator[list[str]]:
+    """The texts of what is registered inside, which are listed at its end."""
+    before, found = set(_objects), list[str]()
+    try:
+        yield found
+    finally:
+        found += _objects.keys() - before
+
+
+@contextmanager
+def released_afterwards(kind: type[Any] = object) -> Iterator[None]:
+    """Forget the objects of a class that are registered inside, so that their memory can be freed.
+
+    >>> with released_afterwards(list):
+    ...     spec = register([2], "for-a-while")
+    >>> registered(spec) is None
+    True
+    """
+    new: list[str] = []
+    try:
+        with newly_registered() as new:
+            yield
+    finally:
+        for spec in new:
+            if isinstance(_objects[spec], kind):
+                release(spec)
 
 
 def is_object(spec: object) -> bool:

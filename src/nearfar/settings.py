@@ -6,14 +6,15 @@ value in the place of such a section stands for that key, so `data: photos/` is 
 
 import math
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, asdict, field, fields, is_dataclass
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from nearfar.messages import nearest_or_all, shown
+from nearfar.messages import nearest_by_meaning, nearest_or_all, shown
 
+_LISTED = 12  # known keys that an error may list
 RENAMED = {"sources": "data"}  # sections by their old names, for the message about an unknown key
 _LIMITS = {
     "least": (operator.ge, "at least"),
@@ -183,15 +184,21 @@ def checked_values(kind: type[Any], values: Mapping[str, Any], where: str) -> di
     return found
 
 
-def unknown_key(key: Any, known: set[str]) -> str:
+def unknown_key(key: Any, known: Iterable[str], helps: Mapping[str, str] | None = None) -> str:
     """
+    Args:
+        helps: the help texts of known keys, in which its words are looked for, too.
+
     >>> unknown_key("sources.test", {"data.test"}), unknown_key("epoch", {"epochs"})
     ("there is no key 'sources.test'; it is 'data.test' now", "there is no key 'epoch'; did you mean 'epochs'?")
     """
     first, dot, rest = str(key).partition(".")
     if first in RENAMED:
         return f"there is no key {shown(key)}; it is {RENAMED[first] + dot + rest!r} now"
-    return f"there is no key {shown(key)}{nearest_or_all(str(key)[:80], known)}"
+    names = {name: (helps or {}).get(name, "") for name in known}
+    close = nearest_by_meaning(str(key), names)
+    listed = nearest_or_all(str(key)[:80], known) if len(names) <= _LISTED else "; nearfar train --help lists the keys"
+    return f"there is no key {shown(key)}{close or listed}"
 
 
 def _fitting(value: Any, hint: Any, where: str) -> Any:

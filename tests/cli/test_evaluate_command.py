@@ -102,7 +102,7 @@ def test_a_run_on_a_folder_in_a_real_process(run: Path, tmp_path: Path) -> None:
         (["RUN", "--data", "glyphs:60", "--protocol", "frames"], "frames"),
         (["RUN", "--data", "photos/dark", "--protocol", "knn", "linear"], "photos/dark label"),
         (["timm:resnet18", "--data", "plain", "--out", "fresh"], "plain label"),
-        (["RUN", "--data", "one", "--protocol", "knn"], "measured"),
+        (["RUN", "--data", "one", "--protocol", "knn"], "one labels"),  # a single folder is no class
     ],
 )
 def test_a_mistake_is_one_line(

@@ -1,6 +1,8 @@
 """`nearfar train`, and the flags that `nearfar plan` shares: what is asked for, and what is told where it fails."""
 
 import re
+import subprocess
+import sys
 from importlib import import_module
 from pathlib import Path
 
@@ -8,6 +10,7 @@ import pytest
 from PIL import Image
 
 from nearfar.cli import main
+from nearfar.cli.train import SHORT, full_flags, positional_data
 from nearfar.config import TrainConfig
 from nearfar.evaluation.results import Results
 from nearfar.methods import SimCLR
@@ -55,6 +58,7 @@ def test_flags_override_the_file_wherever_they_stand(command: list[str], words: 
 
 
 def test_the_data_stay_before_a_recipe(asked: list[TrainConfig]) -> None:
+    Path("labelled").mkdir()
     main(["train", "--data", "labelled", "--config", "cifar10-simclr"])
     assert asked[0].data.path == "labelled" and asked[0].options == {"temperature": 0.5}
 
@@ -150,3 +154,44 @@ def test_what_views_change_is_said_in_words(color: str, asked: list[TrainConfig]
     views = asked[0].views
     assert (views.color, views.orientation, views.scale) == ("keep", "rotate", "keep")
     assert main(["train", "--views.orientation", "turned"]) == 2
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["train photoss/", "train --data ./photoss", "evaluate runs/none", "embed runs/none . -o a.npy", "doctor photoss"],
+)
+def test_a_mistyped_path_fails_before_torch_is_imported(tmp_path: Path, command: str) -> None:
+    (tmp_path / "photos").mkdir()
+    code = (
+        "import sys\nfrom nearfar.cli import main\n"
+        f"status = main({command.split()!r})\nprint(status, 'torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["1", "False"], done.stderr
+    assert tells(done.stderr, "photos" if "photoss" in command else "runs/none")
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [("--tempurature 1", "temperature"), ("--learning 1", "learning-rate"), ("--thread 2", "workers")],
+)
+def test_a_wrong_flag_lists_at_most_three_by_meaning(
+    flags: str, expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["train", *flags.split()]) == 2
+    line = capsys.readouterr().err
+    assert tells(line, expected) and line.count("'") <= 8
+
+
+def test_common_words_are_aliases() -> None:
+    asked = positional_data(["photos/", "--lr", "0.1", "--temperature", "0.3", "--workers", "2"])
+    full = "--data.path photos/ --optimizer.lr 0.1 --options.temperature 0.3 --data.workers 2"
+    assert " ".join(full_flags(asked, SHORT)) == full
+
+
+def test_names_known_before_torch_are_those_of_the_modalities() -> None:
+    from nearfar.data.names import BUILT_IN
+    from nearfar.modalities.series import data as series
+    from nearfar.modalities.sound import data as sound
+
+    assert {*series.BUILT_IN, *sound.BUILT_IN} < set(BUILT_IN)

@@ -56,6 +56,10 @@ LONG = ("check", "explore", "lab", "plan")
 _EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
 _BETWEEN = {";", "&&", "||", "|", "&", "(", ")"}
 _WORDS_OF_SHELL = {"if", "then", "else", "elif", "fi", "do", "done", "while", "for", "in", "!"}
+_CHECKS_OF_PATHS = (
+    *((command, "check_there") for command in ("train", "evaluate", "embed", "doctor")),
+    *((command, "check_run_there") for command in ("evaluate", "embed")),
+)
 _HARMLESS = {".", "source", "cd", "git", "[", "ssh"}  # whose form alone is looked at
 _LAUNCHERS = {"torchrun", "srun"}
 
@@ -149,7 +153,9 @@ class Reader:
             raise ValueError(f"the block is of the language {block.language!r}, expected a fence of one of {expected}")
         if block.title is not None:
             Path(block.title).write_text(block.text)
-        if block.language == "python":
+        if block.language == "python" and block.title is not None:
+            compile(block.text, block.title, "exec")  # what follows runs it, or a test of its own
+        elif block.language == "python":
             self._python(block)
         elif block.language == "json":
             json.loads(block.text)
@@ -208,8 +214,11 @@ class Reader:
             assert form.returncode == 0, form.stderr
         elif program == "pip":
             extras = re.findall(r"nearfar\[([\w,]+)\]", " ".join(words))
-            assert words[:2] == ["pip", "install"] and extras, f"{shlex.join(words)} is no installing of an extra"
-            assert set(extras[0].split(",")) <= set(_EXTRAS), f"there is no extra {extras[0]}"
+            whole = words == ["pip", "install", "nearfar"]
+            assert words[:2] == ["pip", "install"] and (extras or whole), (
+                f"{shlex.join(words)} installs nothing of ours"
+            )
+            assert whole or set(extras[0].split(",")) <= set(_EXTRAS), f"there is no extra {extras[0]}"
         elif program == "curl":
             asked_of_the_explorer(rest)
         elif program == "python":
@@ -248,6 +257,8 @@ class Reader:
             ):
                 patch.setattr(place, _stop)
             patch.setattr("nearfar.report.refresh.evaluate_to_folder", _stop)
+            for command, check in _CHECKS_OF_PATHS:  # pages name files that their readers have
+                patch.setattr(f"nearfar.cli.{command}.{check}", lambda *given, **how: None)
             if words[0] not in ("train", "plan", "evaluate"):
                 patch.setattr(argparse.ArgumentParser, "parse_args", _stopping(argparse.ArgumentParser.parse_args))
             status, said = typed(words)
@@ -354,6 +365,7 @@ def small(kind: type[Any], values: Any, where: str) -> Any:
     known = METHODS[config.method].options()
     heads = {name: value for name, value in _HEADS.items() if name in known}
     fixed = config.method == "cpc" or config.weights is not None  # weights are of one backbone
+    text = {} if config.text.weights is not None else {"encoder": "text-micro", "vocab_size": 300}
     backbone = config.backbone if fixed else _SMALLEST.get(config.kind, config.backbone)
     return replace(
         config,
@@ -366,7 +378,7 @@ def small(kind: type[Any], values: Any, where: str) -> Any:
         image_size=32,
         processes=1,
         options={**config.options, **heads},
-        text=replace(config.text, encoder="text-micro", embed_dim=16, vocab_size=300),
+        text=replace(config.text, embed_dim=16, **text),
     )
 
 

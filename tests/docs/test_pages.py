@@ -20,6 +20,7 @@ from markdown_it import MarkdownIt
 from nearfar.cli import COMMANDS, main
 from tests.docs.pages import LANGUAGES, PAGES, ROOT, Block, Reader, blocks, commands_in_text
 from tests.support.browser import found_by_axe, kept
+from tests.support.hub import connect
 from tests.support.small_data import write_small_data
 from tools.translations import english_of
 
@@ -43,6 +44,7 @@ def place(small_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     folder = shutil.copytree(small_data, tmp_path / "place", symlinks=True)
     monkeypatch.chdir(folder)
     monkeypatch.setenv("NEARFAR_CACHE", str(small_data.parent / "cache"))
+    connect(tmp_path / "hub", monkeypatch)
     return folder
 
 

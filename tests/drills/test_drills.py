@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from nearfar.training import checkpoint
+from nearfar.model import checkpoint
 from tests.support.facts import tells
 from tests.training.kills import flat, killed_again_and_again
 from tests.training.test_interrupt import PATIENCE, newest, start

@@ -1,5 +1,7 @@
 """Training on labels: what moves, by how much, on which rows, and when it stops."""
 
+import copy
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -8,10 +10,14 @@ from nearfar.evaluation.baselines import RawValues
 from nearfar.evaluation.finetune import (
     Classifier,
     FinetuneHyperparameters,
+    begin_as_probe,
     draw_labels,
     parameter_groups,
+    predict,
     train_on_labels,
 )
+from nearfar.evaluation.linear import standard
+from nearfar.evaluation.logistic import fit_logistic
 from nearfar.evaluation.protocols import ProtocolConfig
 from nearfar.evaluation.protocols.finetune import FinetuneSettings
 from nearfar.evaluation.protocols.geometry import GeometrySettings
@@ -114,6 +120,43 @@ def test_it_stops_when_validation_no_longer_rises() -> None:
     train.labels = torch.randint(4, (80,), generator=torch.Generator().manual_seed(0))  # nothing to learn
     trained = train_on_labels(task(RawValues(), train, Bars(8, 1)), recipe(epochs=50, patience=2), labels=1.0, seed=0)
     assert trained.epochs < 50
+
+
+def test_the_head_begins_as_a_probe_and_statistics_stay() -> None:
+    torch.manual_seed(0)
+    work = task(Small(), Bars(80, 0), Bars(40, 1))
+    rows = draw_labels(work.train.labels, 5, seed=0)
+    model = Classifier(copy.deepcopy(work.encoder), 64, 4)  # type: ignore[arg-type]
+    begin_as_probe(model, work, rows)
+    mean, deviation = standard(work.raw_train_features)
+    x, others = ((h - mean) / deviation for h in (work.raw_train_features[rows], work.raw_test_features))
+    weight, bias = fit_logistic(x, work.train.labels[rows], classes=4, c=0.1)
+    expected = (others.double() @ weight.T + bias).softmax(1)
+    everything = torch.arange(len(work.test))
+    torch.testing.assert_close(predict(model, work, work.test, everything).double(), expected, atol=0.02, rtol=0)
+    before = {name: x.clone() for name, x in model.named_buffers()}
+    model.train()
+    model(prepare(work.train.fetch(rows)))
+    assert all(torch.equal(x, before[name]) for name, x in model.named_buffers())
+
+
+def test_steps_from_a_probe_are_not_worse_than_the_probe() -> None:
+    torch.manual_seed(0)
+    work = task(Small(), Bars(160, 0), Bars(80, 1))
+    still, moved = (
+        train_on_labels(work, recipe(from_probe=True, lr=lr, epochs=3), labels=10, seed=0).scores for lr in (1e-9, 3e-3)
+    )
+    right = [float((scores.argmax(1) == work.test.labels).float().mean()) for scores in (still, moved)]
+    assert right[1] >= right[0] > 0.25
+
+
+def test_few_labels_are_all_trained_on() -> None:
+    torch.manual_seed(0)
+    work = task(Small(), Bars(80, 0), Bars(40, 1))
+    few = train_on_labels(work, recipe(least_held=5, patience=1), labels=5, seed=0)  # a fifth are four
+    many = train_on_labels(work, recipe(least_held=5), labels=10, seed=0)
+    assert few.validation is None and few.epochs == 4 and few.labelled == 20
+    assert many.validation is not None
 
 
 def test_test_labels_are_never_looked_at() -> None:

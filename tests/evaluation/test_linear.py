@@ -137,3 +137,16 @@ def test_errors_say_what_was_seen() -> None:
     probe = linear_probe(torch.eye(3), torch.arange(3), classes=3)
     with pytest.raises(ValueError, match=facts("(2, 5) (N, 3)")):
         probe(torch.zeros(2, 5))
+
+
+def test_of_equally_accurate_strengths_the_lowest_cross_entropy_is_chosen() -> None:
+    generator, labels = torch.Generator().manual_seed(0), torch.arange(200) % 2
+    x = torch.randn(200, 5, generator=generator) + 20 * labels[:, None] * torch.eye(5)[0]  # every strength finds 100 %
+    probe = linear_probe(x, labels, classes=2)
+    fit_rows, held_rows = stratified_split(labels, share=0.1, seed=0)
+    losses = {}
+    for c in (1e-4, 1e-2, 1.0, 10.0):
+        alone = linear_probe(x[fit_rows], labels[fit_rows], classes=2, strengths=[c])
+        losses[c] = float(torch.nn.functional.cross_entropy(alone(x[held_rows]), labels[held_rows]))
+    assert probe.validation == 1
+    assert probe.c == min(losses, key=losses.__getitem__) == 10.0

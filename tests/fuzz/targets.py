@@ -33,7 +33,7 @@ from nearfar.modalities.image.data.shards import shard_source
 from nearfar.modalities.series.files import read_series
 from nearfar.modalities.sound import files as sound_files
 from nearfar.modalities.text.data import open_texts
-from nearfar.training import checkpoint
+from nearfar.model import checkpoint
 
 REFUSED = (ValueError, OSError)  # what a user can mend, in a line
 SECONDS = 30  # after which something hangs; much, since the machine may be busy

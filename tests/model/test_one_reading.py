@@ -71,3 +71,28 @@ def test_a_size_that_the_user_gives_comes_first(run: Path, photos: Path) -> None
 
 def test_glyphs_keep_their_size(run: Path) -> None:
     assert nearfar.load(run).open("glyphs:10").size == 32
+
+
+@pytest.mark.parametrize("layout", ["uint8", "real numbers", "channels first", "16 bit", "Fortran order"])
+def test_arrays_pictures_files_and_folders_are_the_same_pixels(
+    run: Path, photos: Path, layout: str, tmp_path: Path
+) -> None:
+    encoder = nearfar.load(run)
+    files = sorted(photos.rglob("*.png"))
+    expected = torch.stack([embedded(encoder, photos)[str(file.relative_to(photos))] for file in files])
+    pictures = [Image.open(file) for file in files]
+    images = {
+        "uint8": lambda x: x,
+        "real numbers": lambda x: x / 255,
+        "channels first": lambda x: x.transpose(0, 3, 1, 2),
+        "16 bit": lambda x: x.astype(np.int16),
+        "Fortran order": np.asfortranarray,
+    }[layout](np.stack([np.asarray(each) for each in pictures]))
+    assert torch.equal(encoder.encode(pictures), expected)
+    assert torch.equal(encoder.encode(images), expected)
+    assert torch.equal(encoder.encode(list(images)), expected)
+    written = nearfar.embed(encoder, images, tmp_path / "x.npy", progress=False).path
+    torch.testing.assert_close(torch.from_numpy(np.load(written)), expected)
+    data = (images, np.arange(10) % 2)
+    part = Evaluation(encoder, {"path": data, "test": data}, protocols=["knn"]).splits.train
+    assert torch.equal(encoder.encode(part.fetch(torch.arange(10))), expected)

@@ -46,10 +46,12 @@ def flags(step: NextStep | None) -> str:
 
 def test_too_few_steps() -> None:
     assert flags(said(rules.few_steps, record(steps=180))) == "--epochs 112"
+    assert flags(said(rules.too_few_steps, record(steps=180))) == "--epochs 112"
+    assert said(rules.too_few_steps, record(steps=200)) is None
     assert said(rules.few_steps, record(steps=1000)) is None
     better = start(9, 0), raw(9, 0)
     assert flags(next_step(record(*better, steps=100))) == "--epochs 200"  # also if it is better already
-    assert said(rules.few_steps, record(*better, steps=300)) is None
+    assert next_step(record(*better, steps=300)).command == "nearfar explore runs/photos"  # type: ignore[union-attr]
     given_in_steps = record(steps=180)
     given_in_steps.config["steps"] = 180
     assert flags(said(rules.few_steps, given_in_steps)) == "--steps 1000"
@@ -87,6 +89,7 @@ def test_temperature_and_batch() -> None:
     assert flags(said(rules.high_temperature, record(method="simclr"))) == "--options.temperature 0.2"
     assert said(rules.high_temperature, record(method="simclr", options={"temperature": 0.1})) is None
     assert said(rules.high_temperature, record(method="byol")) is None
+    assert said(rules.high_temperature, record(method="simclr", modality="sound")) is None  # it is right there
     full = record()
     full.metrics[-1].update(bound=3.95)
     assert flags(said(rules.small_batch, full)) == "--batch-size 128"
@@ -102,22 +105,41 @@ def test_copies_go_to_the_doctor() -> None:
     assert said(rules.copies, grouped) is None
 
 
-def test_start_weights_for_few_samples_of_images() -> None:
-    few = said(rules.no_start_weights, record(facts={"samples": 300}))
-    assert flags(few) == "--backbone resnet18 --pretrained true" and few is not None and "300" in few.reason
-    assert flags(said(rules.no_start_weights, record(backbone="resnet50"))) == "--pretrained true"
-    assert said(rules.no_start_weights, record(pretrained=True)) is None
-    assert said(rules.no_start_weights, record(weights="w.safetensors")) is None
-    assert said(rules.no_start_weights, record(modality="series")) is None
+def test_a_start_that_comes_as_a_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    photos: dict[str, Any] = {"facts": {"image_side": 128}, "backbone": "quick"}
+    monkeypatch.setattr(rules, "is_installed", lambda name: True)
+    found = said(rules.packaged_start, record(**photos))
+    wanted = "nearfar train --data photos --weights package:efficientnet-lite0 --out runs/photos-2"
+    assert found is not None and found.command == wanted  # a new run, whose settings are those of adaptation
+    assert next_step(record(start(9, 0), raw(9, 0), **photos)) == found  # also if it is better already
+    for other in ({"weights": "w.safetensors"}, {"pretrained": True}, {"facts": {"image_side": 64}},
+                  {"modality": "series"}, {"modality": "text"}, {"data": {"path": "python:array"}}):  # fmt: skip
+        assert said(rules.packaged_start, record(**{**photos, **other})) is None
+    monkeypatch.setattr(rules, "is_installed", lambda name: False)
+    found = said(rules.packaged_start, record(**photos))
+    assert found is not None and found.command == f"{rules.INSTALL} && {wanted}"
+    found = said(rules.packaged_start, record(modality="text"))
+    assert found is not None and "package:minilm" in found.command
+
+
+def test_published_weights_of_a_network() -> None:
+    assert flags(said(rules.published_start, record(backbone="resnet50"))) == "--pretrained true"
+    assert said(rules.published_start, record(backbone="quick")) is None
+    assert said(rules.published_start, record(backbone="resnet50", pretrained=True)) is None
+    assert said(rules.published_start, record(backbone="resnet50", weights="w.safetensors")) is None
+    assert said(rules.published_start, record(backbone="resnet50", modality="series")) is None
 
 
 def test_one_command_by_order(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rules, "views_have", lambda name: True)
     histogram = compared(0, 9, "colour histogram", "baseline")
-    everything = {"facts": {"image_side": 480, "samples": 300}, "steps": 180, "image_size": 32}
-    assert "--views.color" in str(next_step(record(start(0, 9), histogram, **everything)))
-    assert "--image-size" in str(next_step(record(start(2, 2), raw(9, 0), **everything)))
-    assert "--epochs" in str(next_step(record(start(2, 2), raw(9, 0), steps=180)))
+    everything: dict[str, Any] = {"facts": {"image_side": 480, "samples": 300}, "image_size": 32}
+    assert "--epochs" in str(next_step(record(start(0, 9), histogram, steps=180, **everything)))
+    assert "--views.color" in str(next_step(record(start(0, 9), histogram, steps=900, **everything)))
+    assert "--weights" in str(next_step(record(start(2, 2), raw(9, 0), steps=900, **everything)))
+    everything["weights"] = "timm:resnet18"
+    assert "--image-size" in str(next_step(record(start(2, 2), raw(9, 0), steps=900, **everything)))
+    assert "--epochs" in str(next_step(record(start(2, 2), raw(9, 0), steps=900)))
     better = next_step(record(start(9, 0), raw(9, 0)))
     assert better is not None and better.command == "nearfar explore runs/photos"
     stopped = record()
@@ -126,7 +148,7 @@ def test_one_command_by_order(monkeypatch: pytest.MonkeyPatch) -> None:
     assert next_step(RunRecord("nothing")) is None
 
 
-@pytest.mark.parametrize("rule", [rules.few_steps, rules.small_images, rules.no_start_weights, rules.longer])
+@pytest.mark.parametrize("rule", [rules.few_steps, rules.small_images, rules.longer])
 def test_the_command_is_one_that_nearfar_train_takes(rule: Any, tmp_path: Path) -> None:
     """The file and the flags make a configuration that differs by just these settings."""
     from jsonargparse import ArgumentParser

@@ -132,7 +132,7 @@ def test_the_encoder_is_left_as_it_was(tmp_path: Path) -> None:
     ("arguments", "told"),
     [
         (["glyphs:8", "-o", "out.csv"], "expected a name that ends in .parquet, .npz, .npy"),
-        (["nowhere/", "-o", "out.npy"], "neither a file or folder nor the name of a data set"),
+        (["nowhere/", "-o", "out.npy"], "there is no file or folder 'nowhere/'"),
         (["glyphs:8", "-o", "out.npy", "--chunk", "0"], "chunk is 0, expected at least 1"),
         (["glyphs:8", "-o", "out.npy", "--size", "0"], "size is 0, expected at least 1"),
         (["broken", "-o", "out.npy"], "none of the samples could be read"),

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from nearfar.training import checkpoint
+from nearfar.model import checkpoint
 
 PROGRAM = "from tests.training.kills import forked; import sys; forked(sys.argv[1], *map(int, sys.argv[2:]))"
 

@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from nearfar.methods import SimCLR
+from nearfar.modalities.config import ViewsConfig
 from nearfar.modalities.image.backbones import backbone
 from nearfar.nn.layers import layers
 from nearfar.nn.norm import fix_statistics, forward_in_groups
@@ -176,6 +177,20 @@ def test_an_adapted_run_resumes_to_the_same_weights(
         for name, x in weights(whole).items():
             assert torch.equal(x, weights(resumed)[name]), (steps, name)
         assert load_card(folder)["adaptation"] == load_card(tmp_path / "whole")["adaptation"]
+
+
+def test_views_may_be_smaller_than_what_the_encoder_sees_afterwards(tmp_path: Path, train_only: None) -> None:
+    settings = adapting(tmp_path, image_size=24, views=ViewsConfig(size=16), epochs=1)
+    run = Run(settings, tmp_path / "run", resume=False, console=QUIET)
+    setup = run.setup
+    samples, index = setup.train.fetch(torch.arange(4)), torch.arange(4)
+    made = setup.modality.views(samples, setup.train, index, seed=0, step=0)
+    assert {tuple(view.shape[2:]) for view in made} == {(16, 16)}
+    assert setup.modality.prepare(samples).shape[2:] == (24, 24)
+    run.execute()
+    assert load_card(tmp_path / "run")["image_size"] == 24
+    with pytest.raises(ValueError, match=facts("views.size 4 8")):
+        ViewsConfig(size=4)
 
 
 def load_card(folder: Path) -> dict[str, Any]:

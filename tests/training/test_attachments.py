@@ -132,6 +132,12 @@ def test_the_real_packages_log_offline(name: str, monkeypatch: pytest.MonkeyPatc
     pytest.importorskip(name)
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")  # set here too, so that it ends with the test
     monkeypatch.setenv("TRACKIO_DIR", str(Path.cwd() / "trackio"))
     nearfar.train("glyphs:100", out="run", logger=name, **SMALL)
-    assert logged("run", "loss")
+    files = {
+        "wandb": "run/wandb/offline-run-*/*.wandb",
+        "mlflow": "run/mlruns/*/*/metrics/loss",
+        "trackio": "trackio/*",
+    }
+    assert logged("run", "loss") and list(Path.cwd().glob(files[name]))

@@ -16,7 +16,7 @@ from rich.console import Console
 
 from nearfar.config import TrainConfig
 from nearfar.modalities.image.modality import ImageModality
-from nearfar.training import checkpoint
+from nearfar.model import checkpoint
 from nearfar.training.config import OptimizerConfig
 from nearfar.training.errors import NotFiniteError
 from nearfar.training.run import Run

@@ -16,7 +16,7 @@ import torch.distributed as dist
 import nearfar.training.fit
 from nearfar.config import TrainConfig
 from nearfar.distributed.processes import run_in_processes
-from nearfar.training import checkpoint
+from nearfar.model import checkpoint
 from nearfar.training.callbacks import TrainingMonitor
 from nearfar.training.check_settings import check_supported
 from nearfar.training.config import OptimizerConfig

@@ -15,7 +15,7 @@ from nearfar.config import TrainConfig
 from nearfar.data.config import DataConfig
 from nearfar.modalities.image.data.opening import find_images
 from nearfar.modalities.image.data.shard_writer import write_shards
-from nearfar.training import checkpoint
+from nearfar.model import checkpoint
 from nearfar.training.run import Run
 from nearfar.training.signals import TrainingStopped
 from tests.support.facts import facts, tells

@@ -24,7 +24,7 @@ from nearfar.training.build_method import build_method
 from nearfar.training.online_evaluation import OnlineEvaluation
 from nearfar.training.run import Run
 from tests.modalities.text.test_tokenizer import hugging_face
-from tests.support.facts import tells
+from tests.support.facts import facts, tells
 from tests.training.runs import QUIET
 
 SMALL = {"encoder": "text-micro", "vocab_size": 400, "max_length": 16}
@@ -145,6 +145,23 @@ def test_scored_pairs_are_trained_on_as_sentences(tmp_path: Path) -> None:
     assert tells(texts.show(data, tmp_path), "dropout")
     ids = texts.ids(data)
     assert torch.equal(ids[:40], ids[40:]) and len(ids.unique()) == 40
+
+
+def test_pairs_with_a_high_score_are_positives_and_the_test_keeps_its_scores(tmp_path: Path) -> None:
+    rows: list[dict[str, object]] = [{"s1": a, "s2": b, "score": n % 6} for n, (a, b) in enumerate(translations()[:60])]
+    file = table(tmp_path / "t.csv", rows)
+    given = {"path": str(file), "test": str(file), "positive_score": 4, "validation": 0}
+    texts = TextModality(configured(file, method="pairs", data=given))
+    splits = texts.split()
+    assert isinstance(splits.train, TextDataset) and splits.train.paired
+    assert list(splits.train.texts) == [str(row["s1"]) for row in rows if int(str(row["score"])) >= 4]
+    assert splits.test is not None and splits.test.scores is not None and len(splits.test) == 60
+    for wrong, said in ((6, "positive_score 6 5"), (5.5, "positive_score 5.5")):
+        with pytest.raises(ValueError, match=facts(said)):
+            TextModality(configured(file, method="pairs", data={**given, "positive_score": wrong})).split()
+    plain = table(tmp_path / "plain.csv", [{"anchor": "a", "positive": "b"}, {"anchor": "c", "positive": "d"}])
+    with pytest.raises(ValueError, match=facts("positive_score 4")):
+        TextModality(configured(plain, method="pairs", data={"path": str(plain), "positive_score": 4})).split()
 
 
 def test_scored_pairs_are_what_a_run_is_measured_by(tmp_path: Path) -> None:

@@ -143,14 +143,13 @@ def test_what_is_not_clearly_better_is_not_taken(tmp_path: Path, monkeypatch: py
     [
         ({"steps": 199}, 0),
         ({"steps": 200}, 2),
-        ({"steps": 899}, 2),
-        ({"steps": 900}, 3),
-        ({"steps": 1200}, 4),
+        ({"steps": 749}, 2),
+        ({"steps": 750}, 5),
         ({"steps": 1500}, 5),
         ({"time": "31s"}, 0),
         ({"time": "60s"}, 2),
-        ({"time": "150s"}, 3),
-        ({"time": "200s"}, 4),
+        ({"time": "119s"}, 2),
+        ({"time": "2m"}, 5),
         ({"time": "4m"}, 5),
     ],
 )
@@ -188,6 +187,47 @@ def test_what_the_user_said_is_in_force_and_not_tried(tmp_path: Path, monkeypatc
     views = {"color": "keep", "orientation": "auto", "scale": "keep"}
     assert chosen(Run(on(data, views, steps=1500), tmp_path / "r", resume=False, console=QUIET)) == ("keep",) * 3
     assert arms.trained == [("keep", option, "keep") for option in ("flip", "keep", "rotate")]
+
+
+@pytest.mark.parametrize(("told", "expected"), [(0.7, "keep"), (0.5, "flip")])
+def test_without_labels_the_mirror_test_decides_the_orientation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: float, expected: str
+) -> None:
+    data, seen = tmp_path / "p", []
+
+    def tell(pictures: torch.Tensor, seed: int) -> torch.Tensor:
+        seen.append(len(pictures))
+        return torch.arange(100) < 100 * told
+
+    monkeypatch.setattr(view_trial.mirror_test, "tell_mirrored", tell)
+    data.mkdir()
+    for number in range(400):
+        Image.new("RGB", (8, 8), (number % 256, 90, 20)).save(data / f"{number}.png")
+    for length, option in (({"steps": 400}, "flip"), ({"steps": 500}, expected)):
+        setup = TrainingSetup(on(str(data), ALL, **length), QUIET)  # type: ignore[arg-type]
+        choose_view_factors(setup, tmp_path / "run", QUIET)
+        views = setup.config.views
+        assert (views.color, views.orientation, views.scale) == ("mild", option, "vary")
+    assert seen == [400]
+
+
+def test_views_png_shows_random_samples_under_the_chosen_views(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = pictures(tmp_path / "p", True, each=10)
+    shown = {}
+    for color in ("keep", "vary"):
+        Arms(monkeypatch, {f"color {color}": 0.1})
+        setup = TrainingSetup(on(data, ALL, steps=1500), QUIET)
+        choose_view_factors(setup, tmp_path / color, QUIET)
+        line = setup.modality.show(setup.train, tmp_path / color)
+        assert f"color {color}, orientation flip, scale vary, shown in" in line
+        shown[color] = np.asarray(Image.open(tmp_path / color / "views.png")).astype(float)[2:-2]
+    rows = shown["keep"][48::98, 2 : 2 + 96].mean(1)  # (12, 3) mean colors of the originals
+    assert len(np.unique((rows / rows.max(1, keepdims=True)).round(1), axis=0)) >= 3  # not the first kind alone
+    tones = {}
+    for color, sheet in shown.items():
+        first, view = (sheet[48::98, x : x + 96].mean(1) for x in (2, 100))
+        tones[color] = abs(first / first.sum(1, keepdims=True) - view / view.sum(1, keepdims=True)).mean()
+    assert tones["vary"] > 2 * tones["keep"]
 
 
 def test_a_resumed_run_tries_nothing_and_ends_in_the_same_weights(
@@ -230,9 +270,15 @@ def test_other_ranks_take_the_views_of_rank_zero(tmp_path: Path, monkeypatch: py
         (["a/1", "b/1", "c/1", "d/1", "e/1", "f/1"], None, None),
         (["1", "2", "3", "4", "5", "6"], [0, 0, 0, 1, 1, 1], "label"),
         (["a/1", "a/2", "a/3", "b/1", "b/2", "b/3"], [0, -1, -1, -1, -1, 1], "folder"),
+        ([f"{word}.{number}.png" for word in ("cat", "dog") for number in range(3)], None, "word in their file names"),
+        (["a/b 1", "a/b 2", "a/b 3", "c/d 1", "c/d 2", "c/d 3"], None, "folder"),
+        (["IMG_1", "IMG_2", "IMG_3", "DSC_1", "DSC_2", "DSC_3"], None, None),
+        (["a1f", "a2e", "a3d", "b1c", "b2b", "b3a"], None, None),
     ],
 )
-def test_labels_come_before_folders(names: list[str], labels: list[int] | None, expected: str | None) -> None:
+def test_labels_come_before_folders_and_folders_before_words_of_file_names(
+    names: list[str], labels: list[int] | None, expected: str | None
+) -> None:
     found = same_kind(ArrayDataset(np.zeros((6, 4, 4, 3), np.uint8), names=names, labels=labels))
     assert (found and found[1]) == expected
 

@@ -15,6 +15,7 @@ COMMANDS = {
     "report": "write the report of a run again, or compare several runs",
     "embed": "write the vector of every sample of a data set to a file",
     "search": "find the samples most similar to an image, a sound or a text",
+    "select": "choose the samples to label next: diverse, typical or uncertain",
     "mine": "find hard negatives for a table of pairs",
     "duplicates": "find near-duplicates in a file of embeddings",
     "explore": "open a web page of a run: map, search, neighbours, duplicates, training log",
@@ -22,6 +23,7 @@ COMMANDS = {
     "shard": "write images as WebDataset tar files, for data beyond one disk",
     "export": "write the encoder for other programs: ONNX, torch, timm, Hugging Face",
     "lab": "compare predictions of theory with measurements",
+    "info": "print versions, devices and threads, for a bug report",
     "check": "check that losses and gradients are exact on this machine",
 }
 
@@ -48,6 +50,12 @@ def dispatch(arguments: list[str]) -> int:
         case ["-V" | "--version", *_]:
             print(f"nearfar {__version__}")
             return 0
+        case ["--completion", *rest]:
+            return _completion(rest)
+        case ["--complete", *rest]:  # asked by the script of a shell
+            from nearfar.cli.completion import complete
+
+            return complete(rest, list(COMMANDS))
         case [command, *rest] if command in COMMANDS:
             return run(command, rest)
         case [command, *_]:
@@ -55,6 +63,16 @@ def dispatch(arguments: list[str]) -> int:
 
             hint = nearest(command, COMMANDS) or "; nearfar --help lists them"
             print(f"nearfar: there is no command {command!r}{hint}", file=sys.stderr)
+    return 2
+
+
+def _completion(rest: list[str]) -> int:
+    from nearfar.cli.completion import SHELLS, script
+
+    if rest[:1] and rest[0] in SHELLS and len(rest) == 1:
+        print(script(rest[0]), end="")
+        return 0
+    print(f"nearfar: --completion is {' '.join(rest)!r}, expected one of {', '.join(SHELLS)}", file=sys.stderr)
     return 2
 
 
@@ -89,5 +107,6 @@ def usage() -> str:
         "usage: nearfar COMMAND [options]\n\n"
         "Contrastive representation learning: pull what belongs together near, push the rest far.\n\n"
         f"commands:\n{listed}\n\n"
-        "nearfar COMMAND --help shows its options; --debug shows a traceback for errors."
+        "nearfar COMMAND --help shows its options; --debug shows a traceback for errors.\n"
+        "nearfar --version shows the version; nearfar --completion bash, zsh or fish prints a script for that shell."
     )

@@ -3,6 +3,7 @@
 import argparse
 
 from nearfar.cli.parser import Parser
+from nearfar.data.names import check_run_there, check_there
 from nearfar.weights.names import EXPECTED
 
 
@@ -25,6 +26,8 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--device", default="auto", help="where to compute (default: the accelerator, else cpu)")
     parser.add_argument("--frames", action="store_true", help="a row for every frame in time, for runs on sequences")
     options = parser.parse_args(arguments)
+    check_run_there(options.run)
+    check_there(options.data, run=options.run)
 
     from nearfar.data.dataset import how_many
     from nearfar.model.load import load

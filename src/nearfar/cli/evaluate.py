@@ -2,20 +2,36 @@
 
 import argparse
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 from jsonargparse import ArgumentError as BadArgument
-from jsonargparse import ArgumentParser, DefaultHelpFormatter
+from jsonargparse import ArgumentParser, DefaultHelpFormatter, Namespace
 
 from nearfar.cli.flags import describe, show_dashes
 from nearfar.cli.train import explained, full_flags
 from nearfar.data.config import EvaluationData
-from nearfar.evaluation.protocols import PROTOCOLS, protocol_config
+from nearfar.data.names import check_run_there, check_there
 from nearfar.settings import build
 from nearfar.weights.names import EXPECTED
 
 ENCODERS = f"{EXPECTED}; or a file.onnx"
-SHORT = {"--data": f"--data.{EvaluationData.main_key}", "--test": "--data.test"}
+SHORT = {
+    "--data": f"--data.{EvaluationData.main_key}",
+    "--test": "--data.test",
+    "--labels": "--data.labels",
+    "--workers": "--data.workers",
+}
+
+
+def check_arguments(arguments: list[str]) -> None:
+    """Refuse a run and data that are not there before anything slow is imported; all else is the parser's."""
+    run = arguments[0] if arguments and not arguments[0].startswith("-") else None
+    check_run_there(run)
+    for flag, value in pairwise([*arguments, ""]):
+        name, equals, inside = flag.partition("=")
+        if name in ("--data", "--data.path", "--test", "--data.test"):
+            check_there(inside if equals else value, run=run)
 
 
 class _Help(DefaultHelpFormatter, argparse.RawDescriptionHelpFormatter):
@@ -23,6 +39,9 @@ class _Help(DefaultHelpFormatter, argparse.RawDescriptionHelpFormatter):
 
 
 def main(arguments: list[str]) -> int:
+    check_arguments(arguments)
+    from nearfar.evaluation.protocols import PROTOCOLS, protocol_config  # here, since these import torch
+
     listed = "\n".join(f"  {name:<14}{protocol.about}" for name, protocol in PROTOCOLS.items())
     parser = ArgumentParser(
         prog="nearfar evaluate",
@@ -47,13 +66,16 @@ def main(arguments: list[str]) -> int:
     parser.add_argument(
         "--out", type=str | None, help="where to write (default: the run, RUN/dim-N with --dim, or evaluations/NAME)"
     )
+    parser.add_argument(
+        "--label_errors", type=str | None, metavar="FOLDER", help="write labels that are probably wrong, and outliers"
+    )
     parser.add_class_arguments(EvaluationData, "data")
     settings = protocol_config(outside_protocols(arguments))
     parser.add_class_arguments(settings, "protocols")
     describe(parser, EvaluationData, "data.")
     describe(parser, settings, "protocols.")
     show_dashes(parser)
-    known = {action.dest for action in parser._actions}
+    known = {action.dest: action.help or "" for action in parser._actions}
     try:
         options = parser.parse_args(full_flags(arguments, SHORT))
     except BadArgument as error:
@@ -91,7 +113,23 @@ def main(arguments: list[str]) -> int:
     print_line(console, f"all metrics: {folder / 'evaluation.json'}; curves: {folder / 'evaluation'}")
     if (folder / "report.html").exists():
         print_line(console, f"report: {folder / 'report.html'}")
+    if options.label_errors is not None:
+        _write_label_errors(options)
     return 0
+
+
+def _write_label_errors(options: Namespace) -> None:
+    """Judge the labels of the evaluated data by the encoder."""
+    from nearfar.doctor.audit import audit_training_part, write_audit
+    from nearfar.model.load import load
+
+    encoder = load(options.run or options.encoder, image_size=options.image_size, dim=options.dim)
+    section = options.data.as_dict()
+    data = section.get("path") or encoder.card["config"]["data"]["path"]
+    found = audit_training_part(encoder, data, labels=section.get("labels"))
+    print(found.shown())
+    for name, where in write_audit(found, encoder, Path(options.label_errors)).items():
+        print(f"{name}: {where}")
 
 
 def outside_protocols(arguments: list[str]) -> list[str]:

@@ -23,27 +23,15 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--token", action="store_true", help="need a token here too: this machine has other users")
     parser.add_argument("--allow-host", nargs="+", default=[], help="more names for the Host header, as of a proxy")
     options = parser.parse_args(arguments)
-    if options.embeddings is not None and len(options.embeddings) != len(options.run):
-        raise ValueError(f"{len(options.run)} runs and {len(options.embeddings)} --embeddings, expected one for each")
     check_installed()
 
-    from nearfar.explore.live import state_of
-    from nearfar.explore.open_run import open_run
+    from nearfar.explore.explore_function import described, opened_runs
     from nearfar.explore.serve import bind, serve
-    from nearfar.model.load import load
 
     bind(options.host, options.port).close()  # a bad address is an error before the data are embedded
-    files = options.embeddings or [None] * len(options.run)
-    runs = [
-        open_run(run, load, data=options.data, embeddings=file, layout=options.map)
-        for run, file in zip(options.run, files, strict=True)
-    ]
+    runs = opened_runs(options.run, data=options.data, embeddings=options.embeddings, layout=options.map)
     for run in runs:
-        if run.space is None:
-            stopped = run.folder is not None and state_of(run.folder) == "stopped"
-            print(f"{run.name}: {'stopped before its end' if stopped else 'in training'}, so only its log is shown")
-        else:
-            print(f"{run.name}: {len(run.space):,} samples of {run.space.samples.data} in {run.space.file.path}")
+        print(described(run))
     with contextlib.suppress(KeyboardInterrupt):
         where = {"host": options.host, "port": options.port, "token": options.token, "allowed": options.allow_host}
         serve(runs, **where, notify=partial(print, flush=True))

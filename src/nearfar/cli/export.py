@@ -27,7 +27,7 @@ def main(arguments: list[str]) -> int:
 
     from nearfar.model.export.export import export
 
-    done = export(options.run, options.format, options.out, licence=options.licence)
+    done = export(options.run, options.format, options.out, licence=options.licence, push=options.push)
     if done.difference is not None:
         print(f"largest difference from the encoder on batches of 1 and 3: {done.difference:.1e} (relative)")
     print(f"{options.format}: {done.path}")
@@ -35,8 +35,6 @@ def main(arguments: list[str]) -> int:
         print(f"note: {done.note}")
     for path in done.beside:
         print(f"also written: {path}")
-    if options.push:
-        from nearfar.model.export.layouts import push_to_hub
-
-        print(f"uploaded: {push_to_hub(done.path, options.push)}")
+    if done.address is not None:
+        print(f"uploaded: {done.address}")
     return 0

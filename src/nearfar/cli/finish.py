@@ -1,4 +1,4 @@
-"""`nearfar finish`: make a stopped run usable as it is."""
+"""`nearfar finish`: the model of a stopped run as a file."""
 
 from nearfar.cli.parser import Parser
 
@@ -6,8 +6,8 @@ from nearfar.cli.parser import Parser
 def main(arguments: list[str]) -> int:
     parser = Parser(
         prog="nearfar finish",
-        description="Write the model of the newest checkpoint of a stopped run, so that embed, evaluate, search, "
-        "export and explore open it. It can still be resumed.",
+        description="Write the model of the newest checkpoint of a stopped run, for programs that read files; embed, "
+        "evaluate, search, export and explore open such a run without it. It can still be resumed.",
     )
     parser.add_argument("run", help="the folder of a run that was stopped")
     options = parser.parse_args(arguments)

@@ -36,7 +36,7 @@ def main(arguments: list[str]) -> int:
     parser.add_class_arguments(TrainConfig, as_group=False)
     describe(parser, TrainConfig)
     show_dashes(parser)
-    known = {action.dest for action in parser._actions}
+    known = {action.dest: action.help or "" for action in parser._actions}
     names, flags = take_configs(arguments)
     files = [config_file(name) for name in names]
     try:

@@ -1,7 +1,5 @@
 """`nearfar report`: write the report of a run again, or compare several runs."""
 
-from pathlib import Path
-
 from nearfar.cli.parser import Parser
 
 
@@ -18,22 +16,8 @@ def main(arguments: list[str]) -> int:
     )
     options = parser.parse_args(arguments)
 
-    from nearfar.data.cache import write_file
-    from nearfar.report import write_comparison, write_report
+    from nearfar.report.report_function import report
 
-    out = None if options.out is None else Path(options.out).expanduser()
-    if out is not None and out.is_dir():
-        raise IsADirectoryError(f"--out is {out}, a folder, expected a file to write")
-    folders = [Path(run).expanduser() for run in options.runs]
-    for folder in folders:
-        if not folder.is_dir():
-            raise FileNotFoundError(f"there is no run folder {str(folder)!r}; expected one that nearfar train wrote")
-        if not any((folder / name).exists() for name in ("config.yaml", "metrics.jsonl", "evaluation.json")):
-            raise ValueError(f"{folder} holds no run: it has no config.yaml, metrics.jsonl or evaluation.json")
-    if len(folders) > 1:
-        path = write_comparison(folders, out or "comparison.html")
-    else:
-        path = write_report(folders[0], umap=True, notify=lambda line: print(line, flush=True))
-        path = path if out is None else write_file(out, path.read_bytes())
-    print(f"report: {path}")
+    done = report(*options.runs, out=options.out, notify=lambda line: print(line, flush=True))
+    print(f"report: {done.path}")
     return 0

@@ -31,10 +31,8 @@ def main(arguments: list[str]) -> int:
 
     from rich.console import Console
 
-    from nearfar.model.load import load
     from nearfar.search.contact_sheet import unused_name
-    from nearfar.search.files import sample_embeddings
-    from nearfar.search.find import Finder
+    from nearfar.search.search_function import search
 
     kind = next(kind for kind in ("image", "sound", "text", "like") if getattr(options, kind) is not None)
     item = getattr(options, kind)
@@ -42,18 +40,16 @@ def main(arguments: list[str]) -> int:
     out = Path(options.out) if options.out else unused_name(f"{stem}-neighbours")
     if out.suffix.lower() != ".png":
         raise ValueError(f"the contact sheet is {str(out)!r}, expected a name that ends in .png")
-    console, file, encoder = Console(), sample_embeddings(options.embeddings), load(options.run)
-    if file.about and file.dim < encoder.num_features:  # `embed --dim`; a file that says nothing is compared as it is
-        encoder = encoder.first(file.dim)
-    finder = Finder(encoder, file)
-    modality = finder.encoder.modality
-    if not modality.has_pictures and options.out is not None:
-        raise ValueError(f"{options.run} is an encoder of {modality.noun}: leave out -o, they are listed; use --text")
+    console, how = Console(), {"k": options.k, "index": options.index, "effort": options.effort, "data": options.data}
     with console.status("searching"):
-        found = finder.find(item, kind, k=options.k, index=options.index, effort=options.effort)
-    console.print(finder.table(found))
-    if modality.has_pictures:
-        for line in finder.write_sheet(found, out, data=options.data)[:3]:
+        asked = {"like": item} if kind == "like" else {"query": item, "kind": kind}
+        found = search(options.run, options.embeddings, **asked, **how)
+    if not found.has_pictures and options.out is not None:
+        what = found.finder.encoder.modality.noun
+        raise ValueError(f"{options.run} is an encoder of {what}: leave out -o, they are listed; use --text")
+    console.print(found.shown())
+    if found.has_pictures:
+        for line in found.write_sheet(out)[:3]:
             console.print(line, style="yellow", markup=False)
         console.print(f"contact sheet: {out}", soft_wrap=True, markup=False)
     return 0

@@ -10,7 +10,8 @@ from jsonargparse import ArgumentParser, Namespace
 
 from nearfar.cli.flags import describe, main_flags, show_dashes
 from nearfar.config import TrainConfig, completed
-from nearfar.settings import build, checked_values, overlaid, unknown_key
+from nearfar.data.names import check_there
+from nearfar.settings import build, checked_values, overlaid, unknown_key, with_sections
 from nearfar.yaml_reader import read_yaml
 
 SHORT = {
@@ -18,6 +19,20 @@ SHORT = {
     "--group": "--data.groups_file",
     "--image.weights": "--weights",
     "--views.colour": "--views.color",
+    "--lr": "--optimizer.lr",
+    "--learning-rate": "--optimizer.lr",
+    "--weight-decay": "--optimizer.weight_decay",
+    "--temperature": "--options.temperature",
+    "--momentum": "--options.momentum",
+    "--workers": "--data.workers",
+    "--num-workers": "--data.workers",
+    "--labels": "--data.labels",
+    "--test": "--data.test",
+    "--model": "--backbone",
+    "--arch": "--backbone",
+    "--img-size": "--image-size",
+    "--size": "--image-size",
+    "--output": "--out",
     **main_flags(TrainConfig),
 }
 CONFIG_HELP = "YAML with any of the keys below, or the name of a recipe; flags override it"
@@ -38,14 +53,17 @@ def main(arguments: list[str]) -> int:
     parser.add_class_arguments(TrainConfig, as_group=False)
     describe(parser, TrainConfig)
     show_dashes(parser)
-    known = {action.dest for action in parser._actions}
-    names, arguments = take_configs(arguments)
+    known = {action.dest: action.help or "" for action in parser._actions}
+    known |= {alias.removeprefix("--"): "" for alias in SHORT}
+    names, arguments = take_configs(positional_data(arguments))
     files = [config_file(name) for name in names]
     try:
         options = parser.parse_args(full_flags(arguments, SHORT), defaults=False)
     except BadArgument as error:
         print(f"nearfar train: {explained(str(error), known)}", file=sys.stderr)
         return 2
+
+    check_there(configured_data(files, options), options.get("method"), options.get("modality"))
 
     from rich.console import Console
 
@@ -74,6 +92,29 @@ def main(arguments: list[str]) -> int:
     if is_rank_zero():
         console.print(f"run: {folder}", soft_wrap=True, markup=False, highlight=False)
     return 0
+
+
+def positional_data(arguments: list[str]) -> list[str]:
+    """`nearfar train photos/` as `nearfar train --data photos/`.
+
+    >>> positional_data(["photos/", "--epochs", "3"])
+    ['--data', 'photos/', '--epochs', '3']
+    """
+    given = arguments[:1] and not arguments[0].startswith("-")
+    return ["--data", *arguments] if given else arguments
+
+
+def configured_data(files: list[Path], options: Namespace) -> str | None:
+    """The data that flags name, or else the last file that does; None where that is left to a default or a run."""
+    if options.get("resume") is not None:
+        return None
+    if (flag := options.get("data.path")) is not None:
+        return str(flag)
+    if any(path.parent.name == "recipes" for path in files):  # says itself what its data lack
+        return None
+    named = (with_sections(TrainConfig, read_yaml(path) or {}).get("data") for path in files)
+    paths = [each["path"] for each in named if isinstance(each, dict) and isinstance(each.get("path"), str)]
+    return paths[-1] if paths else None
 
 
 def check_recipe_data(names: list[str], config: TrainConfig) -> None:
@@ -176,7 +217,7 @@ def _wrong_kind(key: str, message: str) -> str:
     return f"--{key} is {value!r}, expected {' or '.join(kinds)}"
 
 
-def explained(message: str, known: set[str]) -> str:
+def explained(message: str, known: Mapping[str, str]) -> str:
     """jsonargparse's message in one line, with the nearest known key where a key is not known."""
     import re
 
@@ -188,5 +229,5 @@ def explained(message: str, known: set[str]) -> str:
     if (found := re.match(r'Parser key "([\w.]+)": (.*)', line)) and "Expected a" in line:
         return _wrong_kind(found[1].replace("_", "-"), found[2])
     if found := re.search(r"(?:Unrecognized arguments: --|Key ['\"]|unrecognized arguments: --)([\w.]+)", line):
-        return unknown_key(found[1], known)
+        return unknown_key(found[1], known, known)
     return line

@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from nearfar.settings import check_settings, setting
 
@@ -17,7 +17,11 @@ class ReadConfig:
     stored_size: int | None = setting(
         None, "side of stored images in pixels; None: a little more than the views need", least=1, most=LARGEST_SIDE
     )
-    labels: bool | None = setting(None, "true: sub-folders are labels; false: read no labels; None: no folder labels")
+    labels: bool | Literal["leaf", "top", "path"] | None = setting(
+        None,
+        "folders as labels: leaf (the last one above a file), top (the first), path (all), true (top, or leaf of a "
+        "single top folder); false: read no labels; None: folders are labels if they look like classes",
+    )
     path_column: str | None = setting(None, "table column with the path of each sample")
     label_column: str | None = setting(None, "table column with the label")
     group_column: str | None = setting(
@@ -74,6 +78,9 @@ class DataConfig(ReadConfig):
     )
     validation: float = setting(
         0.1, "fraction of the training data held out for validation, at most 2,000 samples", least=0, below=1
+    )
+    positive_score: float | None = setting(
+        None, "pairs of texts with at least this score are positives, others are left out; None: scores are no pairs"
     )
     shuffle_window: int = setting(10_000, "shuffle window in samples of streamed shards", least=0)
 

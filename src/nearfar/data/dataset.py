@@ -78,6 +78,7 @@ class Dataset(ABC):
         classes: names of the labels, or None.
         groups: (N,) int64 or None; samples of one group are never negatives of each other.
         captions: N tuples of one or more texts, each of which says what the sample shows, or None.
+        tower_features: (N, F) what a locked tower makes of the samples, in place of their views; None: not known.
         texts: N sentences, if the samples are sentences.
         partners: N texts that go with them, if they are pairs.
         negatives: N tuples of one or more texts, equally many, that do not go with them, if there are some.
@@ -97,6 +98,7 @@ class Dataset(ABC):
     classes: list[str] | None = None
     groups: Tensor | None = None
     captions: Captions | None = None
+    tower_features: Tensor | None = None
     texts: Sequence[str] | None = None
     partners: Sequence[str] | None = None
     negatives: Sequence[tuple[str, ...]] | None = None

@@ -79,7 +79,9 @@ def pack_samples(
     kept = np.setdiff1d(np.arange(len(source)), np.array(list(unreadable), np.int64))
     if not len(kept):
         first = f"; the first, {skipped[0].path}: {skipped[0].reason}" if skipped else ""
-        raise ValueError(f"none of the {len(source)} {what} of {source.description} can be read{first}")
+        absent = source.paths is not None and not any(path.exists() for path in source.paths[:100])
+        root = "; relative paths start at the table's folder: --data.root FOLDER names another" if absent else ""
+        raise ValueError(f"none of the {len(source)} {what} of {source.description} can be read{first}{root}")
     return Packed(folder, store.rows, kept, skipped)
 
 

@@ -17,6 +17,7 @@ from torch import Tensor
 from nearfar.data.python_tables import Frame, as_frame, file_suffix, is_texts, write_frame
 from nearfar.data.rows import CAPTIONS, LABELS, PATHS, usual_column
 from nearfar.data.sources import Items, MadeItems
+from nearfar.messages import one_line
 from nearfar.progress import print_note, progress_bar
 from nearfar.python_objects import find_object, register, registered_objects
 
@@ -87,10 +88,13 @@ class ObjectData:
         found = []
         with progress_bar(self._bar("reading"), self.length or 0) as advance:
             assert self.iterate is not None or (self.read is not None and self.length is not None)
-            source = self.iterate() if self.iterate is not None else map(self.read, range(self.length or 0))  # type: ignore[arg-type]
-            for item in source:
-                found.append(split_item(item))
-                advance(1)
+            try:
+                source = self.iterate() if self.iterate is not None else map(self.read, range(self.length or 0))  # type: ignore[arg-type]
+                for item in source:
+                    found.append(split_item(item))
+                    advance(1)
+            except Exception as error:  # of the user's own code
+                raise ValueError(f"{self.name} failed after {len(found)} items: {one_line(error)}") from error
         if not found:
             raise ValueError(f"{self.name} has no items, expected one for each sample")
         return found
@@ -185,29 +189,29 @@ def as_data(data: Any, *, relative: bool = False) -> DataSpec:
     """
     if isinstance(data, str | Path):
         return DataSpec(str(data))
-    if hasattr(data, "dataset") and hasattr(data, "batch_size"):  # a DataLoader
+    if is_loader(data):
         note = "a DataLoader was given: its data set is used, in nearfar's own order and batches"
         inner = as_data(data.dataset, relative=relative)
         return replace(inner, notes=(note, *inner.notes))
     if (frame := as_frame(data)) is not None:
         return _from_frame(*frame, relative)
     found = object_data(data)
-    if isinstance(found.first, str | Path):
-        return _from_frame(*_listed(found), relative)
+    if isinstance(found.first, str | Path) and (listed := _listed(found)) is not None:
+        return _from_frame(listed, (), relative)
     spec = register(found, f"{found.name}-{found.length}" if found.length is not None else found.name)
     return DataSpec(spec)
 
 
-def _listed(data: ObjectData) -> tuple[Frame, tuple[str, ...]]:
-    """The columns of a data set whose samples are paths or texts."""
+def _listed(data: ObjectData) -> Frame | None:
+    """The columns of a data set whose samples are paths or texts; None if others are among them."""
     labels, captions = data.facts()
     frame = as_frame([data.samples[row] for row in range(len(data))])
     if frame is None:
-        raise ValueError(f"{data.name} has items of several kinds, expected all to be paths, or all texts")
+        return None
     if labels is not None and data.classes is not None:
         labels = [None if n is None else data.classes[n] for n in labels]
     more = {"label": labels, "caption": captions if "path" in frame[0] else None}
-    return {**frame[0], **{name: list(column) for name, column in more.items() if column is not None}}, ()
+    return {**frame[0], **{name: list(column) for name, column in more.items() if column is not None}}
 
 
 def _from_frame(frame: Frame, notes: tuple[str, ...], relative: bool) -> DataSpec:
@@ -239,16 +243,26 @@ def _made(data: Any) -> ObjectData:
         return ObjectData("generator" if name == "<lambda>" else name, None, iterate=data)
     if isinstance(data, Iterable) and not isinstance(data, Mapping):
         return ObjectData(type(data).__name__, None, iterate=lambda: data)
-    raise TypeError(f"data is a {type(data).__name__}, expected {FORMS}")
+    parts = f"; give one of its values, {', '.join(map(repr, data))}" if isinstance(data, Mapping) else ""
+    raise TypeError(f"data is a {type(data).__name__}, expected {FORMS}{parts}")
+
+
+def is_loader(data: Any) -> bool:
+    """A DataLoader, whose data set is meant."""
+    return hasattr(data, "dataset") and hasattr(data, "batch_size")
 
 
 def is_array(data: Any) -> bool:
-    """A numpy array, a tensor, or another library's array."""
-    return all(hasattr(data, name) for name in ("shape", "dtype", "__array__")) and len(data.shape) > 0
+    """A numpy array, a tensor, or another library's array, of numbers."""
+    if not all(hasattr(data, name) for name in ("shape", "dtype", "__array__")) or len(data.shape) == 0:
+        return False
+    return isinstance(data, Tensor) or np.asarray(data).dtype.kind not in "OSU"
 
 
 def _of_array(data: Any, labels: Sequence[Any] | None) -> ObjectData:
     array = data.detach().cpu().numpy() if isinstance(data, Tensor) else np.asarray(data)
+    if len(array) == 0:
+        raise ValueError(f"data is an array of shape {array.shape}, expected at least one sample")
     return ObjectData("array", len(array), labels=labels, array=array)
 
 

@@ -39,7 +39,11 @@ def as_frame(data: Any) -> tuple[Frame, tuple[str, ...]] | None:
         and len(data[1]) == len(data[0])
     ):
         return {**inner[0], "label": _plain(data[1])}, inner[1]
+    if hasattr(data, "collect") and hasattr(data, "collect_schema"):  # a LazyFrame of polars
+        data = data.collect()
     columns = _columns(data)
+    if columns and not any(columns.values()):
+        raise ValueError(f"data is a {type(data).__name__} without rows, expected one for each sample")
     if columns is None or not all(map(_is_plain, columns.values())):
         return None
     return columns, ()
@@ -59,7 +63,7 @@ def _columns(data: Any) -> Frame | None:
     if hasattr(data, "column_names") and hasattr(data, "to_pydict"):  # pyarrow
         return {str(name): list(column) for name, column in data.to_pydict().items()}
     if hasattr(data, "column_names") and hasattr(data, "features"):  # Hugging Face
-        rows = data[0]
+        rows = data[0] if not hasattr(data, "__len__") or len(data) else None
         if not isinstance(rows, Mapping) or not all(_is_plain([value]) for value in rows.values()):
             return None  # samples in memory, such as pictures
         found = {str(name): list(data[name]) for name in data.column_names}

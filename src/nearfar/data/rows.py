@@ -47,7 +47,7 @@ class Wanted:
     ) -> "Wanted":
         """What a configuration asks for."""
         columns = read.path_column, read.label_column, read.group_column, read.caption_column
-        return cls(*columns, split, read.labels, captions, classes)
+        return cls(*columns, split, None if read.labels is None else bool(read.labels), captions, classes)
 
 
 @dataclass(frozen=True, eq=False)

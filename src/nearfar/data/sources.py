@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nearfar.data import tables
+from nearfar.data.class_folders import SPLIT_NAMES, Level, class_folders, folder_label, split_names
 from nearfar.data.columns import label_column, nearest
 from nearfar.data.dataset import Captions, Facts, Skipped, picked
 from nearfar.data.rows import RowSamples
 
-SPLIT_FOLDERS = {"val": ("val", "valid", "validation"), "validation": ("validation", "valid", "val")}
 TEST_FOLDERS = ("test", "val", "valid", "validation")  # beside train/
 KEY = 16  # bytes that stand for one sample in the cache
 
@@ -144,7 +144,7 @@ def folder_source(
     *,
     what: str,
     suffixes: frozenset[str],
-    labels: bool = False,
+    labels: bool | Level = False,
     classes: Sequence[str] | None = None,
     split: str | None = None,
 ) -> AnySource:
@@ -152,8 +152,9 @@ def folder_source(
 
     Args:
         what: noun for messages, "image" or "sound".
-        labels: whether the first sub-folder's name is the label.
+        labels: the folder whose name is the label; True: as `class_folders` chooses. Folders of splits are no labels.
     """
+    splits = () if split is not None else tuple(split_names(folder).values())
     if split is not None:
         folder = split_folder(folder, split)
     faults: list[Skipped] = []
@@ -165,7 +166,9 @@ def folder_source(
     names = [path.relative_to(folder).as_posix() for path in paths]
     numbers, found = None, None
     if labels:
-        parents = [name.split("/")[0] if "/" in name else None for name in names]
+        known = class_folders(names, splits, None if labels is True else labels)
+        level = known.level if known is not None else "top" if labels is True else labels
+        parents = [folder_label(name, level, splits) for name in names]
         if not any(parents):
             raise ValueError(f"{folder} has no sub-folders with {what}s to take labels from; leave labels off")
         # A folder called "7" is a name, not the number 7: ["0", "2"] must not gain a class "1".
@@ -175,10 +178,13 @@ def folder_source(
 
 def split_folder(folder: Path, split: str) -> Path:
     """The sub-folder of a split, under one of its usual names."""
-    for name in SPLIT_FOLDERS.get(split, (split,)):
-        if (folder / name).is_dir():
-            return folder / name
+    if (folder / split).is_dir():
+        return folder / split
     there = sorted(entry.name for entry in folder.iterdir() if is_folder(entry) and not entry.name.startswith("."))
+    usual = next((names for names in SPLIT_NAMES.values() if split.lower() in names), ())
+    for name in usual:
+        if found := next((entry for entry in there if entry.lower() == name), None):
+            return folder / found
     if "=" in split:
         raise ValueError(f"{split!r} asks for a column, which a folder has by --data.pattern alone: give one")
     raise ValueError(f"{folder} has no sub-folder for the split {split!r}{nearest(split, there)}")
@@ -253,9 +259,8 @@ def check_apart(folder: Path, data: str | Path) -> None:
 
 def folder_splits(folder: str | Path) -> tuple[str, str] | None:
     """The names of the training and the test part where a folder has them as sub-folders."""
-    place = Path(folder).expanduser()
-    test = next((name for name in TEST_FOLDERS if is_folder(place / name)), None)
-    return ("train", test) if test is not None and is_folder(place / "train") else None
+    found = split_names(folder)
+    return (found["train"], found.get("test", found.get("validation", ""))) if found else None
 
 
 def is_folder(path: Path) -> bool:

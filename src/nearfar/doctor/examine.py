@@ -1,20 +1,25 @@
 """Problems of a data set before a run: broken files, duplicates, tiny or plain images, leaks, class balance."""
 
 from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from nearfar.data.columns import group_column
-from nearfar.data.groups import merged
-from nearfar.doctor.scan import PixelVectors, Scan, scan
+from nearfar.data.groups import connected, merged
+from nearfar.doctor.scan import PixelVectors, Scan, ScannedImage, differing_bits, scan
 from nearfar.modalities.image.data.source import ImageSource
 from nearfar.progress import progress_bar
-from nearfar.search.duplicates import find_duplicates
+from nearfar.search.duplicates import NEIGHBORS
 from nearfar.search.index import Kind, lookup
+from nearfar.search.search import Lookup, neighbors
 
 TINY = 24  # pixels of the short side, below which an image is tiny
+COPY_COSINE = 0.95  # of the small copies: a watermark is at 0.955, the 1 % of watermarks that differ most
+COPY_BITS = 40  # of 256: re-encoded, resized and watermarked images differ in up to 34, no two others in fewer than 58
+SURE_COSINE = 0.99  # no two others of 1,500 product photos reach 0.975
 LONG = 3.0  # ratio of the sides from which the center square leaves out much of the image
 
 
@@ -23,7 +28,7 @@ class ImageProblem:
     """One image and what is wrong with it."""
 
     path: str
-    kind: str  # "broken", "tiny", "one colour", "long" or "label conflict"
+    kind: str  # "broken", "several pages", "tiny", "one colour", "long" or "label conflict"
     detail: str
 
 
@@ -46,7 +51,7 @@ class Diagnosis:
         groups: (K,) equal for exact and near duplicates.
         exact_groups, near_groups: groups of two or more: of equal files only, and the others.
         repeated: images that are a further copy of another.
-        threshold: cosine from which downscaled images are near-duplicates.
+        threshold: cosine of downscaled images from which hashes decide whether they are near-duplicates.
         classes: number of images by class; empty without labels.
         tested: readable test images; None without test data.
     """
@@ -90,10 +95,7 @@ def examine(
     exact = group_column([image.digest.hex() for image in images])
     with progress_bar(progress and "comparing", len(images)) as advance:
         vectors = PixelVectors(images)
-        near = find_duplicates(vectors, find=lookup(vectors, index) if len(vectors) > 1 else None, advance=advance)
-    plain = torch.tensor([image.plain for image in images])
-    similar = near.groups.clone()
-    similar[plain] = len(images) + torch.arange(int(plain.sum()))  # plain images have no near-duplicates
+        similar = copies(vectors, images, lookup(vectors, index) if len(vectors) > 1 else None, advance)
     either = merged(exact, similar)
     groups = either[: len(own.images)]
     exact_groups, near_groups = _count_groups(exact[: len(groups)], groups)
@@ -104,12 +106,35 @@ def examine(
         exact_groups=exact_groups,
         near_groups=near_groups,
         repeated=len(groups) - len(groups.unique()),
-        threshold=near.threshold,
+        threshold=COPY_COSINE,
         classes=dict(Counter(label for label in own.labels() if label is not None).most_common()),
         problems=[*_image_problems(own, tiny), *_label_conflicts(own, groups)],
         leaks=[] if other is None else _leaks(own, other, exact, either),
         tested=None if other is None else len(other.images),
     )
+
+
+def copies(
+    vectors: PixelVectors, images: Sequence[ScannedImage], find: Lookup | None, advance: Callable[[int], None]
+) -> Tensor:
+    """(N,) equal for images that a chain of copies connects; plain images have none.
+
+    Two images are copies if they are among each other's nearest by pixels, at a cosine of `COPY_COSINE`, and their
+    hashes differ in at most `COPY_BITS` bits; from `SURE_COSINE` on whatever the hash, which is noise where an image
+    has no detail. None of it depends on how many images there are.
+    """
+    if len(images) < 2:
+        return torch.arange(len(images))
+    hits = neighbors(vectors, k=min(NEIGHBORS, len(images) - 1), find=find, advance=advance)
+    rows, places = ((hits.similarities >= COPY_COSINE) & (hits.rows >= 0)).nonzero(as_tuple=True)
+    pairs = zip(rows.tolist(), hits.rows[rows, places].tolist(), hits.similarities[rows, places].tolist(), strict=True)
+    found = ((a, b) for a, b, cosine in pairs if _is_copy(images[a], images[b], cosine))
+    return group_column(connected(len(images), found))
+
+
+def _is_copy(a: ScannedImage, b: ScannedImage, cosine: float) -> bool:
+    alike = cosine >= SURE_COSINE or differing_bits(a.hash, b.hash) <= COPY_BITS
+    return alike and not a.plain and not b.plain
 
 
 def _count_groups(exact: Tensor, groups: Tensor) -> tuple[int, int]:
@@ -126,6 +151,8 @@ def _image_problems(found: Scan, tiny: int) -> list[ImageProblem]:
     problems = [ImageProblem(skipped.path, "broken", skipped.reason) for skipped in found.broken]
     for name, image in zip(found.names(), found.images, strict=True):
         size = f"{image.width}×{image.height}"
+        if image.pages > 1:
+            problems.append(ImageProblem(name, "several pages", f"{image.pages} pages or frames: the first is read"))
         short, long = sorted((image.width, image.height))
         if short < tiny:
             problems.append(ImageProblem(name, "tiny", size))

@@ -16,13 +16,15 @@ from torch import Tensor
 
 from nearfar.data.dataset import Skipped, label_names
 from nearfar.data.pack import cores
-from nearfar.modalities.image.data.decode import PIXEL_LIMIT, rgb, why
+from nearfar.modalities.image.data.decode import PIXEL_LIMIT, opened, rgb, why
 from nearfar.modalities.image.data.source import ImageSource, as_picture
 from nearfar.progress import progress_bar
 
 SIDE = 16  # pixels of the small copy
 PLAIN = 2  # of 255: an image whose values differ by no more is plain
 AHEAD = 256  # images in the queue of the threads
+HASHED = 64  # pixels of the copy whose frequencies are hashed
+_COSINES = np.cos(np.pi * np.outer(np.arange(SIDE), 2 * np.arange(HASHED) + 1) / (2 * HASHED))  # (16, 64)
 BLOCK = 16_384  # small copies turned into vectors at a time
 
 
@@ -35,7 +37,9 @@ class ScannedImage:
     width: int
     height: int
     plain: bool  # one colour everywhere
+    pages: int  # or frames, of which the first is read
     small: NDArray[np.uint8]  # (16, 16, 3)
+    hash: bytes  # 256 bits, of its 16 × 16 lowest frequencies
 
 
 @dataclass(frozen=True)
@@ -111,14 +115,14 @@ def _scan_row(source: ImageSource, row: int) -> ScannedImage | str:
         with source.paths[row].open("rb") as file:
             digest = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).digest()
             file.seek(0)
-            with Image.open(file) as image:
+            with opened(file) as image:
                 return _scan_image(row, image, digest)
     except Exception as error:  # Pillow raises errors of every kind on broken files
         return why(error)
 
 
 def _scan_image(row: int, image: Image.Image, digest: bytes) -> ScannedImage:
-    width, height = image.size
+    (width, height), pages = image.size, getattr(image, "n_frames", 1)
     if width * height > PIXEL_LIMIT:
         raise ValueError(f"{width}×{height} pixels are more than the limit of {PIXEL_LIMIT:,}")
     if image.format == "JPEG":
@@ -126,4 +130,20 @@ def _scan_image(row: int, image: Image.Image, digest: bytes) -> ScannedImage:
     upright = rgb(ImageOps.exif_transpose(image))
     small = np.asarray(upright.resize((SIDE, SIDE), Image.Resampling.BOX), np.uint8)
     extrema: Any = upright.getextrema() if int(np.ptp(small.reshape(-1, 3), axis=0).max()) <= PLAIN else [(0, 255)]
-    return ScannedImage(row, digest, width, height, max(high - low for low, high in extrema) <= PLAIN, small)
+    plain = max(high - low for low, high in extrema) <= PLAIN
+    return ScannedImage(row, digest, width, height, plain, pages, small, perceptual_hash(upright))
+
+
+def perceptual_hash(image: Image.Image) -> bytes:
+    """256 bits: which of the 16 × 16 lowest frequencies of the gray image are above their median.
+
+    Equal up to a few bits after re-encoding, resizing or a small watermark; about half of the bits differ otherwise.
+    """
+    gray = np.asarray(image.convert("L").resize((HASHED, HASHED), Image.Resampling.BOX), np.float64)
+    frequencies = (_COSINES @ gray @ _COSINES.T).ravel()
+    frequencies[0] = 0  # brightness
+    return np.packbits(frequencies > np.median(frequencies)).tobytes()
+
+
+def differing_bits(a: bytes, b: bytes) -> int:
+    return (int.from_bytes(a) ^ int.from_bytes(b)).bit_count()

@@ -29,6 +29,7 @@ def summary(found: Diagnosis) -> list[str]:
     else:
         lines.append("No duplicates.")
     explained = {
+        "several pages": "have several pages or frames: the first of each is read",
         "label conflict": "have a duplicate with another label",
         "tiny": "are tiny: enlarging them adds blur and no detail",
         "one colour": "have one colour everywhere: nothing can be learned from them",
@@ -72,7 +73,7 @@ def write_findings(found: Diagnosis, folder: Path) -> dict[str, Path]:
         "near_groups": found.near_groups,
         "repeated": found.repeated,
         "near_duplicates": {
-            "method": "cosine of the images at 16 × 16 RGB, each channel minus its mean; threshold from the data",
+            "method": "cosine of the images at 16 × 16 RGB, each channel minus its mean; a perceptual hash of 256 bits",
             "threshold": found.threshold,
         },
         "classes": found.classes,

@@ -10,7 +10,7 @@ import torch
 
 from nearfar.config import TrainConfig
 from nearfar.data.config import EvaluationData, ReadConfig
-from nearfar.data.python_data import as_data
+from nearfar.data.python_data import ObjectData, as_data
 from nearfar.devices import find_device
 from nearfar.evaluation.detection.splits import open_boxed_splits
 from nearfar.evaluation.evaluate_run import as_embedder, evaluate_run
@@ -29,6 +29,7 @@ from nearfar.model.card import config_of, is_of_run, start_of
 from nearfar.model.encoder import Encoder
 from nearfar.model.load import load
 from nearfar.progress import print_note
+from nearfar.python_objects import released_afterwards
 from nearfar.settings import as_section, build
 from nearfar.weights.names import LIBRARIES, parse_name
 
@@ -66,7 +67,8 @@ def evaluate(
     known = set(signature(Evaluation).parameters)
     if unknown := next((name for name in options if name not in known), None):
         raise TypeError(f"evaluate has no parameter {unknown!r}{nearest_or_all(unknown, known)}")
-    return Evaluation(encoder, data, test=test, protocols=protocols, **options).run()
+    with released_afterwards(ObjectData):
+        return Evaluation(encoder, data, test=test, protocols=protocols, **options).run()
 
 
 class Evaluation:
@@ -224,7 +226,7 @@ def _without_objects(data: Any) -> Any:
 
 
 def _is_run(encoder: str | Path) -> bool:
-    return not str(encoder).endswith(".onnx") and parse_name(encoder).kind == "folder"
+    return not str(encoder).endswith(".onnx") and parse_name(encoder, hub=True).kind in ("folder", "hub")
 
 
 def _called(spec: str) -> str:

@@ -66,8 +66,8 @@ def evaluate_run(
     else:
         prepare, frozen = embedders[0].prepare, settings.detection.frozen
         start = untrained.card.get("start")  # weights that the run was given, with statistics of their own
+        at_once = settings.detection.batch_size if boxed else 256
         if start is None and (not boxed or frozen):  # else its statistics are learned with the detector
-            at_once = settings.detection.batch_size if boxed else 256
             calibrated(untrained, splits.gallery, prepare, batch_size=at_once)
         if not boxed:
             untrained.transform = _same_rule(first, untrained, splits)
@@ -75,11 +75,13 @@ def evaluate_run(
         origin = drawn if start is None else f"the start: {start}"
         own = as_embedder("untrained", untrained, boxed, origin)
         embedders.append(replace(own, role="start", from_scratch=start is None))
-        if start is not None and not boxed:
+        if start is not None:
             random = drawn_anew(untrained)
-            calibrated(random, splits.gallery, prepare)
-            random.transform = _same_rule(first, random, splits)
-            own = as_embedder("random", random, origin="the same network with weights drawn at random")
+            if not boxed or frozen:
+                calibrated(random, splits.gallery, prepare, batch_size=at_once)
+            if not boxed:
+                random.transform = _same_rule(first, random, splits)
+            own = as_embedder("random", random, boxed, "the same network with weights drawn at random")
             embedders.append(replace(own, role="baseline", from_scratch=True))
     if not boxed:
         embedders += _baselines(first.modality, splits, embedders[0].prepare)

@@ -12,15 +12,19 @@ from torch import Tensor, nn
 from nearfar.data.loader import Loader
 from nearfar.evaluation.classification import probabilities
 from nearfar.evaluation.embedding import Encoder
+from nearfar.evaluation.linear import standard
+from nearfar.evaluation.logistic import fit_logistic
 from nearfar.evaluation.metrics import accuracy
 from nearfar.evaluation.task import Part, Task
 from nearfar.modalities.splits import stratified_split
 from nearfar.nn.layers import layers
+from nearfar.nn.norm import fix_statistics
 from nearfar.nn.seeding import seeded_generator
 from nearfar.progress import progress_bar
 
 _WARMUP = 0.05  # part of the training in which the rate rises
 _LEAST_STEPS = 10  # of an epoch: few labels are gone through several times
+_HEAD_STRENGTH = 0.1  # inverse L2 strength of the probe that a head begins as
 
 
 @dataclass(frozen=True)
@@ -35,7 +39,12 @@ class FinetuneHyperparameters:
         epochs, batch_size: at most, and as ever; an epoch is a pass over the rows, or as many as ten steps take.
         patience: epochs without a better validation accuracy, after which it stops.
         validation: share of the labelled rows that chooses the epoch.
+        least_held: rows that this share must have; of fewer, all are trained on, and the last epoch stays.
         augment: random crops and flips, or the images as they are.
+        from_probe: the encoder has learned before. The linear layer begins as a probe of its features, so that the
+            first steps do not spoil them, and BatchNorm keeps its statistics, which few rows would tell badly.
+
+    Reference: Kumar et al. 2022 (LP-FT), https://arxiv.org/abs/2202.10054
     """
 
     frozen: bool
@@ -47,7 +56,9 @@ class FinetuneHyperparameters:
     layer_decay: float = 1.0
     weight_decay: float = 0.0
     validation: float = 0.1
+    least_held: int = 1
     augment: bool = True
+    from_probe: bool = False
 
 
 class Classifier(nn.Module):
@@ -92,10 +103,15 @@ def train_on_labels(
     fit, held = (
         chosen[rows] for rows in stratified_split(task.train.labels[chosen], share=recipe.validation, seed=seed)
     )
+    if len(held) < recipe.least_held:
+        fit, held = chosen, held[:0]
     if len(fit) < 2:
         raise ValueError(f"{len(fit)} labelled rows are left to train on, expected at least two; use more labels")
-    fitting = _Fitting(task, recipe, _classifier(task), fit, seed)
-    model, best, kept, waited, epoch = fitting.model, -1.0, {}, 0, 0
+    model = _classifier(task)
+    if recipe.from_probe:
+        begin_as_probe(model, task, fit)
+    fitting = _Fitting(task, recipe, model, fit, seed)
+    best, kept, waited, epoch = -1.0, {}, 0, 0
     with progress_bar(task.progress(words), recipe.epochs) as advance:
         for epoch in range(1, recipe.epochs + 1):
             fitting.epoch(epoch)
@@ -177,6 +193,25 @@ def predict(model: Classifier, task: Task, part: Part, places: Tensor) -> Tensor
 def _classifier(task: Task) -> Classifier:
     encoder = copy.deepcopy(task.encoder) if isinstance(task.encoder, nn.Module) else task.encoder
     return Classifier(encoder, task.train_features.shape[1], task.classes).to(task.device)
+
+
+def begin_as_probe(model: Classifier, task: Task, fit: Tensor) -> None:
+    """The linear layer becomes a probe of the features as they are, of the (K,) rows; all statistics are fixed.
+
+    The features are standardised by all training rows, whose labels are not needed for that.
+    """
+    mean, deviation = standard(task.raw_train_features)
+    norm, head = model.norm, model.head
+    assert norm.running_mean is not None and norm.running_var is not None
+    norm.running_mean.copy_(mean)
+    norm.running_var.copy_(deviation.square())
+    norm.eps = 0.0  # a constant feature has deviation 1
+    fix_statistics(model)
+    with torch.no_grad():
+        x = (task.raw_train_features[fit] - mean) / deviation
+        weight, bias = fit_logistic(x, task.train.labels[fit], classes=task.classes, c=_HEAD_STRENGTH, tolerance=1e-2)
+        head.weight.copy_(weight)
+        head.bias.copy_(bias)
 
 
 class _Fitting:

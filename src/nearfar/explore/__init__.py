@@ -1,13 +1,15 @@
 """The local web application: a map of embeddings, search, duplicates, and runs in training.
 
 Needs FastAPI and uvicorn, the extra `serve`, from the first call on; importing the package does not.
+
+`nearfar.explore(run)` serves it: `nearfar.explore.explore_function`.
 """
 
 import importlib.util
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from nearfar.lazy import lazy_names
+from nearfar.lazy import lazy_names, make_callable
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -44,3 +46,6 @@ def check_installed() -> None:
     missing = [name for name in ("fastapi", "uvicorn") if importlib.util.find_spec(name) is None]
     if missing:
         raise ModuleNotFoundError(f"the explorer needs {' and '.join(missing)}: pip install 'nearfar[serve]'")
+
+
+make_callable(__name__)

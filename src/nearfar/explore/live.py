@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from nearfar.data.cache import is_locked
-from nearfar.model.save import CARD, MODEL
+from nearfar.model.stopped import has_model
 from nearfar.report.run import read_metrics_line, read_verdicts
 
 State = Literal["training", "stopped", "finished"]
@@ -20,7 +20,7 @@ KEEP_ALIVE = 15  # reads without news before a comment keeps the connection open
 
 def state_of(folder: Path) -> State:
     """Of a run: "finished" where it has its encoder, "training" where a process holds it, else "stopped"."""
-    if (folder / MODEL).is_file() and (folder / CARD).is_file():
+    if has_model(folder):
         return "finished"
     return "training" if is_locked(folder) else "stopped"
 

@@ -11,6 +11,8 @@ from nearfar.explore.live import state_of
 from nearfar.explore.space import ExploredRun, Space
 from nearfar.model.card import is_of_run
 from nearfar.model.encoder import Encoder
+from nearfar.model.stopped import has_model, is_stopped
+from nearfar.python_objects import is_object
 from nearfar.search.embed import embed
 from nearfar.search.files import Embeddings, read_about
 from nearfar.weights.names import parse_name
@@ -39,7 +41,7 @@ def open_run(
         progress: show a progress bar.
     """
     folder = Path(spec).expanduser()
-    if not folder.is_dir() or parse_name(spec).kind != "folder":
+    if not folder.is_dir() or parse_name(spec, hub=True).kind != "folder":
         encoder = load(spec)
         if embeddings is None and data is None:
             raise ValueError(f"{spec!r} is an encoder without data; give --data, or --embeddings FILE.parquet")
@@ -47,7 +49,7 @@ def open_run(
         file = _embeddings_of(place, encoder, data, progress) if embeddings is None else embeddings
         return ExploredRun(spec, None, Space(encoder, Embeddings(file), data=data, layout=layout))
     name = folder.resolve().name
-    if state_of(folder) != "finished":
+    if state_of(folder) == "training" or not (has_model(folder) or is_stopped(folder)):
         if not (folder / "config.yaml").is_file():
             raise FileNotFoundError(f"{folder} holds neither an encoder nor a config.yaml, expected a run folder")
         again = partial(open_run, spec, load, data=data, embeddings=embeddings, layout=layout, progress=progress)
@@ -71,7 +73,7 @@ def _embeddings_of(folder: Path, encoder: Encoder, data: str | None, progress: b
     folder.mkdir(parents=True, exist_ok=True)
     before = read_about(path) if path.is_file() else None
     same = (what, str(Path(what).expanduser().absolute()))  # even where they do not exist any more
-    if before and before.get("encoder") == encoder.digest() and before.get("data") in same:
+    if not is_object(what) and before and before.get("encoder") == encoder.digest() and before.get("data") in same:
         return path
     try:
         return embed(encoder, what, path, labels=_labels(section) if what == own else None, progress=progress).path

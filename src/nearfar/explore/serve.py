@@ -52,17 +52,31 @@ def serve(
 ) -> None:
     """Serve until Ctrl-C; arguments as in `guarded_app`."""
     with bind(host, port) as listening:
-        shown = {"0.0.0.0": socket.gethostname(), "::": socket.gethostname()}.get(host, host)
-        address = f"http://{f'[{shown}]' if ':' in shown else shown}:{listening.getsockname()[1]}/"
-
-        def print_token(value: str) -> None:
-            notify(f"open in one browser: {address}?token={value}")
-
-        app = guarded_app(runs, host, token=token, allowed=allowed, notify=print_token)
-        if is_loopback(host) and not token:
-            notify(f"explore: {address}")
+        app, _ = announced_app(runs, listening, host=host, token=token, allowed=allowed, notify=notify)
         notify("Ctrl-C ends it")
         make_server(app).run(sockets=[listening])
+
+
+def announced_app(
+    runs: Sequence[ExploredRun],
+    listening: socket.socket,
+    *,
+    host: str,
+    token: bool,
+    allowed: Sequence[str],
+    notify: Callable[[str], None],
+) -> tuple[ASGIApp, str]:
+    """The application on a socket, and its address, which is told with its token if it needs one."""
+    shown = {"0.0.0.0": socket.gethostname(), "::": socket.gethostname()}.get(host, host)
+    address = f"http://{f'[{shown}]' if ':' in shown else shown}:{listening.getsockname()[1]}/"
+
+    def print_token(value: str) -> None:
+        notify(f"open in one browser: {address}?token={value}")
+
+    app = guarded_app(runs, host, token=token, allowed=allowed, notify=print_token)
+    if is_loopback(host) and not token:
+        notify(f"explore: {address}")
+    return app, address
 
 
 class QuietServer(uvicorn.Server):

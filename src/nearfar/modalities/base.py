@@ -81,12 +81,7 @@ class Modality(ABC):
 
     @classmethod
     def complete(cls, given: Mapping[str, Any], merged: dict[str, Any]) -> None:
-        """Settings that follow from others.
-
-        Args:
-            given: what the user asked for.
-            merged: that with the defaults around it, completed in place.
-        """
+        """Settings that follow from others: `merged`, what the user gave with the defaults, is completed in place."""
         return
 
     def preset_of(self, presets: Mapping[str, Any]) -> str:
@@ -322,6 +317,10 @@ class Modality(ABC):
     def card(self) -> dict[str, Any]:
         """How to feed the encoder, for the card beside its weights."""
         return {"modality": self.name}
+
+    def from_array(self, samples: Any, kind: str | None = None) -> tuple[Any, bool]:
+        """An array or tensor as items by number, and whether it is a single one: by default each row is an item."""
+        return samples, False
 
     def save(self, folder: Path) -> None:
         """Write what `fit` learned, if it does not fit on the card."""

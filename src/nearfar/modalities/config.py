@@ -38,6 +38,12 @@ class ViewsConfig:
         "of images: keep at least half of the area in each crop, or vary it from a fifth on; auto: find out in a short "
         "trial; None: the preset's",
     )
+    size: int | None = setting(
+        None,
+        "of images: side of the views in pixels; None: the image size. Smaller views make more steps, and the encoder "
+        "that they trained sees larger images afterwards",
+        least=8,
+    )
 
     def __post_init__(self) -> None:
         check_settings(self, "views")

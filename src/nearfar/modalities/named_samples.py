@@ -59,7 +59,7 @@ class NamedSamples:
             if self.path.is_dir():
                 folder = self.path if self.split is None else split_folder(self.path, self.split)
                 return self.modality.read(checked(folder, inside(folder, name)))
-            return self.modality.read(checked(self.path.parent, self.path.parent / name))  # a path may be in full
+            return self._read_of_table(name)
         source = self.open()
         if source is None or name not in self._row_of:
             raise ValueError(f"there is no {name!r} in {self.data}")
@@ -71,7 +71,23 @@ class NamedSamples:
         """Whether each name is that of a file, so that nothing else need be opened."""
         if self.path is None or not self.modality.walks_folders:
             return False
-        return self.path.is_dir() or self.path.suffix.lower() in READERS
+        if self.path.is_dir():
+            return not _holds_tables(self.path)
+        return self.path.suffix.lower() in (".csv", ".tsv", ".jsonl") or (
+            self.path.suffix.lower() in READERS and not _holds_tables(self.path)
+        )
+
+    def _read_of_table(self, name: str) -> Tensor:
+        """A file that a table names, relative or in full, below the table's folder or `data.root`."""
+        assert self.path is not None
+        folder = self.modality.config.data.folder or self.path.absolute().parent
+        try:
+            return self.modality.read(checked(folder, folder / name))
+        except OutsideError:
+            raise ValueError(
+                f"it lies outside of {folder}, and only files of the table's folder are shown: move the table above "
+                "its files, or train with --data.root FOLDER"
+            ) from None
 
     def open(self) -> SamplesByRow | None:
         """Open the data, once; None if they are files, which are read one by one.
@@ -90,6 +106,17 @@ class NamedSamples:
             return self._source
 
 
+class OutsideError(ValueError):
+    """A path that leads out of the folder of the data."""
+
+
+def _holds_tables(path: Path) -> bool:
+    """Whether the images are in tables, as Hugging Face's, and no files."""
+    from nearfar.modalities.image.data.hugging_face import image_tables
+
+    return bool(image_tables(path))
+
+
 def inside(folder: Path, name: str) -> Path:
     """The file of that name in the folder; a name that leads out of it is an error.
 
@@ -106,7 +133,7 @@ def checked(folder: Path, path: Path) -> Path:
     """The file without links, if it is in the folder."""
     real = path.resolve(strict=True)
     if not real.is_relative_to(folder.resolve(strict=True)):
-        raise ValueError("the path leads out of the folder of the data, expected one below it")
+        raise OutsideError("the path leads out of the folder of the data, expected one below it")
     if not real.is_file():
         raise ValueError("it is not a file")
     return real

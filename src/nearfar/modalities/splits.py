@@ -6,11 +6,12 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from nearfar.data.class_folders import ClassFolders, class_folders, split_names
 from nearfar.data.config import DataConfig
 from nearfar.data.dataset import Dataset, counted
 from nearfar.data.groups import held_out, with_groups
 from nearfar.data.rows import SPLITS, usual_column
-from nearfar.data.sources import TEST_FOLDERS, folder_splits, is_folder
+from nearfar.data.sources import TEST_FOLDERS, is_folder, walk
 from nearfar.data.tables import READERS, path_and_rows, read_columns
 from nearfar.modalities.base import Modality, Splits
 
@@ -44,7 +45,7 @@ def run_splits(modality: Modality) -> Splits:
 
 def evaluation_splits(modality: Modality, data: str, test: str | None, *, seed: int) -> Splits:
     """The parts of any data: their own split, or a fifth of each class held out by the seed."""
-    modality = modality.reading(with_folder_labels(modality.config.data, data))
+    modality = modality.reading(with_folder_labels(modality.config.data, data, modality.suffixes))
     train, tested, name, notes = _own_parts(modality, data)
     if test is not None:
         other = modality.own_splits(test)
@@ -79,14 +80,22 @@ def _own_parts(modality: Modality, data: str) -> tuple[Dataset, Dataset | None, 
     return modality.open(data, own[0]), modality.open(data, own[1]), own[1], []
 
 
-def with_folder_labels(read: DataConfig, data: str) -> DataConfig:
+def with_folder_labels(read: DataConfig, data: str, suffixes: frozenset[str]) -> DataConfig:
     """For evaluation the sub-folders of a folder are its labels, if nothing else says what they are."""
     folder = Path(data).expanduser()
     if read.labels is not None or read.pattern is not None or not folder.is_dir():
         return read
-    own = folder_splits(folder)
-    inner = folder / own[0] if own is not None else folder
-    return replace(read, labels=any(is_folder(e) and not e.name.startswith(".") for e in inner.iterdir()))
+    found = folder_classes(data, suffixes)
+    return read if found is None else replace(read, labels=found.level)
+
+
+def folder_classes(data: str, suffixes: frozenset[str]) -> ClassFolders | None:
+    """The classes that the sub-folders of a folder stand for; None where they stand for none."""
+    folder = Path(data).expanduser()
+    if not is_folder(folder):
+        return None
+    names = [path.relative_to(folder).as_posix() for path in walk(folder, suffixes)]
+    return class_folders(names, split_names(folder).values())
 
 
 def table_splits(spec: str) -> tuple[str, str] | None:

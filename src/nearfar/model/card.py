@@ -131,16 +131,18 @@ def start_of(config: TrainConfig) -> str | None:
 
 
 def with_metrics(card: Card, evaluation: Path) -> Card:
-    """The card with the trained encoder's rows of an `evaluation.json`; unchanged if there is none."""
+    """The card with the rows of an `evaluation.json`: the trained encoder's, and what it was compared with; unchanged
+    if there is none."""
     if not evaluation.is_file():
         return card
     try:
         rows = json.loads(evaluation.read_text(encoding="utf-8"))["results"]
-        measured = [
-            {k: row.get(k) for k in _METRIC} | ({"style": row["style"]} if "style" in row else {})
-            for row in rows
-            if row["encoder"] == "trained"
-        ]
+        measured = [_measured(row) for row in rows if row["encoder"] == "trained"]
+        others = [{"encoder": str(row["encoder"]), **_measured(row)} for row in rows if row["encoder"] != "trained"]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"{evaluation} does not hold evaluation results ({error!r}); evaluate again") from None
-    return {**card, "metrics": measured}
+    return {**card, "metrics": measured, "baselines": others}
+
+
+def _measured(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: row.get(key) for key in _METRIC} | ({"style": row["style"]} if "style" in row else {})

@@ -10,9 +10,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from nearfar.data.class_folders import Level
 from nearfar.data.dataset import Dataset
 from nearfar.modalities.base import Modality
 from nearfar.model.card import Card
+from nearfar.model.hub import HubMixin
 from nearfar.model.items import as_items, some_items
 from nearfar.nn.first_features import keep_first
 from nearfar.nn.sequence import FrameEncoder
@@ -29,7 +31,7 @@ class EncodeOptions(TypedDict, total=False):
     progress: bool
 
 
-class Encoder(nn.Module):
+class Encoder(nn.Module, HubMixin):
     """A network with its modality: items in, embeddings out.
 
     Attributes:
@@ -139,7 +141,7 @@ class Encoder(nn.Module):
         """
         if batch_size < 1:
             raise ValueError(f"batch_size is {batch_size}, expected at least 1")
-        items, single = as_items(items, self.modality)
+        items, single = as_items(items, self.modality, kind)
         if len(items) == 0:
             raise ValueError("items is empty, expected at least one")
         kind = kind or self._kind_of(items)
@@ -197,16 +199,24 @@ class Encoder(nn.Module):
         return self.backbone
 
     def open(
-        self, spec: str | Path, split: str | None = None, *, labels: bool | None = None, size: int | None = None
+        self,
+        spec: str | Path,
+        split: str | None = None,
+        *,
+        labels: bool | Level | None = None,
+        size: int | None = None,
+        **columns: str | None,
     ) -> Dataset:
         """Data of the encoder's kind, to embed; the run's own data as the run read them.
 
         Args:
-            labels: whether sub-folders are labels; None: as the run had it, for other data no.
+            labels: which sub-folders are labels; None: as the run had it, for other data no.
             size: pixels at which image files are decoded; None: as in training.
+            columns: path_column, label_column and root of a table, as in `ReadConfig`; None: as the run had them.
         """
         read = self.modality.read_config_of(str(spec))
-        given = {name: value for name, value in (("labels", labels), ("stored_size", size)) if value is not None}
+        asked = {"labels": labels, "stored_size": size, **columns}
+        given = {name: value for name, value in asked.items() if value is not None}
         return self.modality.reading(replace(read, **given)).open_to_embed(str(spec), split)  # type: ignore[arg-type]
 
     def digest(self) -> str:

@@ -17,8 +17,11 @@ from nearfar.model.card import Card, config_of, read_card, start_of, transform_o
 from nearfar.model.encoder import Encoder
 from nearfar.model.export import how_to_open
 from nearfar.model.save import CARD, MODEL, TRANSFORM
+from nearfar.model.stopped import has_model, is_stopped, open_stopped, stated_card, stopped_note
 from nearfar.nn.whitening import EmbeddingTransform
+from nearfar.progress import print_note
 from nearfar.python_objects import register_as
+from nearfar.weights.hub import download
 from nearfar.weights.huggingface import model_kind
 from nearfar.weights.names import WeightsName, parse_name
 from nearfar.weights.packages import find_package
@@ -36,10 +39,11 @@ def load(
     """The encoder that a text names, in evaluation mode; nothing is unpickled.
 
     Args:
-        spec: the folder of a finished run or of an export; "timm:NAME" or "torchvision:NAME" with their published
-            weights, which need a network once, or "timm:NAME=FILE" with those of a file; "hf:FOLDER" or "hf:NAME", a
-            model of images, texts, waves, or of images and texts; "open_clip:NAME", "open_clip:NAME=FILE" or
-            "open_clip:FOLDER"; "package:NAME", weights that are installed (`nearfar.weights.PACKAGES`); a file of an
+        spec: the folder of a run or of an export (of a run that was stopped, its newest checkpoint is opened, and a
+            line says so); "user/name", an export on the Hugging Face hub; "timm:NAME" or "torchvision:NAME" with their
+            published weights, which need a network once, or "timm:NAME=FILE" with those of a file; "hf:FOLDER" or
+            "hf:NAME", a model of images, texts, waves, or of images and texts; "open_clip:NAME", "open_clip:NAME=FILE"
+            or "open_clip:FOLDER"; "package:NAME", weights that are installed (`nearfar.weights.PACKAGES`); a file of an
             image encoder's weights in any usual layout; or a path that ends in .onnx.
         device: where it computes, such as "cpu", "cuda:1" or "auto"; ONNX is on the CPU.
         image_size: pixels of the input, if they can be chosen; a run has its own.
@@ -50,7 +54,7 @@ def load(
             no file describes; its weights are those of the run.
     """
     if encoder is not None:
-        register_as(str(read_card(Path(spec).expanduser() / CARD)["backbone"]), encoder)
+        register_as(str(stated_card(Path(spec).expanduser())["backbone"]), encoder)
     found = _load(spec, device, image_size, untrained)
     return found if dim is None else found.first(dim)
 
@@ -63,7 +67,9 @@ def _load(spec: str | Path, device: torch.device | str, image_size: int | None, 
         if untrained:
             raise ValueError(f"{spec} has no untrained version: an ONNX file holds trained weights only")
         return open_onnx(Path(spec), size=image_size)
-    name = parse_name(spec)
+    name = parse_name(spec, hub=True)
+    if name.kind == "hub":
+        name = WeightsName("folder", str(download(name.name)))
     if name.kind == "file" and (way := how_to_open(Path(name.name))) is not None:
         raise ValueError(f"{spec} is a whole graph, not weights; {way}")
     if name.kind == "folder":
@@ -93,21 +99,21 @@ def _open_foreign(name: WeightsName, size: int | None, *, untrained: bool) -> En
 
 
 def _from_folder(folder: Path) -> Encoder:
-    if not (folder / MODEL).is_file() and any((folder / "checkpoints").glob("step-*")):
-        raise FileNotFoundError(
-            f"{folder} has no {MODEL}: its run was stopped, or is in training; nearfar finish {folder} writes "
-            "the model of its newest checkpoint"
-        )
-    if not (folder / MODEL).is_file() or not (folder / CARD).is_file():
-        raise FileNotFoundError(f"{folder} holds no {MODEL} and {CARD}, expected the folder of a finished run")
-    card = read_card(folder / CARD)
-    weights = _read_weights(folder / MODEL)
+    where = folder / MODEL
+    if is_stopped(folder):
+        card, weights, step = open_stopped(folder)
+        print_note(stopped_note(folder, step))
+        where = folder / "checkpoints"
+    elif not has_model(folder):
+        raise FileNotFoundError(f"{folder} holds no {MODEL} and {CARD}, expected the folder of a run or of an export")
+    else:
+        card, weights = read_card(folder / CARD), _read_weights(where)
     modality = modality_of(card, folder)
     if card["backbone"] not in OWN or modality.config.options:  # first without memory: a card may name a huge network
         with contextlib.suppress(RuntimeError), torch.device("meta"):  # a few cannot be built so
-            _check_fit(weights, modality.trained_encoder(untrained=True), folder / MODEL, card["backbone"])
+            _check_fit(weights, modality.trained_encoder(untrained=True), where, card["backbone"])
     network = modality.trained_encoder(untrained=True)
-    _check_fit(weights, network, folder / MODEL, card["backbone"])
+    _check_fit(weights, network, where, card["backbone"])
     network.load_state_dict(weights)
     return Encoder(network, modality, card, transform=_read_transform(folder, card, network), folder=folder)
 
@@ -134,7 +140,7 @@ def _read_transform(folder: Path, card: Card, network: nn.Module) -> EmbeddingTr
 
 def _start_of(folder: Path) -> Encoder:
     """The encoder of a run as it was before its first step: with the weights that it began with, if there were any."""
-    card = read_card(folder / CARD)
+    card = stated_card(folder)
     modality = modality_of(card, folder)
     start = start_of(modality.config)
     torch.manual_seed(modality.config.seed)

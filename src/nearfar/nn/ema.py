@@ -84,7 +84,7 @@ def _pairs(target: nn.Module, source: nn.Module) -> list[tuple[Tensor, Tensor]]:
     if targets.keys() != sources.keys():
         odd = sorted(targets.keys() ^ sources.keys())
         raise ValueError(f"target and source differ in {', '.join(odd[:3])}, expected the same architecture")
-    places = {s.data_ptr(): name for name, s in sources.items() if s.numel()}
+    places = {s.data_ptr(): name for name, s in sources.items() if s.numel() and not s.is_meta}
     for name, t in targets.items():
         if t.numel() and t.data_ptr() in places:
             raise ValueError(

@@ -8,6 +8,10 @@ class Tower(nn.Module):
 
     Args:
         encoder: x (B, ...) to h (B, F), with F in its `num_features`.
+
+    Attributes:
+        takes_features: floats (B, F) are features that the encoder has given before, and are only projected. Off at
+            first: an encoder of vectors has samples of that shape, too.
     """
 
     def __init__(self, encoder: nn.Module, embed_dim: int) -> None:
@@ -15,13 +19,14 @@ class Tower(nn.Module):
         features = getattr(encoder, "num_features", None)
         if not isinstance(features, int):
             raise ValueError(f"{type(encoder).__name__} has no num_features; set it to the F of its output (B, F)")
-        self.encoder = encoder
+        self.encoder, self.takes_features = encoder, False
         self.projection = nn.Linear(features, embed_dim, bias=False)
         nn.init.normal_(self.projection.weight, std=features**-0.5)
         self.num_features = embed_dim
 
     def forward(self, x: Tensor) -> Tensor:
-        z: Tensor = self.projection(self.encoder(x))
+        is_features = self.takes_features and x.is_floating_point() and x.ndim == 2
+        z: Tensor = self.projection(x if is_features else self.encoder(x))
         return z
 
 

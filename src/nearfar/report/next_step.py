@@ -9,17 +9,19 @@ from typing import Any
 
 from nearfar.methods import METHODS
 from nearfar.modalities.config import ViewsConfig
+from nearfar.python_objects import is_object
 from nearfar.report.judgement import Judgement, judge, main_differences
 from nearfar.report.run import RunRecord
+from nearfar.weights.packages import INSTALL, PACKAGES, is_installed
 
 FEW_STEPS, ENOUGH_STEPS = 200, 1000  # fewer teach next to nothing; so many are a fair try
-FEW_SAMPLES = 1000
 STILL_FALLING = 0.1  # part of the loss's whole fall that the last quarter of the run may have, if it is to have ended
 COPIES = 0.02  # part of the samples that may be copies of others
 LARGEST_SIZE = 224  # pixels that are advised
 HIGH_TEMPERATURE, USUAL_TEMPERATURE = 0.3, 0.2
 AT_CEILING = 0.95  # part of its ceiling from which the bound leaves little to learn in a batch
 COLORS = "colour histogram"  # name of the baseline
+PHOTO = 96  # pixels of a side, from which pictures are photographs
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,7 @@ def next_step(run: RunRecord) -> NextStep | None:
         return None
     judged = judge(run.results) if run.finished is not False else None
     better = judged is not None and judged.word == "better"
-    rules = (unfinished, copies, few_steps, small_images, still_falling, use_it) if better else RULES
+    rules = RULES_IF_BETTER if better else RULES
     return next((step for rule in rules if (step := rule(run, judged)) is not None), None)
 
 
@@ -88,11 +90,18 @@ def small_images(run: RunRecord, judged: Judgement | None) -> NextStep | None:
     return _train(run, {"image_size": larger}, f"the images have {side:.0f} pixels, the views {size}")
 
 
-def few_steps(run: RunRecord, judged: Judgement | None) -> NextStep | None:
-    """Below some hundred steps little is learned; of a run that is better already, only very few are worth a word."""
+def too_few_steps(run: RunRecord, judged: Judgement | None) -> NextStep | None:
+    """Nothing else can be said of a run that hardly began."""
     epochs = run.config.get("epochs")
-    better = judged is not None and judged.word == "better"
-    if not isinstance(epochs, int) or not 0 < run.done < (FEW_STEPS if better else ENOUGH_STEPS):
+    if not isinstance(epochs, int) or not 0 < run.done < FEW_STEPS:
+        return None
+    return _train(run, _longer(run, epochs, ENOUGH_STEPS / run.done), f"{run.done:,} steps are too few")
+
+
+def few_steps(run: RunRecord, judged: Judgement | None) -> NextStep | None:
+    """Below some hundred steps little is learned."""
+    epochs = run.config.get("epochs")
+    if not isinstance(epochs, int) or not 0 < run.done < ENOUGH_STEPS:
         return None
     return _train(run, _longer(run, epochs, ENOUGH_STEPS / run.done), f"{run.done:,} steps are few")
 
@@ -123,11 +132,11 @@ def _longer(run: RunRecord, epochs: int, times: float) -> dict[str, object]:
 
 
 def high_temperature(run: RunRecord, judged: Judgement | None) -> NextStep | None:
-    """In short runs with small batches 0.2 learned more than 0.5."""
+    """In short runs on images 0.2 learned more than 0.5; sounds learn most with 0.5."""
     method = METHODS.get(str(run.config.get("method")))
     default = method.options().get("temperature") if method is not None else None
     value = _section(run, "options").get("temperature", default)
-    if not isinstance(value, int | float) or value <= HIGH_TEMPERATURE:
+    if not _of_images(run) or not isinstance(value, int | float) or value <= HIGH_TEMPERATURE:
         return None
     return _train(run, {"options.temperature": USUAL_TEMPERATURE}, f"the temperature {value:g} is high for short runs")
 
@@ -143,14 +152,33 @@ def small_batch(run: RunRecord, judged: Judgement | None) -> NextStep | None:
     return _train(run, {"batch_size": 2 * size}, f"a batch of {size} has nothing left to tell apart")
 
 
-def no_start_weights(run: RunRecord, judged: Judgement | None) -> NextStep | None:
-    """Published weights have seen a million images; from scratch some thousand must do."""
-    if not _of_images(run) or run.config.get("pretrained") or run.config.get("weights"):
+def packaged_start(run: RunRecord, judged: Judgement | None) -> NextStep | None:
+    """Photographs and sentences learn most from a start that comes as a package; the settings then are other ones."""
+    data, modality = _data(run), str(run.config.get("modality"))
+    name = next((name for name, package in PACKAGES.items() if package.modality == modality), None)
+    if data is None or is_object(data) or name is None or _starts_from_weights(run):
         return None
-    backbone, samples = str(run.config.get("backbone")), _samples(run)
-    built_in = {"backbone": "resnet18"} if backbone in BUILT_IN_BACKBONES else {}
-    few = f"{samples:,} samples are few to learn from scratch" if samples and samples < FEW_SAMPLES else None
-    return _train(run, {**built_in, "pretrained": "true"}, few or "it began without pretrained weights")
+    if modality == "image" and (_fact(run, "image_side") or 0) < PHOTO:
+        return None
+    if modality == "text" and is_installed(name):  # then it was not chosen because the sentences are not English
+        return None
+    assert run.folder is not None
+    install = "" if is_installed(name) else f"{INSTALL} && "
+    words = ["nearfar", "train", "--data", data, "--weights", f"package:{name}", "--out", str(_free(run.folder))]
+    what = "photographs" if modality == "image" else "English sentences"
+    return NextStep(install + shlex.join(words), f"it began from random weights; a pretrained start knows {what}")
+
+
+def published_start(run: RunRecord, judged: Judgement | None) -> NextStep | None:
+    """Networks of timm and torchvision have published weights, which have seen a million images."""
+    if not _of_images(run) or _starts_from_weights(run) or run.config.get("backbone") in BUILT_IN_BACKBONES:
+        return None
+    return _train(run, {"pretrained": "true"}, "it began without pretrained weights")
+
+
+def _starts_from_weights(run: RunRecord) -> bool:
+    text = _section(run, "text")
+    return bool(run.config.get("pretrained") or run.config.get("weights") or text.get("weights"))
 
 
 def longer(run: RunRecord, judged: Judgement | None) -> NextStep | None:
@@ -167,18 +195,29 @@ def use_it(run: RunRecord, judged: Judgement | None) -> NextStep | None:
     return NextStep(f"nearfar explore {shlex.quote(str(run.folder))}", reason)
 
 
-BUILT_IN_BACKBONES = ("micro", "tiny", "tiny-wide", "strokes")  # have no published weights
+BUILT_IN_BACKBONES = ("micro", "tiny", "tiny-wide", "strokes", "quick")  # have no published weights
 RULES: tuple[Rule, ...] = (
     unfinished,
     copies,
+    too_few_steps,
     colors_lost,
+    packaged_start,
     small_images,
     few_steps,
     high_temperature,
     still_falling,
     small_batch,
-    no_start_weights,
+    published_start,
     longer,
+    use_it,
+)
+RULES_IF_BETTER: tuple[Rule, ...] = (
+    unfinished,
+    copies,
+    too_few_steps,
+    packaged_start,
+    small_images,
+    still_falling,
     use_it,
 )
 

@@ -1,5 +1,9 @@
-"""Embeddings in files: write them, search them, find duplicates."""
+"""Embeddings in files: write them, search them, find duplicates.
 
+`nearfar.search(encoder, file, query)` finds the samples most similar to a query: `nearfar.search.search_function`.
+"""
+
+from nearfar.lazy import make_callable
 from nearfar.search.duplicates import find_duplicates
 from nearfar.search.embed import embed
 from nearfar.search.files import Embeddings
@@ -18,3 +22,5 @@ __all__ = [
     "neighbors",
     "search",
 ]
+
+make_callable(__name__)

@@ -1,4 +1,4 @@
-"""The contact sheet of a search: the query and what was found, with similarities and names."""
+"""Contact sheets: pictures with two lines below each, such as a query and what was found."""
 
 import io
 from collections.abc import Sequence
@@ -36,11 +36,26 @@ def contact_sheet(
         title: below the query.
     """
     captions = [(title, ""), *((f"{s:.3f}", name) for s, name in zip(similarities, names, strict=True))]
-    resized = [Image.fromarray(each).resize((CELL, CELL), Image.Resampling.LANCZOS) for each in (query, *found)]
+    return picture_sheet([query, *found], captions, path, framed=True)
+
+
+def picture_sheet(
+    pictures: Sequence[NDArray[np.uint8]], captions: Sequence[tuple[str, str]], path: Path, *, framed: bool = False
+) -> Path:
+    """Write a PNG of pictures row by row, each with two lines below.
+
+    Args:
+        pictures: K of (S, S, 3).
+        captions: K pairs of lines; of one that is too wide, the end is shown.
+        path: of the PNG; its folder is made.
+        framed: draw a frame around the first.
+    """
+    resized = [Image.fromarray(each).resize((CELL, CELL), Image.Resampling.LANCZOS) for each in pictures]
     columns = min(COLUMNS, len(captions))
     sheet = paste_grid([np.asarray(each) for each in resized], columns, margin=MARGIN, below=CAPTION)
     draw, font = ImageDraw.Draw(sheet), ImageFont.load_default(11)
-    draw.rectangle((MARGIN - 2, MARGIN - 2, MARGIN + CELL + 1, MARGIN + CELL + 1), outline=FRAME, width=3)
+    if framed:
+        draw.rectangle((MARGIN - 2, MARGIN - 2, MARGIN + CELL + 1, MARGIN + CELL + 1), outline=FRAME, width=3)
     for place, caption in enumerate(captions):
         y, x = divmod(place, columns)
         left, bottom = MARGIN + x * (CELL + MARGIN), MARGIN + y * (CELL + CAPTION + MARGIN) + CELL

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import uuid
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -14,13 +15,15 @@ import torch
 from torch import Tensor
 
 from nearfar.data.cache import locked, write_file
+from nearfar.data.class_folders import Level
 from nearfar.data.dataset import Dataset, Skipped, label_names
-from nearfar.data.python_data import as_data
+from nearfar.data.python_data import ObjectData, as_data
 from nearfar.devices import find_device
 from nearfar.model.encoder import Encoder
 from nearfar.model.load import load
 from nearfar.notebook import Printed
 from nearfar.progress import print_note, progress_bar
+from nearfar.python_objects import is_object, released_afterwards
 from nearfar.search.chunks import ChunkFolder, chunk_folder, difference
 from nearfar.search.files import output_suffix, read_about
 
@@ -45,8 +48,11 @@ class ReadOptions(TypedDict, total=False):
     """How `Encoder.open` reads data."""
 
     split: str | None  # such as "test"
-    labels: bool | None  # whether sub-folders are labels
-    size: int | None  # side at which image files are decoded; None: 1.15 times the encoder's image size
+    labels: bool | Level | None  # which sub-folders are labels
+    path_column: str | None  # of a table, as the two below
+    label_column: str | None
+    root: str | None
+    size: int | None  # side at which images are decoded; None: as in training, else 1.15 times the encoder's image size
 
 
 def embed(
@@ -77,7 +83,7 @@ def embed(
         chunk: rows in a chunk: what is held in memory, and lost by an interruption.
         device: where to compute; "auto" is the accelerator where there is one.
         progress: show a progress bar, and print what is deleted or replaced.
-        reading: split, labels and size, as in `Encoder.open`.
+        reading: split, labels, size, path_column, label_column and root, as in `Encoder.open`.
     """
     path = Path(out).expanduser()
     output_suffix(path)
@@ -87,15 +93,18 @@ def embed(
         if value is not None and value < 1:
             raise ValueError(f"{name} is {value}, expected at least 1")
     encoder = run if isinstance(run, Encoder) else load(run)
-    data = data if isinstance(data, Dataset) else as_data(data).path
-    place, spec = find_device(device), None if isinstance(data, Dataset) else data
-    samples = data if isinstance(data, Dataset) else encoder.open(data, **reading)
+    with released_afterwards(ObjectData):
+        spec = None if isinstance(data, Dataset) else as_data(data).path
+        samples = data if spec is None else encoder.open(spec, **reading)
+    place = find_device(device)
     if len(samples) == 0:
         raise ValueError("the data has 0 samples, expected at least one")
     about = {
         "encoder": encoder.digest(),
         "backbone": encoder.card["backbone"],
         "data": _absolute(spec),
+        **({"object": uuid.uuid4().hex} if is_object(spec) else {}),  # a later one of its name may hold other samples
+        **({"root": reading["root"]} if reading.get("root") else {}),
         "split": reading.get("split"),
         "names": digest(samples.names),
         "labels": _digest_of_labels(samples),

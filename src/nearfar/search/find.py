@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from rich.markup import escape
@@ -21,7 +22,7 @@ from nearfar.search.thumbnails import query_picture, thumbnails
 class SearchResult:
     """A query, and its nearest rows, most similar first."""
 
-    item: str
+    item: Any  # a path, a text, a picture, ...; of kind "like" a name
     kind: str
     similarities: list[float]
     rows: list[int]
@@ -34,7 +35,7 @@ class Finder:
         self.encoder, self.file = encoder, file
         self.names, self.labels = file.names(), file.labels()
 
-    def find(self, item: str, kind: str, *, k: int, index: Kind = "exact", effort: int = 64) -> SearchResult:
+    def find(self, item: Any, kind: str, *, k: int, index: Kind = "exact", effort: int = 64) -> SearchResult:
         """The k nearest rows; arguments as in `encode_query` and `lookup`; kind "like": a name in the file."""
         encode = partial(encode_query, kind=kind) if kind != "like" else vector_of
         query = encode(self.encoder, self.file, item)

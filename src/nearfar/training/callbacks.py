@@ -16,8 +16,8 @@ from torch import Tensor
 
 from nearfar.data.cache import replacing
 from nearfar.methods.advice import Verdict
+from nearfar.model import checkpoint
 from nearfar.nn.shard import all_reduce_max
-from nearfar.training import checkpoint
 from nearfar.training._lightning import lightning
 from nearfar.training.health import judge, measure, well
 from nearfar.training.lightning_module import Pretraining

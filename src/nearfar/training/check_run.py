@@ -7,7 +7,7 @@ from rich.console import Console
 
 from nearfar.config import TrainConfig
 from nearfar.distributed.variants import Subject
-from nearfar.training import checkpoint
+from nearfar.model import checkpoint
 from nearfar.training.build_method import anchored
 from nearfar.training.setup import TrainingSetup
 

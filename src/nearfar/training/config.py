@@ -67,6 +67,9 @@ class AdaptConfig:
     anchor: float = setting(
         0.0, "weight of a second loss, by which views keep the neighbors that the start gives the whole sample", least=0
     )
+    projections: Literal["random", "fitted"] = setting(
+        "random", "projections of two towers with weights: drawn, or fitted to the training pairs before the first step"
+    )
     keep: Literal["end", "best"] = setting(
         "end", "best: keep the start or a checkpoint if held-out samples without labels say that it is better"
     )

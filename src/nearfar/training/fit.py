@@ -11,8 +11,8 @@ from rich.console import Console
 
 from nearfar.methods import Method
 from nearfar.methods.advice import Verdict
+from nearfar.model import checkpoint
 from nearfar.progress import print_line
-from nearfar.training import checkpoint
 from nearfar.training._lightning import lightning
 from nearfar.training.advice import advise
 from nearfar.training.callbacks import TrainingMonitor

@@ -66,7 +66,9 @@ def wandb(folder: Path, config: TrainConfig, done: int) -> Logger:
 
 def mlflow(folder: Path, config: TrainConfig, done: int) -> Logger:
     """To MLFLOW_TRACKING_URI if it is set, else into the run folder."""
-    place = os.environ.get("MLFLOW_TRACKING_URI") or f"file:{(folder / 'mlruns').absolute()}"
+    if not (place := os.environ.get("MLFLOW_TRACKING_URI")):
+        place = f"file:{(folder / 'mlruns').absolute()}"
+        os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")  # newer versions refuse files without it
     made = lightning.pytorch.loggers.MLFlowLogger(experiment_name="nearfar", run_name=folder.name, tracking_uri=place)
     made.log_hyperparams(asdict(config))
     return made

@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from nearfar.training import checkpoint
+from nearfar.model import checkpoint
 from nearfar.training.build_method import build_method
 from nearfar.training.setup import TrainingSetup
 from nearfar.training.start_comparison import LEAST_GAIN

@@ -7,9 +7,9 @@ from typing import Any
 
 from rich.console import Console
 
+from nearfar.model import checkpoint
 from nearfar.model.save import CARD
 from nearfar.progress import print_line
-from nearfar.training import checkpoint
 from nearfar.training.setup import TrainingSetup
 
 MAY_CHANGE = ("epochs", "steps", "processes", "nodes", "strategy")  # settings that a resumed run may change

@@ -23,6 +23,7 @@ from nearfar.training.run_folder import list_skipped, remove_failed_start, write
 from nearfar.training.setup import TrainingSetup
 from nearfar.training.signals import TrainingStopped
 from nearfar.training.time_budget import comparison_seconds, fix_steps
+from nearfar.training.tower_start import fit_projections
 from nearfar.training.view_trial import choose_view_factors
 
 
@@ -52,6 +53,7 @@ class Run:
             print_line(self.console, line)
         self.setup = TrainingSetup(config, self.console, attachments)
         spent = choose_view_factors(self.setup, folder, self.console)
+        spent += fit_projections(self.setup, self.console)
         fix_steps(self.setup, folder, self.console, spent=spent + comparison_seconds(self.setup))
         self.state = restore_newest(self.setup, folder, self.console) if resume else None
         self.transform: EmbeddingTransform | None = None  # of the features, once they are learned
@@ -144,9 +146,12 @@ class Run:
 
     def _card(self) -> Card:
         setup = self.setup
+        feeding = setup.modality.card()
+        if "stored_size" in feeding:  # as it was read, whether a setting said so or the data did
+            feeding["stored_size"] = setup.train.size
         return make_card(
             setup.config,
-            setup.modality.card(),
+            feeding,
             temperature=getattr(setup.method, "temperature", None),
             embedding=self.embedding.card(),
             data={"fingerprint": setup.fingerprint, "samples": len(setup.train)},

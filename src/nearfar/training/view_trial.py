@@ -3,11 +3,14 @@
 Views that change colors teach an encoder to ignore them. That is right where a red and a blue shirt are both shirts,
 and costs more than anything else where a lemon and a lime differ by color alone. Likewise a mirrored letter is another
 letter, a cell has no upright side, and a small part of a digit is no digit. Small encoders are trained for some seconds
-each, with one thing changed at a time; the better one has more neighbors with the same label or in the same folder.
-Colors come first, then orientation, then scale, each with what was chosen before.
+each, with one thing changed at a time; the better one has more neighbors with the same label, in the same folder, or
+with the same word in the name of their file.
+Colors come first, then orientation, then scale, each with what was chosen before. Without any of these, one thing can
+still be found out: whether pictures differ from their mirror images (`mirror_test`).
 """
 
 import math
+import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,6 +30,7 @@ from nearfar.methods import known_method
 from nearfar.modalities import make_modality
 from nearfar.modalities.config import VIEW_FACTORS, ViewsConfig
 from nearfar.progress import print_line
+from nearfar.training import mirror_test
 from nearfar.training.config import OptimizerConfig
 from nearfar.training.processes import is_rank_zero
 from nearfar.training.setup import TrainingSetup
@@ -35,9 +39,15 @@ from nearfar.training.trial import Trial
 
 SAMPLES, SIZE, BATCH = 2000, 32, 64
 STEPS, LEAST_STEPS = 60, 20
+ENOUGH_STEPS = 30  # of each training, if the run allows so many of all: a factor that is not tried costs more
 NEIGHBORS = 5
 GRAY_SAMPLES, GRAY = 200, 2.0  # mean difference of the largest and the smallest channel, of 255
 CLEAR = 2.0  # standard errors of the mean difference
+WORD_AND_NUMBER = re.compile(r"(\D*[^\W\d_])[\W_]*\d+[\W_]*")
+OF_NO_KIND = {  # words that cameras and programs write
+    *("dcim", "dsc", "dscf", "dscn", "frame", "gopr", "image", "img", "item", "mvi", "page", "photo", "pic"),
+    *("picture", "pxl", "sample", "scan", "screenshot", "test", "train", "val"),
+}
 _STEPS_PER_SECOND = 10.0  # about, on one core
 
 
@@ -95,7 +105,8 @@ class ViewTrial:
 
     Attributes:
         views: options of the trainings, for each factor the best so far.
-        steps: of each training.
+        gray: whether there are no colors to decide.
+        steps: of each training; 0: as many as the first factor that is tried can have.
         left: steps of trainings that the run's length still allows.
     """
 
@@ -109,16 +120,23 @@ class ViewTrial:
         timed = setup.config.time if setup.config.steps is None else None
         self.seconds = None if timed is None else seconds_in(timed)
         self.left = setup.total_steps // 5 if self.seconds is None else int(self.seconds / 8 * _STEPS_PER_SECOND)
-        self.steps, self._begun = 0, time.perf_counter()
+        undecided = undecided_factors(setup.config)
+        self.gray = any(factor.name == "color" for factor in undecided) and is_gray(self.data)
+        tried = [factor for factor in undecided if not (factor.name == "color" and self.gray)]
+        each = self.left // (1 + sum(len(factor.options) - 1 for factor in tried))
+        self.steps = min(STEPS, each) if each >= ENOUGH_STEPS else 0
+        self._begun = time.perf_counter()
         self._shares: dict[tuple[str | None, ...], Tensor] = {}  # of each training that was made
 
     def choice(self, factor: Factor) -> tuple[str, str]:
         """An option of a factor, and why; those of the factors before it are in force."""
         advice = f"--views.{factor.name} {' or '.join(factor.options)} if you know"
-        if factor.name == "color" and is_gray(self.data):
+        if factor.name == "color" and self.gray:
             return self._keep_usual(factor, "the pictures are gray")
+        if self.kinds is None and factor.name == "orientation" and self._affords_mirror_test():
+            return self._by_mirror_test(factor)
         if self.kinds is None:
-            return self._keep_usual(factor, f"no labels or folders tell what matters; {advice}")
+            return self._keep_usual(factor, f"no labels, folders or file names tell what matters; {advice}")
         kinds, what = self.kinds
         arms = {option: self.views | {factor.name: option} for option in factor.options}
         if not self._affords(arms.values()):
@@ -131,8 +149,23 @@ class ViewTrial:
         return option, f"neighbors that share a {what} after {self.steps} steps: {found}{unclear}"
 
     def _keep_usual(self, factor: Factor, why: str) -> tuple[str, str]:
-        self.views[factor.name] = factor.usual
-        return factor.usual, why
+        return self._use(factor, factor.usual, why)
+
+    def _use(self, factor: Factor, option: str, why: str) -> tuple[str, str]:
+        self.views[factor.name] = option
+        return option, why
+
+    def _affords_mirror_test(self) -> bool:
+        """Whether there are enough samples, and the run is long enough; its steps cost about half of a training's."""
+        return len(self.data) >= 4 * mirror_test.LEAST_HELD_OUT and self.left >= mirror_test.STEPS // 2
+
+    def _by_mirror_test(self, factor: Factor) -> tuple[str, str]:
+        pictures = self.data.fetch(torch.arange(len(self.data)))
+        told = mirror_test.tell_mirrored(pictures, self.setup.config.seed)
+        option = "keep" if mirror_test.is_clear(told) else "flip"
+        clear = "" if option == "keep" else "not clearly "
+        share = f"{told.float().mean():.0%} of {len(told)} pictures are {clear}told from their mirror images"
+        return self._use(factor, option, f"{share}; no labels, folders or file names say more")
 
     def _affords(self, arms: Iterable[Mapping[str, str | None]]) -> bool:
         """Whether the run is long enough to train those of the arms that were not trained yet; counts their steps."""
@@ -168,11 +201,15 @@ def is_gray(data: Dataset) -> bool:
 
 
 def same_kind(data: Dataset) -> tuple[Tensor, str] | None:
-    """(N,) numbers that are equal for samples of one label, or of one folder, and which of the two; -1: unknown.
+    """(N,) numbers that are equal for samples of one label, folder or word, and which of the three; -1: unknown.
 
     None where they say nothing: all samples are alike, or hardly any two.
     """
-    for found, what in ((data.labels, "label"), (folders(data.names), "folder")):
+    for found, what in (
+        (data.labels, "label"),
+        (folders(data.names), "folder"),
+        (words(data.names), "word in their file names"),
+    ):
         if found is None:
             continue
         counts = torch.bincount(found[found >= 0], minlength=1)
@@ -189,6 +226,18 @@ def folders(names: Sequence[str]) -> Tensor:
     """
     numbers: dict[str, int] = {}
     return torch.tensor([numbers.setdefault(str(PurePosixPath(name).parent), len(numbers)) for name in names])
+
+
+def words(names: Sequence[str]) -> Tensor:
+    """(N,) the number of the word that each file's name has before its number; -1: it has none.
+
+    >>> words(["cat_1.png", "red apple (2).png", "cat.3.png", "IMG_4.jpg", "a26f1.png", "20.png"]).tolist()
+    [0, 1, 0, -1, -1, -1]
+    """
+    numbers: dict[str, int] = {}
+    found = (WORD_AND_NUMBER.fullmatch(PurePosixPath(name).stem) for name in names)
+    each = ("" if match is None else match[1].lower() for match in found)
+    return torch.tensor([numbers.setdefault(w, len(numbers)) if w and w not in OF_NO_KIND else -1 for w in each])
 
 
 def neighbors_of_kind(features: Tensor, kinds: Tensor, k: int = NEIGHBORS) -> Tensor:

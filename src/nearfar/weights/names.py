@@ -1,17 +1,19 @@
 """One way to name weights, for every command and for `nearfar.load`. Needs no torch."""
 
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, get_args
 
 from nearfar.messages import nearest_or_all
 
-Kind = Literal["timm", "torchvision", "hf", "open_clip", "package", "folder", "file"]
+Kind = Literal["timm", "torchvision", "hf", "open_clip", "package", "folder", "file", "hub"]
 LIBRARIES = ("timm", "torchvision", "hf", "open_clip", "package")  # written before a colon
 EXPECTED = (
-    "a run or export folder, timm:NAME, torchvision:NAME, hf:FOLDER or hf:NAME, open_clip:NAME, package:NAME, or a "
-    "file of weights; timm:NAME=FILE reads the weights of NAME from a file"
+    "a run or export folder, USER/NAME of the hub, timm:NAME, torchvision:NAME, hf:FOLDER or hf:NAME, open_clip:NAME, "
+    "package:NAME, or a file of weights; timm:NAME=FILE reads the weights of NAME from a file"
 )
+_ON_HUB = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -19,7 +21,7 @@ class WeightsName:
     """What a text such as "timm:resnet50" stands for.
 
     Attributes:
-        kind: the library, or "folder" (a run or an export) or "file".
+        kind: the library, or "folder" (a run or an export), "file", or "hub" (an export there).
         name: of the network there; of a folder or file, its path.
         file: where the weights are, if they are not the published ones.
     """
@@ -51,8 +53,20 @@ class WeightsName:
         return replace(self, name=str(here.absolute())) if local else self
 
 
-def parse_name(spec: str | Path) -> WeightsName:
+def is_hub_name(text: str) -> bool:
+    """Whether a text is a name as the hub has them: user/name.
+
+    >>> is_hub_name("me/birds"), is_hub_name("runs/a/b"), is_hub_name("me/../x")
+    (True, False, False)
+    """
+    return _ON_HUB.fullmatch(text) is not None and ".." not in text
+
+
+def parse_name(spec: str | Path, *, hub: bool = False) -> WeightsName:
     """What a text stands for; refuses one that is no folder, no file and of no known library.
+
+    Args:
+        hub: take user/name for a name of the hub, unless there is a folder "user" here: then it is a mistyped path.
 
     >>> parse_name("package:minilm")
     WeightsName(kind='package', name='minilm', file=None)
@@ -76,6 +90,8 @@ def parse_name(spec: str | Path) -> WeightsName:
         return WeightsName("file", str(path))
     if colon and "/" not in kind and len(kind) > 1:  # one letter is a drive
         raise ValueError(f"weights are {text!r}: {kind!r} is no library{nearest_or_all(kind, LIBRARIES)}")
+    if hub and is_hub_name(text) and not path.parent.is_dir():
+        return WeightsName("hub", text)
     raise FileNotFoundError(f"there is no {text!r}, expected {EXPECTED}")
 
 

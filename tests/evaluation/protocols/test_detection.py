@@ -9,7 +9,13 @@ import torch
 from torch import nn
 
 from nearfar.cli import main
-from nearfar.evaluation.detection.detector import detect, make_detector, moved, train_detector
+from nearfar.evaluation.detection.detector import (
+    detect,
+    make_detector,
+    moved,
+    parameter_groups,
+    train_detector,
+)
 from nearfar.evaluation.evaluate import evaluate as evaluate_encoder
 from nearfar.evaluation.protocols import ProtocolConfig
 from nearfar.evaluation.protocols.detection import DetectionSettings
@@ -18,6 +24,7 @@ from nearfar.modalities.image.backbones import backbone
 from nearfar.modalities.image.data.annotations import Annotated, Annotations
 from nearfar.modalities.image.data.boxes import BoxedImages, boxed_images
 from nearfar.modalities.image.views.prepare import Preparation
+from nearfar.nn.layers import layers
 from nearfar.settings import build
 from tests.evaluation.bars import Bars, evaluate
 from tests.support.boxes import blocks, write_coco, write_voc
@@ -120,6 +127,22 @@ def test_frozen_trains_pyramid_and_head_alone() -> None:
     assert not torch.equal(first, pyramid.fpn.state_dict()["inner_blocks.0.0.weight"])
 
 
+def test_an_encoder_that_has_learned_keeps_its_statistics_and_its_lower_layers_move_less() -> None:
+    images, given = boxed(6, 0), encoder()
+    for from_scratch in (True, False):
+        model, pyramid = make_detector(given, QUICK, classes=2, largest=64, seed=0, from_scratch=from_scratch)
+        train_detector(model, images, replace(QUICK, epochs=1), prepare=whole, seed=0)
+        kept = [torch.equal(x, dict(given.named_buffers())[name]) for name, x in pyramid.encoder.named_buffers()]
+        assert all(kept) is not from_scratch
+        assert all(p.requires_grad for p in model.parameters())
+    groups = parameter_groups(model, lr=1.0, layer_decay=0.5)
+    rates = {p: group["lr"] for group in groups for p in group["params"]}
+    assert len(rates) == sum(len(group["params"]) for group in groups) == len(list(model.parameters()))
+    expected = [0.5 ** (height + 1) for height in reversed(range(len(layers(pyramid.encoder))))]
+    assert [rates[layer[0]] for layer in layers(pyramid.encoder)] == expected
+    assert {rates[p] for p in pyramid.fpn.parameters()} == {1.0}
+
+
 def test_found_boxes_are_in_the_pixels_of_their_picture() -> None:
     """Pictures of several shapes in one batch, larger ones than those trained on."""
     model, _ = make_detector(encoder(), QUICK, classes=2, largest=96, seed=0)
@@ -183,6 +206,7 @@ def test_boxes_and_labels_are_not_mistaken_for_each_other() -> None:
         ({"epochs": 0}, "detection.epochs 0 1"),
         ({"batch_size": 0}, "detection.batch_size 0 1"),
         ({"lr": 0.0}, "detection.lr 0.0"),
+        ({"layer_decay": 0.0}, "detection.layer_decay 0.0"),
         ({"epoch": 3}, "'epoch' 'epochs'"),
     ],
 )

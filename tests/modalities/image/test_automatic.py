@@ -118,7 +118,8 @@ def test_built_in_pictures_keep_their_own_settings() -> None:
 def test_runs_that_start_from_weights_keep_the_network_and_take_small_steps() -> None:
     found = chosen("cpu", 3_000, 128, weights="package:efficientnet-lite0")
     assert "backbone" not in found.settings
-    assert found.settings["image_size"] == 96
+    assert found.settings["image_size"] == 128 and "size" not in found.settings["views"]
+    assert chosen("cpu", 3_000, 128, weights="a.pt").settings["image_size"] == 96
     assert found.settings["optimizer"] == {"name": "adamw", "scale_lr": "none", "lr": 3e-4}
     assert found.settings["adapt"]["keep"] == "best" and found.settings["adapt"]["batch_norm"] == "frozen"
     assert "optimizer" not in chosen("cpu", 3_000, 128, weights="a.pt", optimizer={"lr": 0.01}).settings
@@ -130,7 +131,7 @@ def test_photographs_start_from_weights_that_are_installed(monkeypatch: pytest.M
     monkeypatch.setattr(Request, "has_package", lambda *_: True)
     found = chosen("cpu", 3_000, 128)
     assert found.settings["weights"] == "package:efficientnet-lite0" and "backbone" not in found.settings
-    assert (found.settings["image_size"], found.settings["precision"]) == (96, "32")
+    assert (found.settings["image_size"], found.settings["precision"]) == (128, "32")
     assert found.settings["adapt"]["keep"] == "best" and found.settings["optimizer"]["name"] == "adamw"
     on_gpu = chosen("cuda", 3_000, 500).settings
     assert (on_gpu["weights"], on_gpu["image_size"]) == ("package:efficientnet-lite0", 224)

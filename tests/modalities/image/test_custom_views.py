@@ -162,3 +162,14 @@ def test_what_cannot_be_views_is_refused_with_the_way_out() -> None:
         CustomViews(3)  # type: ignore[arg-type]
     stated = CustomViews(lambda x: x / 255 * 4 - 2, mean=(0.5, 0.5, 0.5), std=(0.25, 0.25, 0.25))
     torch.testing.assert_close(unnormalized(made(stated)[0], stated), IMAGES / 255)
+
+
+def test_the_real_kornia() -> None:
+    augmentation = pytest.importorskip("kornia.augmentation")
+    mirrored = augmentation.RandomHorizontalFlip(p=1.0)
+    resized = augmentation.RandomResizedCrop((12, 12))
+    whole = augmentation.AugmentationSequential(mirrored, resized, data_keys=["input"])
+    for module in (whole, nn.Sequential(mirrored, resized)):
+        own = CustomViews(module)
+        own.probe()
+        assert own.size == 12 and all(map(torch.equal, made(own), made(own)))

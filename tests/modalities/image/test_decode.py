@@ -202,3 +202,22 @@ def test_pixel_limit(tmp_path: Path) -> None:
 def test_tiny_and_thin(tmp_path: Path, shape: tuple[int, int]) -> None:
     Image.new("RGB", shape, (10, 200, 30)).save(tmp_path / "a.png")
     assert np.array_equal(decode(tmp_path / "a.png", 8), np.full((8, 8, 3), (10, 200, 30), np.uint8))
+
+
+@pytest.mark.parametrize(("most", "bits"), [(1000, 10), (4095, 12), (16_383, 14), (65_535, 16)])
+def test_wide_numbers_keep_their_highest_bits(tmp_path: Path, most: int, bits: int) -> None:
+    values = np.linspace(0, most, 64, dtype=np.uint16).reshape(8, 8)
+    Image.fromarray(values).save(tmp_path / "wide.png")
+    found = decode(tmp_path / "wide.png", 8)[..., 0]
+    np.testing.assert_array_equal(found, values >> (bits - 8))
+
+
+def test_avif_is_read_and_heic_without_its_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from nearfar.modalities.image.data import decode as module
+
+    Image.new("RGB", (16, 16), RED).save(tmp_path / "a.avif")
+    assert decode(tmp_path / "a.avif", 8)[4, 4].astype(int).tolist() == pytest.approx(RED, abs=8)
+    monkeypatch.setattr(module, "read_heif", lambda: False)
+    (tmp_path / "b.heic").write_bytes(b"\0\0\0\x18ftypheic")
+    with pytest.raises(ValueError, match=facts("HEIC pillow-heif nearfar[heic]")):
+        decode(tmp_path / "b.heic", 8)

@@ -86,5 +86,14 @@ def test_towers_with_weights_keep_their_settings(pairs: str, given: dict[str, An
     assert found["optimizer"]["name"] == "adamw"
 
 
+@pytest.mark.skipif(not is_installed("minilm"), reason="needs the extra weights")
+def test_two_towers_with_weights_take_small_steps_from_fitted_projections(pairs: str) -> None:
+    weights = {"weights": "package:efficientnet-lite0", "text": {"weights": "package:minilm"}}
+    found = completed({"data": pairs, "method": "clip", "device": "cpu", **weights})
+    assert (found["adapt"]["projections"], found["adapt"]["freeze_blocks"], found["image_size"]) == ("fitted", 5, 96)
+    assert completed({"data": pairs, "method": "lit", "device": "cpu", **weights})["image_size"] == 128
+    assert "adapt" not in completed({"data": pairs, "method": "clip", "recipe": "paper", **weights})
+
+
 def test_the_recipe_paper_has_nothing_automatic(pairs: str) -> None:
     assert "notes" not in completed({"data": pairs, "method": "clip", "recipe": "paper"})

@@ -16,6 +16,8 @@ from nearfar.evaluation.embedding import Encoder, Prepare, device_of
 from nearfar.evaluation.finetune import rate
 from nearfar.evaluation.protocols.detection import DetectionSettings
 from nearfar.modalities.image.data.boxes import BoxedImages
+from nearfar.nn.layers import layers
+from nearfar.nn.norm import fix_statistics
 from nearfar.nn.seeding import seeded_generator
 
 from nearfar import _torchvision  # isort: skip  # noqa: F401, before torchvision
@@ -31,7 +33,7 @@ _LEAST_SCORE, _CANDIDATES = 0.05, 500  # of a detection, and how many of a level
 
 
 def make_detector(
-    encoder: Encoder, settings: DetectionSettings, *, classes: int, largest: int, seed: int
+    encoder: Encoder, settings: DetectionSettings, *, classes: int, largest: int, seed: int, from_scratch: bool = True
 ) -> tuple[nn.Module, Pyramid]:
     """A detector on a copy of an encoder, and the pyramid in it; pyramid and head are drawn from the seed.
 
@@ -41,6 +43,8 @@ def make_detector(
         classes: C, numbered from 0.
         largest: pixels of the longest side of a picture.
         seed: of the initial weights.
+        from_scratch: the encoder has learned nothing yet; one that has keeps its BatchNorm statistics, since a step
+            sees few pictures.
     """
     if not isinstance(encoder, nn.Module):
         raise ValueError("no detector can stand on it: it is no torch network")
@@ -50,6 +54,8 @@ def make_detector(
             pyramid = Pyramid(
                 copy.deepcopy(encoder), finest=4 if largest <= SMALL else 8, largest=largest, frozen=settings.frozen
             )
+            if not from_scratch:
+                fix_statistics(pyramid.encoder)
         except ValueError as error:
             raise ValueError(f"no detector can stand on it: {error}") from None
         options: dict[str, Any] = {
@@ -89,6 +95,7 @@ def train_detector(
     *,
     prepare: Prepare,
     seed: int,
+    layer_decay: float = 1.0,
     advance: Callable[[int], None] = lambda _: None,
 ) -> None:
     """Train for a fixed number of epochs by AdamW, the rate rising for a twentieth of them, then falling as a cosine.
@@ -99,14 +106,14 @@ def train_detector(
         settings: epochs, rate, batch size and whether pictures may be mirrored.
         prepare: (1, 3, H, W) in [0, 1] to the encoder's input, of the same size.
         seed: of order, mirroring and scale.
+        layer_decay: rate of each layer of the encoder as a fraction of that of the one above, of the last as one of the
+            pyramid's and the head's.
         advance: is told of every picture.
     """
     device = device_of(model)
     loader = Loader(len(images), min(settings.batch_size, len(images)), seed, drop_last=False)
     learned = [p for p in model.parameters() if p.requires_grad]
-    matrices, vectors = ([p for p in learned if (p.ndim > 1) == wanted] for wanted in (True, False))
-    groups = [{"params": matrices, "weight_decay": WEIGHT_DECAY}, {"params": vectors, "weight_decay": 0.0}]
-    optimizer = torch.optim.AdamW(groups, lr=settings.lr)
+    optimizer = torch.optim.AdamW(parameter_groups(model, settings.lr, layer_decay))
     total = settings.epochs * len(loader)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: rate(step / total))
     model.train()
@@ -133,6 +140,21 @@ def train_detector(
             optimizer.step()
             schedule.step()
             advance(len(rows))
+
+
+def parameter_groups(model: nn.Module, lr: float, layer_decay: float) -> list[dict[str, Any]]:
+    """What is trained of a detector, with its rates; norms and biases do not decay."""
+    encoder = model.get_submodule("backbone.encoder")
+    stages = [[p for p in layer if p.requires_grad] for layer in reversed(layers(encoder))]
+    below = {p for layer in stages for p in layer}
+    new = [p for p in model.parameters() if p.requires_grad and p not in below]
+    groups = []
+    for depth, parameters in enumerate([new, *stages]):
+        for wanted, decay in ((True, WEIGHT_DECAY), (False, 0.0)):
+            some = [p for p in parameters if (p.ndim > 1) == wanted]
+            if some:
+                groups.append({"params": some, "lr": lr * layer_decay**depth, "weight_decay": decay})
+    return groups
 
 
 def moved(picture: Tensor, boxes: Tensor, *, flip: bool, factor: float) -> tuple[Tensor, Tensor]:

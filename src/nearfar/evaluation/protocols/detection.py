@@ -35,6 +35,12 @@ class DetectionSettings:
     size: int = setting(256, "longer side of an image in pixels, at most; smaller images stay as they are", least=32)
     epochs: int = setting(30, "all of them: there is no early stopping", least=1)
     lr: float = setting(5e-4, "learning rate of AdamW", above=0, below=1)
+    layer_decay: float = setting(
+        0.75,
+        "learning rate of each layer of an encoder that has learned before as a fraction of the next one's",
+        above=0,
+        most=1,
+    )
     batch_size: int = setting(8, "images to a step", least=1)
     frozen: bool = setting(False, "train pyramid and head only")
     flip: bool = setting(True, "mirror half of the training images; glyph scenes are never mirrored")
@@ -55,14 +61,28 @@ def detection(task: Task, settings: DetectionSettings, seed: int) -> Outcome:
     pycocotools()  # before the training, not after it
     train, test = task.train.boxed, task.test.boxed
     classes = train.classes
+    scratch = task.embedder.from_scratch
     model, _ = make_detector(
-        task.encoder, settings, classes=len(classes), largest=max(train.size, test.size), seed=seed
+        task.encoder,
+        settings,
+        classes=len(classes),
+        largest=max(train.size, test.size),
+        seed=seed,
+        from_scratch=scratch,
     )
     if task.compute.device is not None:
         model.to(task.compute.device)
     total = settings.epochs * len(train) + len(test)
     with progress_bar(task.progress(f"detector, seed {seed}"), total) as advance:
-        train_detector(model, train, settings, prepare=task.embedder.prepare, seed=seed, advance=advance)
+        train_detector(
+            model,
+            train,
+            settings,
+            prepare=task.embedder.prepare,
+            seed=seed,
+            layer_decay=1.0 if scratch else settings.layer_decay,
+            advance=advance,
+        )
         found = detect(model, test, prepare=task.embedder.prepare, batch_size=settings.batch_size, advance=advance)
     precision = average_precision(found, test.targets, classes=len(classes))
     metrics = summary(precision, classes, count=task.bootstrap, seed=seed)

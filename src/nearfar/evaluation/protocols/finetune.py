@@ -2,11 +2,15 @@
 
 from dataclasses import dataclass
 
+from torch import nn
+
 from nearfar.evaluation.classification import STYLES, classified
 from nearfar.evaluation.finetune import FinetuneHyperparameters, train_on_labels
 from nearfar.evaluation.protocols.protocol import Protocol
 from nearfar.evaluation.task import Outcome, Task
 from nearfar.settings import setting
+
+LEAST_HELD = 50  # rows that choose the epoch: of fewer, the choice is chance
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,8 @@ def finetune(task: Task, settings: FinetuneSettings, seed: int) -> Outcome:
         layer_decay=1.0 if task.embedder.from_scratch else settings.layer_decay,
         weight_decay=0.05,
         validation=max(0.2, task.validation_fraction),  # of few labels, a tenth would choose nothing
+        least_held=LEAST_HELD,
+        from_probe=not task.embedder.from_scratch and isinstance(task.encoder, nn.Module),
     )
     metrics, curves, samples = {}, {}, {}
     amounts: list[tuple[float | int, str]] = [(count, f"{count} a class") for count in sorted(settings.per_class)]

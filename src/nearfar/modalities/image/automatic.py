@@ -28,8 +28,11 @@ LOOKED_AT = 64  # pictures whose size is read
 CPU_TIME, GPU_TIME = "10m", "4h"
 ADAPTING_RATE = 3e-4  # of AdamW, for runs that start from pretrained weights
 START = "efficientnet-lite0"  # package of weights that photographs start from, if it is installed
+_PACKAGE = f"package:{START}"
+SMALL_VIEWS = "a CPU learns more from many small views than few large"
 LOWER_BLOCKS = 5  # of its nine
 PHOTO = 96  # pixels of the shorter side, from which pictures are taken for photographs
+ADAPTED_SIZE = 128  # pixels that an adapted EfficientNet-Lite0 sees
 FEW = 100_000  # photographs, of which a GPU learns less from the beginning than from a start
 
 
@@ -81,24 +84,31 @@ def choose(request: Request, facts: PictureFacts) -> Automatic:
 
 def _choose_start(request: Request, chosen: Automatic, facts: PictureFacts, seen: str) -> bool:
     """Whether the run starts from weights; photographs do if some are installed."""
-    start = f"package:{START}"
     open_for_photographs = request.may_choose_weights and facts.side >= PHOTO
     if open_for_photographs and (request.device.type == "cpu" or facts.count < FEW):
         if not request.has_package(START):
             return False
-        chosen.choose("weights", start, f"{seen}: begun with what a million photographs taught")
+        chosen.choose("weights", _PACKAGE, f"{seen}: begun with what a million photographs taught")
     elif not request.starts_from_weights:
         return False
-    if start in (request.given.get("weights"), chosen.settings.get("weights")) and request.device.type == "cpu":
+    if _from_package(request, chosen) and request.device.type == "cpu":
         chosen.choose("precision", "32", "its depthwise convolutions are slower in bfloat16")
         chosen.choose("adapt.freeze_blocks", LOWER_BLOCKS, "the lower half costs half of a step, and changes little")
     return True
 
 
+def _from_package(request: Request, chosen: Automatic) -> bool:
+    return _PACKAGE in (request.given.get("weights"), chosen.settings.get("weights"))
+
+
 def _choose_for_cpu(request: Request, chosen: Automatic, facts: PictureFacts, seen: str, *, started: bool) -> None:
-    size = 32 if facts.side < 48 else 96 if started and facts.side >= PHOTO else 64
-    why = "as stored" if facts.side <= size else f"{seen}; a CPU learns more from many small views than few large"
-    chosen.choose("image_size", size, why)
+    photographs = started and facts.side >= PHOTO
+    if photographs and _from_package(request, chosen):
+        size = ADAPTED_SIZE
+        chosen.choose("image_size", size, f"{seen}; more pixels tell a pretrained encoder more")
+    else:
+        size = 32 if facts.side < 48 else PHOTO if photographs else 64
+        chosen.choose("image_size", size, "as stored" if facts.side <= size else f"{seen}; {SMALL_VIEWS}")
     if facts.side <= size:
         chosen.choose("data.stored_size", facts.side)
     if not started:

@@ -135,8 +135,8 @@ def check_size_of_input(network: nn.Module, size: int, name: str) -> None:
     except _CANNOT_TAKE as error:
         reason = " ".join(str(error).split())[:200]
         raise ValueError(
-            f"the backbone {name!r} cannot take local views of {size} pixels ({reason}); set --views.local 0, or "
-            "choose another backbone"
+            f"the backbone {name!r} cannot take views of {size} pixels ({reason}); set --views.local 0, leave "
+            "out --views.size, or choose another backbone"
         ) from None
 
 

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from nearfar.modalities.base import Modality
 from nearfar.modalities.image.data.decode import decode, squared, why
 from nearfar.modalities.image.data.opening import decoding_size, find_images
+from nearfar.modalities.image.data.python_images import array_as_bytes, brightness_scale, undecoded
 from nearfar.modalities.image.data.source import as_picture
 from nearfar.modalities.image.views.prepare import Preparation
 from nearfar.modalities.named_samples import SamplesByRow, checked
@@ -64,18 +65,25 @@ class ImageItems(Modality):
             raise ValueError(f"{what} cannot be read as a picture: {why(error)}") from None
 
     def _from_array(self, item: NDArray[Any] | Tensor, side: int) -> Tensor:
-        x = torch.as_tensor(item.copy() if isinstance(item, np.ndarray) else item)
-        if x.ndim == 3 and x.shape[0] in (1, 3) and x.shape[-1] not in (1, 3, 4):
-            x = x.permute(1, 2, 0)
-        if x.ndim not in (2, 3) or (x.ndim == 3 and x.shape[-1] not in (1, 3, 4)):
-            raise ValueError(f"an image has shape {tuple(x.shape)}, expected (H, W), (H, W, 3) or (3, H, W)")
-        if x.is_floating_point():
-            x = x.mul(255).round().clamp(0, 255)
-        return image_tensor(squared(as_picture(x.to(torch.uint8).cpu().numpy()), side))
+        return image_tensor(squared(as_picture(undecoded(item, brightness_scale([item], "an image"))), side))
+
+    def from_array(self, samples: NDArray[Any] | Tensor, kind: str | None = None) -> tuple[Any, bool]:
+        """Images of any usual shape; a tensor (B, 3, H, W) is of raw samples, taken at its own size."""
+        shape = tuple(samples.shape)
+        if len(shape) == 0 or shape[0] == 0:
+            return [], False
+        if len(shape) == 2 or (len(shape) == 3 and (shape[2] in (1, 3, 4) or shape[0] in (1, 3, 4))):
+            return [samples], True
+        if isinstance(samples, Tensor):
+            scale = (
+                255.0 if samples.dtype == torch.uint8 and samples.numel() else brightness_scale([samples], "the tensor")
+            )
+            if len(shape) == 4 and shape[1] == 3 and (samples.dtype == torch.uint8 or scale == 255.0):
+                return samples, False
+            samples = samples.detach().cpu().numpy()
+        return array_as_bytes(samples), False
 
     def batch(self, items: Sequence[Any] | NDArray[Any], kind: str | None = None) -> Tensor:
-        if isinstance(items, np.ndarray) and items.ndim != 4:
-            raise ValueError(f"images have shape {items.shape}, expected (B, H, W, 3)")
         return super().batch(list(items), kind)
 
     def check_batch(self, samples: Tensor, kind: str) -> Tensor:

@@ -25,6 +25,7 @@ from nearfar.modalities.image.backbones import backbone, check_size_of_input, st
 from nearfar.modalities.image.color_histogram import ColorHistogram
 from nearfar.modalities.image.data import opening
 from nearfar.modalities.image.data.decode import SUFFIXES
+from nearfar.modalities.image.data.hugging_face import table_folder_splits
 from nearfar.modalities.image.data.opening import find_images, is_files, is_glyphs, open_images
 from nearfar.modalities.image.data.python_images import is_picture, typical_side
 from nearfar.modalities.image.items import ImageItems
@@ -78,16 +79,17 @@ class ImageModality(ImageItems):
     def __init__(self, config: TrainConfig) -> None:
         super().__init__(config)
         asked, captions = config.views, self.captions is None
+        self.view_size = asked.size or config.image_size
         self.own_views: CustomViews | None = None  # those of the user
         if is_object(asked.preset):
             self.preset, self.own_views = str(asked.preset), registered(str(asked.preset))
-            full, local = split_local(as_recipes(self.own_views, config.image_size))
+            full, local = split_local(as_recipes(self.own_views, self.view_size))
         else:
             self.preset = self.preset_of(PRESETS)
-            full, local = split_local(PRESETS[self.preset](config.image_size))
+            full, local = split_local(PRESETS[self.preset](self.view_size))
         for name, value in (("local", asked.local), ("scale", asked.scale)):
             if value and not crops(full[0]):
-                known = ", ".join(name for name, make in PRESETS.items() if crops(make(config.image_size)[0]))
+                known = ", ".join(name for name, make in PRESETS.items() if crops(make(self.view_size)[0]))
                 fault = f"--views.{name} is {value}, and the preset {self.preset!r} does not crop"
                 raise ValueError(f"{fault}; set --views to one that does: {known}")
         full = [with_factors(view, asked) for view in full]
@@ -100,7 +102,7 @@ class ImageModality(ImageItems):
         scale.pop("image_size", None)
         self.recipes: tuple[ImageView, ...] = tuple(replace(view, **scale) for view in chosen)
         self.local_views = len(local)
-        self.preparation = Preparation.of(self.recipes[0])
+        self.preparation = replace(Preparation.of(self.recipes[0]), size=config.image_size)
         self.published_stem: bool | None = None  # None: as the weights have it, else by the size of the images
         self._buffers: list[Tensor] = []
 
@@ -137,7 +139,8 @@ class ImageModality(ImageItems):
         return open_images(spec, read, split=split, image_size=self.config.image_size, captions=self.captions)
 
     def read_config_of_others(self, spec: str | None = None) -> DataConfig:
-        return DataConfig() if spec is not None and is_glyphs(spec) else super().read_config_of_others(spec)
+        """At the size of single images, so that `encode` and every data set see the same pixels."""
+        return DataConfig() if spec is not None and is_glyphs(spec) else DataConfig(stored_size=self.decode_side)
 
     def open_to_embed(self, spec: str, split: str | None = None) -> Dataset:
         """Files are decoded when they are needed, and stored nowhere."""
@@ -145,7 +148,7 @@ class ImageModality(ImageItems):
 
     def own_splits(self, spec: str) -> tuple[str, str] | None:
         if Path(spec).expanduser().is_dir():
-            return folder_splits(spec)
+            return table_folder_splits(Path(spec).expanduser()) or folder_splits(spec)
         return ("train", "test") if opening.has_own_splits(spec) else table_splits(spec)
 
     @classmethod
@@ -173,10 +176,10 @@ class ImageModality(ImageItems):
             pretrained=self.publishes_images and not untrained,
             weights=None if untrained else config.weights,
             published_stem=True if self.publishes_images else self.published_stem,
-            any_size=self.local_views > 0,
+            any_size=self.local_views > 0 or self.view_size != size,
         )
-        if self.local_views:
-            check_size_of_input(network, self.recipes[-1].size, self.config.backbone)
+        for view in {self.recipes[0].size, self.recipes[-1].size} - {size}:
+            check_size_of_input(network, view, self.config.backbone)
         return network
 
     def prepare(self, samples: Tensor) -> Tensor:
@@ -197,7 +200,7 @@ class ImageModality(ImageItems):
             return make_views(samples, recipes, seed=seed, step=step, shard=shard)
         own: CustomViews = self.own_views or find_object(self.preset, "views")
         made = own.make(samples, recipes, seed=seed, step=step, shard=shard)
-        if wrong := {tuple(view.shape[2:]) for view in made} - {(size := self.config.image_size, size)}:
+        if wrong := {tuple(view.shape[2:]) for view in made} - {(size := self.view_size, size)}:
             raise ValueError(f"the views {own!r} are of {wrong.pop()} pixels, expected image_size, {size}: set either")
         return made
 
@@ -278,6 +281,8 @@ class ImageModality(ImageItems):
 
     @classmethod
     def load(cls, config: TrainConfig, card: Mapping[str, Any], folder: Path) -> Self:
+        if (stored := card.get("stored_size")) is not None and config.data.stored_size is None:
+            config = replace(config, data=replace(config.data, stored_size=stored))
         made = cls(replace(config, weights=None, pretrained=False))  # whose files may be gone
         kept = kept_backbone(folder, KEPT_IMAGES)
         made.config = config if kept is None else replace(config, backbone=kept)
@@ -296,4 +301,6 @@ class ImageModality(ImageItems):
         sample = source.fetch(rows_to_show(len(source), self.config.seed))
         made = self.make_views(sample, self.recipes, seed=self.config.seed, step=0)
         shown = view_grid(sample, self.recipes, folder / "views.png", made=made)
-        return f"views: {self.preset}, shown in {shown}; choose others with --views"
+        options = ((name, getattr(self.config.views, name)) for name in VIEW_FACTORS)
+        named = ", ".join([self.preset, *(f"{name} {option}" for name, option in options if option is not None)])
+        return f"views: {named}, shown in {shown}; choose others with --views"

@@ -18,16 +18,15 @@ from nearfar.modalities.image.automatic import look_at
 from nearfar.modalities.image.backbones import OWN
 from nearfar.modalities.image.data.decode import SUFFIXES
 from nearfar.modalities.image.modality import ImageModality
-from nearfar.modalities.image_text.automatic import choose
+from nearfar.modalities.image_text.automatic import choose, choose_for_towers
 from nearfar.modalities.image_text.captioned import CaptionedImages
 from nearfar.modalities.picture_grid import rows_to_show
 from nearfar.modalities.text.modality import (
     TokenizingModality,
     cut_note,
     make_text_encoder,
-    with_absolute_folder,
-    with_start,
 )
+from nearfar.modalities.text.start import with_absolute_folder, with_start
 from nearfar.modalities.text.tokenizer import FILE
 from nearfar.nn.seeding import seeded_generator
 from nearfar.nn.shard import Shard
@@ -50,10 +49,12 @@ class ImageTextModality(TokenizingModality, ImageModality):
 
     @classmethod
     def automatic(cls, request: Request) -> Automatic:
-        if cls.defaults(request.data).get("backbone") or request.starts_from_weights:
+        if cls.defaults(request.data).get("backbone") or (facts := look_at(request.data)) is None:
             return Automatic()
-        facts = look_at(request.data)
-        return Automatic() if facts is None else choose(request, facts)
+        weights = request.given.get("weights"), request.given.get("text", {}).get("weights")
+        if all(weights):
+            return choose_for_towers(request, facts)
+        return Automatic() if request.starts_from_weights else choose(request, facts)
 
     def __init__(self, config: TrainConfig) -> None:
         super().__init__(config)
@@ -115,15 +116,24 @@ class ImageTextModality(TokenizingModality, ImageModality):
         texts = make_text_encoder(self.config, self.config.text.encoder, untrained=untrained, dropout=0.0)
         return TwoTowers(super().encoder(untrained=untrained), texts, embed_dim=self.config.text.embed_dim)
 
+    def from_array(self, samples: NDArray[Any] | Tensor, kind: str | None = None) -> tuple[Any, bool]:
+        return (samples, False) if kind == "text" else super().from_array(samples, kind)  # the first: token ids (B, L)
+
     def views(
         self, samples: Tensor, source: Dataset, index: Tensor, *, seed: int, step: int, shard: Shard | None = None
     ) -> list[Tensor]:
-        images = super().views(samples, source, index, seed=seed, step=step, shard=shard)
+        if source.tower_features is not None:
+            images = [source.tower_features[index.cpu()].to(samples.device)]
+        else:
+            images = super().views(samples, source, index, seed=seed, step=step, shard=shard)
         return [*images, self._captions(samples, source, index, seed, step, shard)]
 
     def views_of_rows(
         self, samples: Tensor, source: Dataset, index: Tensor, *, seed: int, step: int, shard: Shard | None = None
     ) -> Callable[[slice], list[Tensor]]:
+        if source.tower_features is not None:
+            made = self.views(samples, source, index, seed=seed, step=step, shard=shard)
+            return lambda rows: [view[rows] for view in made]
         images = super().views_of_rows(samples, source, index, seed=seed, step=step, shard=shard)
         tokens = self._captions(samples, source, index, seed, step, shard)
         return lambda rows: [*images(rows), tokens[rows]]

@@ -16,6 +16,7 @@ from nearfar.data.config import ReadConfig, read_config
 from nearfar.data.dataset import Dataset, Facts
 from nearfar.data.python_data import ObjectData
 from nearfar.data.sources import built_in, built_in_split
+from nearfar.data.table_kind import has_series, table_file
 from nearfar.data.tables import READERS
 from nearfar.modalities.series.files import MISSING, Values, filled, number_in, read_series
 from nearfar.python_objects import find_object, is_object
@@ -216,7 +217,12 @@ _LOOKS = re.compile(r"waves(:\d+)?|.*\.ts|.*_(train|test)\.(tsv|csv|npz)", re.IG
 def looks_like_series(spec: str) -> bool:
     """Whether a name or path is of series: built in, .ts, or NAME_TRAIN and NAME_TEST as in the UCR archive.
 
+    Tables of photos and of sentences are called so, too: what is in a table that is there decides.
+
     >>> looks_like_series("waves"), looks_like_series("ECG200_TRAIN.tsv"), looks_like_series("photos/")
     (True, True, False)
     """
-    return _LOOKS.fullmatch(spec) is not None
+    if _LOOKS.fullmatch(spec) is None:
+        return False
+    file = table_file(spec)
+    return file is None or has_series(file)

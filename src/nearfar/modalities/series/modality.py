@@ -14,6 +14,7 @@ from nearfar.config import TrainConfig
 from nearfar.data.dataset import Dataset
 from nearfar.data.python_data import first_sample
 from nearfar.data.sources import built_in
+from nearfar.data.table_kind import has_paths, has_series, has_texts, table_file
 from nearfar.methods import choose_views
 from nearfar.modalities.automatic import Automatic, Request
 from nearfar.modalities.base import Modality
@@ -63,7 +64,10 @@ class SeriesModality(Modality):
 
     @classmethod
     def recognizes(cls, data: str) -> bool:
-        return is_object(data) and is_series(first_sample(data))
+        if is_object(data):
+            return is_series(first_sample(data))
+        file = table_file(data)
+        return file is not None and not has_paths(file) and not has_texts(file) and has_series(file)
 
     @classmethod
     def defaults(cls, data: str) -> dict[str, Any]:

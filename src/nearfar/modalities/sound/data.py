@@ -194,7 +194,7 @@ def _source(path: Path, spec: str, wanted: Wanted, read: ReadConfig) -> SoundSou
         return folder_source(
             SoundSource,
             path,
-            labels=bool(wanted.labels),
+            labels=read.labels or False,
             classes=wanted.classes,
             split=wanted.split,
             what="sound",

@@ -38,7 +38,8 @@ def look_at(request: Request) -> TextFacts | None:
         read: DataConfig = build(DataConfig, request.given.get("data", {}), "data")
         data = open_texts(request.data, read)
         english = request.may_choose_weights and request.has_package(START) and _reads(data.texts)
-        return TextFacts(len(data), data.paired, data.scores is not None, english)
+        paired = data.paired or read.positive_score is not None
+        return TextFacts(len(data), paired, data.scores is not None, english)
     except Exception:  # the run will open the data again, and say what is wrong with them
         return None
 

@@ -100,6 +100,24 @@ class TextDataset(Dataset):
         judged = self.scores is not None or self.labels is not None
         return self.partners is not None and (self.negatives is not None or not judged)
 
+    def positives(self, least: float) -> "TextDataset":
+        """The pairs with at least this score, which then belong together.
+
+        >>> pairs = TextDataset(["a", "b", "e"], partners=["c", "d", "f"], scores=torch.tensor([0.5, 4.0, 5.0]))
+        >>> pairs.positives(4.0).texts, pairs.positives(4.0).paired
+        (['b', 'e'], True)
+        """
+        if self.scores is None:
+            raise ValueError(
+                f"--data.positive_score is {least:g}, and the texts are no pairs with scores; leave it out"
+            )
+        found = self.subset((self.scores >= least).nonzero()[:, 0])
+        if len(found) < 2:
+            highest = float(self.scores.max())
+            raise ValueError(f"--data.positive_score is {least:g}, and the scores go up to {highest:g}; lower it")
+        found.scores = found.labels = None
+        return found
+
     def sentences(self) -> "TextDataset":
         """Every text of every pair as a sample of its own; the two of a pair are one group.
 

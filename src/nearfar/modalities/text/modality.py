@@ -12,6 +12,7 @@ from nearfar.config import TrainConfig
 from nearfar.data.dataset import Dataset, counted
 from nearfar.data.groups import caption_ids, merged_ids
 from nearfar.data.sources import TEST_FOLDERS
+from nearfar.data.table_kind import has_paths, has_texts, table_file
 from nearfar.methods import Batch, choose_views, known_method
 from nearfar.modalities.automatic import Automatic, Request
 from nearfar.modalities.base import Modality
@@ -21,12 +22,13 @@ from nearfar.modalities.text.automatic import choose, look_at
 from nearfar.modalities.text.data import TextDataset, open_texts
 from nearfar.modalities.text.encoders import BAG, text_encoder
 from nearfar.modalities.text.sentence_transformers import write_modules
-from nearfar.modalities.text.start import begin, model_source, start_settings
+from nearfar.modalities.text.start import begin, model_source, with_absolute_folder, with_start
 from nearfar.modalities.text.tfidf import TfIdfBaseline
 from nearfar.modalities.text.tokenizer import FILE, Tokenizer
 from nearfar.modalities.text.views import without_words
 from nearfar.nn.seeding import seeded_generator
 from nearfar.nn.shard import Shard
+from nearfar.python_objects import is_object
 from nearfar.weights.huggingface import TRANSFORMERS, keep_config, kept_backbone
 from nearfar.weights.names import parse_name
 
@@ -103,6 +105,11 @@ class TextModality(TokenizingModality):
     baseline_name = "tf-idf of all words, idf of all sentences compared"
     reads_texts = True
 
+    @classmethod
+    def recognizes(cls, data: str) -> bool:
+        file = None if is_object(data) else table_file(data)
+        return file is not None and has_texts(file) and not has_paths(file)
+
     def __init__(self, config: TrainConfig) -> None:
         super().__init__(config)
         if config.views.local:
@@ -161,14 +168,12 @@ class TextModality(TokenizingModality):
         return ("train", test) if test is not None and any(folder.glob("train.*")) else None
 
     def for_training(self, data: Dataset) -> Dataset:
-        """Pairs with a score or a label may not be positives: then each text is a sentence of its own.
-
-        A method that learns from scores gets the pairs.
-        """
+        """Pairs with a score or label may not be positives: then, without `positive_score`, each text is a sentence."""
         assert isinstance(data, TextDataset)
+        least, count = self.config.data.positive_score, self.config.views.count
         if data.scores is not None and known_method(self.config.method).needs_scores:
             return data
-        count = self.config.views.count
+        data = data if least is None else data.positives(least)
         if data.paired and count not in (None, 2):
             raise ValueError(f"--views.count is {count}, but these texts come in pairs, which are the views; omit it")
         return data if data.paired else data.sentences()
@@ -279,22 +284,6 @@ class TextModality(TokenizingModality):
         )[min(len(source.tokens), 3) - 1]
         tokens = f"tokens: {self.tokenizer.vocab_size:,} in {file}; {views}"
         return tokens + cut_note(source.tokens[0], self.config.text.max_length)
-
-
-def with_start(text: Mapping[str, Any], weights: str) -> dict[str, Any]:
-    """The settings of texts with those that go with the weights, below what was asked for."""
-    start = parse_name(weights).absolute()
-    found = start_settings(start)
-    asked = with_absolute_folder(str(text.get("encoder") or ""))
-    if asked and found.get("encoder", asked) != asked:
-        raise ValueError(f"the weights {start} are of {found['encoder']!r}, not of {asked!r}; leave the encoder out")
-    return {**found, **text, "weights": str(start)}
-
-
-def with_absolute_folder(name: str) -> str:
-    """transformers:FOLDER with the folder in full, so that it is found from elsewhere, too."""
-    source = Path(name.removeprefix(TRANSFORMERS)).expanduser()
-    return TRANSFORMERS + str(source.absolute()) if name.startswith(TRANSFORMERS) and source.is_dir() else name
 
 
 def cut_note(tokens: Tensor, max_length: int) -> str:

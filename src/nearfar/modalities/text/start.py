@@ -1,5 +1,6 @@
 """Start weights of text encoders by name: the encoder they are of, its tokenizer and its pooling."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ from nearfar.modalities.text.config import TextConfig
 from nearfar.weights.files import read_tensors
 from nearfar.weights.huggingface import PACKAGE, TRANSFORMERS, model_kind, modules_of, settings_file
 from nearfar.weights.load import fill, stated_card, weights_file
-from nearfar.weights.names import WeightsName
+from nearfar.weights.names import WeightsName, parse_name
 
 _OF_RUN = ("vocab_size", "max_length", "pooling", "causal", "quick_gelu", "head", "normalize")  # settings to keep
 _POOLINGS = {"cls_token": "cls", "mean_tokens": "mean", "lasttoken": "last"}  # of sentence-transformers, and ours
@@ -101,3 +102,19 @@ def begin(network: nn.Module, start: WeightsName, name: str) -> None:
     }
     fit = fill(network, tensors, name, str(file))
     setattr(network, "loaded", f"{file}: {fit.summary()}")  # noqa: B010, which torch's annotation refuses
+
+
+def with_start(text: Mapping[str, Any], weights: str) -> dict[str, Any]:
+    """The settings of texts with those that go with the weights, below what was asked for."""
+    start = parse_name(weights).absolute()
+    found = start_settings(start)
+    asked = with_absolute_folder(str(text.get("encoder") or ""))
+    if asked and found.get("encoder", asked) != asked:
+        raise ValueError(f"the weights {start} are of {found['encoder']!r}, not of {asked!r}; leave the encoder out")
+    return {**found, **text, "weights": str(start)}
+
+
+def with_absolute_folder(name: str) -> str:
+    """transformers:FOLDER with the folder in full, so that it is found from elsewhere, too."""
+    source = Path(name.removeprefix(TRANSFORMERS)).expanduser()
+    return TRANSFORMERS + str(source.absolute()) if name.startswith(TRANSFORMERS) and source.is_dir() else name

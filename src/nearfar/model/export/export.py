@@ -8,6 +8,7 @@ from nearfar.model.card import is_of_run, with_metrics
 from nearfar.model.encoder import Encoder
 from nearfar.model.export import FORMATS, Format, other_formats
 from nearfar.model.export.parity import exportables
+from nearfar.model.hub import check_repository, push_folder
 from nearfar.model.load import load
 from nearfar.model.save import CARD
 from nearfar.notebook import Printed
@@ -21,10 +22,14 @@ class Exported(Printed):
     difference: float | None
     beside: tuple[Path, ...] = ()  # further files: the tokenizer, and of images and texts the graph of the texts
     note: str | None = None  # what the format cannot hold
+    address: str | None = None  # on the hub
 
     def shown(self) -> str:
         further = [] if self.note is None else [f"note: {self.note}"]
-        return "\n".join([f"exported: {self.path}", *further, *(f"also written: {each}" for each in self.beside)])
+        further += [f"also written: {each}" for each in self.beside]
+        if self.address is not None:
+            further.append(f"uploaded: {self.address}")
+        return "\n".join([f"exported: {self.path}", *further])
 
 
 def export(
@@ -33,6 +38,7 @@ def export(
     out: str | Path | None = None,
     *,
     licence: str | None = None,
+    push: str | None = None,
 ) -> Exported:
     """Write the encoder of a run in a format that others read.
 
@@ -44,14 +50,19 @@ def export(
         out: a folder for nearfar and huggingface, a file for the others; None: the format's own name in RUN/export, or
             in exports/NAME/export for an encoder of another library.
         licence: of the weights, for the card, such as "Apache-2.0".
+        push: user/name: upload the folder of the format huggingface to the hub, privately.
     """
+    if push is not None:
+        if format != "huggingface":
+            raise ValueError(f"push needs the format huggingface, not {format!r}")
+        check_repository(push)
     if format not in FORMATS:
         raise ValueError(f"the format is {format!r}, expected one of {', '.join(FORMATS)}")
     encoder = load(run)
     folder = Path(run) if is_of_run(encoder.card) or Path(run).is_dir() else Path("exports") / _file_name(str(run))
-    if format != "nearfar" and not exportables(encoder):
+    if FORMATS[format].kind != "folder" and not exportables(encoder):
         what = encoder.modality.noun
-        raise ValueError(f"an encoder of {what} is exported in the format nearfar alone, which nearfar.load opens")
+        raise ValueError(f"an encoder of {what} is exported in the formats nearfar and huggingface, for nearfar.load")
     card = with_metrics(encoder.card, folder / "evaluation.json")
     if licence is not None:
         card = {**card, "licence": licence}
@@ -68,10 +79,11 @@ def export(
         return Exported(path, difference, note=_lost(encoder, format))
     if (path / CARD).resolve() == (folder / CARD).resolve():
         raise ValueError(f"the output {path} is the run itself, expected another folder")
-    note = chosen.write(encoder, card, path)
+    note = chosen.write(encoder, {**card, **({} if push is None else {"hub": push})}, path)
     encoder.modality.save(path)
     load(path)  # what was written can be read
-    return Exported(path, None, note=note if isinstance(note, str) else None)
+    address = None if push is None else push_folder(path, push)
+    return Exported(path, None, note=note if isinstance(note, str) else None, address=address)
 
 
 def _file_name(spec: str) -> str:

@@ -1,19 +1,17 @@
 """The weights in the shape that timm, torchvision and the Hugging Face hub read."""
 
 import json
-import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
 from nearfar.data.cache import replacing
-from nearfar.metric_text import MetricStyle, metric_text
 from nearfar.modalities.image.backbones import OWN, TINY
-from nearfar.model.card import Card, transform_of
+from nearfar.model.card import Card
 from nearfar.model.encoder import Encoder
 from nearfar.model.export import other_formats
+from nearfar.model.export.hub_page import HERE, public_card, readme
 from nearfar.model.export.parity import Exportable, check_parity, exportables
 from nearfar.model.save import write_model, write_weights
 from nearfar.nn.heads import EncoderWithHead
@@ -64,22 +62,34 @@ def to_huggingface(encoder: Encoder, card: Card, folder: Path) -> str | None:
     An encoder of texts that sentence-transformers can express is opened by it, and its folder `transformers` by
     AutoModel and AutoTokenizer. Returns a line where nearfar alone opens it.
     """
+    card = {**public_card(card), "num_features": encoder.num_features}
+    alone = save_for_hub(encoder, card, folder)
+    with replacing(folder / "README.md") as fresh:
+        fresh.write_text(readme(card, alone=alone, name=str(card.get("hub", HERE))), encoding="utf-8")
+    return alone
+
+
+def save_for_hub(encoder: Encoder, card: Card, folder: Path) -> str | None:
+    """All of a folder on the hub but its page; returns a line where nearfar alone opens it.
+
+    Args:
+        card: a `public_card`.
+    """
     alone = encoder.modality.save_library_model(encoder.backbone, folder, encoder.transform)
     to_nearfar(encoder, card, folder)
-    config = _config(encoder, card)
-    if "image" in encoder.modality.queries:
-        alone = _not_of_timm(encoder, card)
-    page = readme(card, alone=alone)
-    for name, text in (("config.json", json.dumps(config, indent=1)), ("README.md", page)):
-        with replacing(folder / name) as fresh:
-            fresh.write_text(text, encoding="utf-8")
-    return alone
+    with replacing(folder / "config.json") as fresh:
+        fresh.write_text(json.dumps(_config(encoder, card), indent=1), encoding="utf-8")
+    if "text" in encoder.modality.queries and "image" not in encoder.modality.queries:
+        return alone
+    return _not_of_timm(encoder, card)
 
 
 def _not_of_timm(encoder: Encoder, card: Card) -> str | None:
     """Why timm cannot open an image encoder, in a line; None if it can."""
     name = str(card["backbone"])
-    if len(encoder.modality.queries) > 1:
+    if "image" not in encoder.modality.queries:
+        what = f"it is of {encoder.modality.noun}"
+    elif len(encoder.modality.queries) > 1:
         what = "it has two towers"
     elif isinstance(encoder.backbone, EncoderWithHead):
         what = "it ends in layers of its projection head"
@@ -89,108 +99,15 @@ def _not_of_timm(encoder: Encoder, card: Card) -> str | None:
         what = f"its network is {name}"
     else:
         return None
-    return f"timm and AutoModel cannot open this folder, since {what}: open it with nearfar.load, or export onnx"
-
-
-def push_to_hub(folder: Path, repository: str, *, private: bool = True) -> str:
-    """Upload a folder that `to_huggingface` wrote; returns the address. Needs a network and a login."""
-    from huggingface_hub import HfApi
-
-    if re.fullmatch(r"[\w-][\w.-]*/[\w-][\w.-]*", repository, re.ASCII) is None or ".." in repository:
-        raise ValueError(f"the repository is {repository!r}, expected user/name of letters, digits, '-', '_' and '.'")
-    try:
-        api = HfApi()
-        address = str(api.create_repo(repository, private=private, exist_ok=True))
-        api.upload_folder(repo_id=repository, folder_path=folder, commit_message="Encoder trained with nearfar")
-    except Exception as error:  # no network, no login, no permission: each in its own way
-        reason = " ".join(str(error).split())[:160] or type(error).__name__
-        raise RuntimeError(
-            f"{repository} could not be uploaded ({reason}); the folder {folder} is whole: log in with `hf auth login` "
-            f"and upload it with `hf upload {repository} {folder}`"
-        ) from None
-    return address
-
-
-def _decimals(metric: Mapping[str, Any]) -> int | None:
-    """Of a metric on a card that is no share; older cards do not say which are, but no share is above 1."""
-    try:
-        return MetricStyle.read(metric["style"]).decimals
-    except (KeyError, ValueError):
-        return None if -1 <= metric["value"] <= 1 else 2
-
-
-def readme(card: Card, *, alone: str | None = None) -> str:
-    """The hub's page of a model, with what the hub reads in its head.
-
-    Args:
-        alone: a line that says that only nearfar opens it; None: what others open it, too.
-    """
-    texts = card.get("modality") == "text"
-    task = "sentence-similarity" if texts else "image-feature-extraction"
-    head = ["---", "library_name: nearfar", "tags:", "- contrastive-learning", f"- {task}"]
-    if card.get("licence"):
-        head.append(f"license: {json.dumps(str(card['licence']).lower())}")
-    rows = [
-        f"| {m['protocol']} | {m['metric']} | {metric_text(m['value'], _decimals(m))} "
-        f"| {m['data']} {m['split']} | {m['n']} |"
-        for m in card.get("metrics", [])
-        if isinstance(m.get("value"), int | float)
-    ]
-    table = ["| protocol | metric | value | data | n |", "|---|---|---|---|---|", *rows] if rows else ["Not evaluated."]
-    preparation = card.get("preprocessing", "")
-    fed = f"sentences; {preparation}" if texts else f"{card['image_size']} × {card['image_size']}; {preparation}"
-    use = 'encode(["a sentence", "another"])' if texts else 'encode(["a.jpg", "b.jpg"])'
-    temperature = "" if card.get("temperature") is None else f", temperature {card['temperature']:g}"
-    return "\n".join(
-        [
-            *head,
-            "---",
-            "",
-            f"# {card['backbone']}, pretrained with {card.get('method', 'a contrastive method')}",
-            "",
-            f"{'A text' if texts else 'An image'} encoder trained with nearfar{temperature}. Input: {fed}.",
-            "",
-            "```python",
-            "import nearfar",
-            "",
-            'encoder = nearfar.load("this/folder")',
-            f"features = encoder.{use}  # (2, F)",
-            "```",
-            "",
-            *_opened_by(texts, alone),
-            *_about_transform(card),
-            *table,
-            "",
-        ]
-    )
-
-
-def _opened_by(texts: bool, alone: str | None) -> list[str]:
-    """How other libraries open the folder."""
-    if alone is not None:
-        return [f"{alone[0].upper()}{alone[1:]}.", ""]
-    if not texts:
-        return ['`timm.create_model("local-dir:this/folder", pretrained=True, num_classes=0)` opens it, too.', ""]
-    code = ["from sentence_transformers import SentenceTransformer", "", 'model = SentenceTransformer("this/folder")']
-    use = 'features = model.encode(["a sentence", "another"])  # the same'
-    return ["```python", *code, use, "```", ""]
-
-
-def _about_transform(card: Card) -> list[str]:
-    kind = transform_of(card)
-    if kind == "plain":
-        return []
-    others = (
-        "sentence-transformers gives these, too; AutoModel" if card.get("modality") == "text" else "Other libraries"
-    )
-    return [f"Its embeddings are {kind}. {others} and `encode(..., raw=True)` give the network's features.", ""]
+    way = "open it with nearfar.load" + (", or export onnx" if "image" in encoder.modality.queries else "")
+    return f"timm and AutoModel cannot open this folder, since {what}: {way}"
 
 
 def _config(encoder: Encoder, card: Card) -> dict[str, Any]:
     """What timm reads of a folder on the hub; where the network is not timm's, it says so by the name alone."""
     if "image" not in encoder.modality.queries:
-        (part,) = exportables(encoder)
-        return {"architecture": card["backbone"], "num_features": encoder.num_features, **part.facts}
+        facts = {key: value for part in exportables(encoder) for key, value in part.facts.items()}
+        return {"architecture": card["backbone"], "num_features": encoder.num_features, **facts}
     side = card["image_size"]
     plain = _not_of_timm(encoder, card) is None
     return {

@@ -1,15 +1,17 @@
 """Any picture file as a square RGB array, or a line that says why not."""
 
+from functools import cache
 from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image, ImageOps, UnidentifiedImageError, features
 
-SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif"})
+HEIF = frozenset({".heic", ".heif"})  # of phones; pillow-heif reads them
+SUFFIXES = HEIF | {".jpg", ".jpeg", ".jfif", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif", ".avif"}
 PIXEL_LIMIT = 178_956_970  # where Pillow itself cries decompression bomb
-VERSION = 1  # part of every cache key; raise it when the same file comes out with other pixels
+VERSION = 2  # part of every cache key; raise it when the same file comes out with other pixels
 
 
 def decode(
@@ -25,7 +27,7 @@ def decode(
     """
     if isinstance(file, Path) and file.exists() and not file.is_file():
         raise ValueError("a folder, a device or a pipe, expected a file")  # a pipe would be waited for without end
-    with Image.open(file, formats=formats) as image:
+    with opened(file, formats) as image:
         width, height = image.size
         if width * height > pixel_limit:
             raise ValueError(f"{width}×{height} pixels are more than the limit of {pixel_limit:,}")
@@ -34,6 +36,31 @@ def decode(
             factor = 2 * size / min(width, height)
             image.draft(None, (round(width * factor), round(height * factor)))
         return squared(image, size)
+
+
+def opened(file: Path | BinaryIO, formats: tuple[str, ...] | None = None) -> Image.Image:
+    """A picture not yet decoded, its first page or frame; a kind that needs another package is named."""
+    read_heif()
+    try:
+        return Image.open(file, formats=formats)
+    except UnidentifiedImageError:
+        kind = Path(file if isinstance(file, Path) else str(getattr(file, "name", ""))).suffix.lower()
+        if kind in HEIF and not read_heif():
+            raise ValueError("a HEIC image needs pillow-heif: pip install 'nearfar[heic]'") from None
+        if kind == ".avif" and not features.check("avif"):
+            raise ValueError("an AVIF image needs Pillow 11.3 or newer") from None
+        raise
+
+
+@cache
+def read_heif() -> bool:
+    """Let Pillow read HEIC, if the package for that is there."""
+    try:
+        from pillow_heif import register_heif_opener  # type: ignore[import-not-found, unused-ignore]
+    except ImportError:
+        return False
+    register_heif_opener()
+    return True
 
 
 def squared(image: Image.Image, size: int) -> NDArray[np.uint8]:
@@ -51,9 +78,7 @@ def squared(image: Image.Image, size: int) -> NDArray[np.uint8]:
 
 def rgb(image: Image.Image) -> Image.Image:
     """Any mode as RGB: wide numbers scaled to 8 bits, not clipped, and the transparent laid on white."""
-    if image.mode.startswith("I;16"):
-        image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
-    elif image.mode in ("I", "F"):
+    if image.mode.startswith("I;16") or image.mode in ("I", "F"):
         image = Image.fromarray(eight_bits(np.asarray(image)))
     if image.has_transparency_data:
         color = image.convert("RGBA")
@@ -63,7 +88,8 @@ def rgb(image: Image.Image) -> Image.Image:
 
 
 def eight_bits(values: NDArray[np.generic]) -> NDArray[np.uint8]:
-    """Whole or real numbers as bytes: [0, 255] is kept, [0, 65535] loses its low byte, real [0, 1] is stretched.
+    """Whole or real numbers as bytes: [0, 255] is kept, real [0, 1] is stretched, and of 10, 12, 14 or 16 bits, the
+    fewest that hold the greatest value, the highest 8 stay: cameras store 12 bits in files of 16.
 
     Anything else is stretched from its least to its greatest value, for want of a stated range.
     """
@@ -74,7 +100,8 @@ def eight_bits(values: NDArray[np.generic]) -> NDArray[np.uint8]:
     elif least < 0 or most > 65535:
         wide = np.round((wide - least) * (255 / (most - least)))
     elif most > 255:
-        wide = wide // 256
+        bits = next(bits for bits in (10, 12, 14, 16) if most < 1 << bits)
+        wide = wide // (1 << bits - 8)
     return wide.astype(np.uint8)
 
 

@@ -21,6 +21,7 @@ from nearfar.modalities.image.data.arrays import array_source
 from nearfar.modalities.image.data.caption_json import read_captions
 from nearfar.modalities.image.data.decode import SUFFIXES
 from nearfar.modalities.image.data.glyphs import glyphs
+from nearfar.modalities.image.data.hugging_face import image_tables, table_images
 from nearfar.modalities.image.data.icons import HELD_OUT, icons_source
 from nearfar.modalities.image.data.pack import pack_images
 from nearfar.modalities.image.data.python_images import decoded_in_memory, object_source
@@ -104,7 +105,8 @@ def _decoded(
         return _in_memory(source)
     if source.transient:
         return decoded_in_memory(source, size, strict=read.strict, workers=read.workers, stream=read.stream)
-    if read.stream:
+    small = source.size is not None and source.size < size and isinstance(source.items, np.ndarray)
+    if read.stream or small:  # enlarged, arrays would fill disk or memory; packing files leaves out the broken
         return StreamDataset(source, size, strict=read.strict, workers=read.workers)
     return pack_images(source, size=size, cache=cache, strict=read.strict, workers=read.workers, progress=progress)
 
@@ -181,7 +183,7 @@ def image_files(
             arrays named after it; None takes all, and what the path itself says goes first.
         index: folder to keep a list of the members of shards in.
         read, classes, captions: as in `find_images`. The labels of a folder are read only if
-            `read.labels` is True: the name of the first sub-folder.
+            `read.labels` says so: True, "top", "leaf" or "path".
     """
     read = read_config(read, settings)
     spec, rows = path_and_rows(spec)
@@ -189,13 +191,15 @@ def image_files(
     wanted = Wanted.of(read, split=split, classes=classes, captions=captions)
     if is_shards(path):
         return shard_source(path, wanted, index)
+    if files := image_tables(path):
+        return table_images(path, files, wanted, read.folder)
     if path.is_dir():
         return folder_source(
             ImageSource,
             path,
             what="image",
             suffixes=SUFFIXES,
-            labels=bool(read.labels),
+            labels=read.labels or False,
             classes=classes,
             split=split,
         )
@@ -211,7 +215,7 @@ def image_files(
         found, paths = read_captions(path, wanted, read.folder)
         return from_samples(ImageSource, f"captions {path}{part}", found, paths=paths)
     if kind in (".npz", ".npy"):
-        return array_source(path, labels=read.labels, classes=classes, split=split)
+        return array_source(path, labels=wanted.labels, classes=classes, split=split)
     if kind in SUFFIXES:
         raise ValueError(f"{str(spec)!r} is one image, expected a folder of images: give its folder")
     known = ", ".join([*READERS, ".json", ".tar", ".npz", ".npy"])

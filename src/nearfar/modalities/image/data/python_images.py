@@ -51,7 +51,7 @@ def object_source(
         size = int(items.shape[1]) if items.shape[1] == items.shape[2] else None
         version = hashlib.blake2b(np.ascontiguousarray(items).data, digest_size=12).hexdigest()
     else:
-        scale = _scale(_some(data.samples), spec)
+        scale = brightness_scale(_some(data.samples), spec)
         items = MadeItems(len(data), lambda row: undecoded(data.samples[row], scale))
         items[0]  # what is no image at all is told before anything else happens
     return ImageSource(
@@ -82,8 +82,8 @@ def _numbered(
 def array_as_bytes(images: NDArray[Any]) -> NDArray[np.uint8]:
     """(N, H, W), (N, H, W, C) or (N, C, H, W) of any numbers to uint8, channels last."""
     picture_shape(images.shape, "the array")
-    if images.dtype != np.uint8:
-        scale = _scale([images], "the array")
+    if images.dtype != np.uint8 or images.size == 0:
+        scale = brightness_scale([images], "the array")
         images = np.concatenate([scaled(part, scale) for part in np.array_split(images, -(-len(images) // 1024))])
     return channels_last(images)
 
@@ -97,10 +97,13 @@ def _some(samples: Items) -> list[Any]:
     return found
 
 
-def _scale(samples: Sequence[Any], what: str) -> float:
+def brightness_scale(samples: Sequence[Any], what: str) -> float:
     """What real numbers are multiplied by to become bytes; refuses those that are no brightness."""
     arrays = [_as_array(each) for each in samples if isinstance(each, np.ndarray | Tensor)]
-    numbers = [each for each in arrays if each.size and each.dtype != np.uint8]
+    wrong = next((each for each in arrays if each.size == 0 or each.dtype.kind not in "buif"), None)
+    if wrong is not None:
+        raise ValueError(f"{what} is of shape {wrong.shape} and type {wrong.dtype}, expected pixels as real numbers")
+    numbers = [each for each in arrays if each.dtype != np.uint8]
     if not numbers:
         return 255.0
     least, most = min(float(each.min()) for each in numbers), max(float(each.max()) for each in numbers)
@@ -132,7 +135,10 @@ def undecoded(sample: Any, scale: float = 255.0) -> Any:
     if isinstance(sample, str | Path):
         return Path(sample).expanduser().read_bytes()
     if isinstance(sample, np.ndarray | Tensor):
-        return channels_last(scaled(_as_array(sample), scale)[None])[0]
+        array = _as_array(sample)
+        if array.ndim not in (2, 3) or (array.ndim == 3 and not {array.shape[0], array.shape[2]} & {1, 3, 4}):
+            raise ValueError(f"an image has shape {array.shape}, expected (H, W), (H, W, C) or (C, H, W), C: 1, 3 or 4")
+        return channels_last(scaled(array, scale)[None])[0]
     if isinstance(sample, bytes):
         return sample
     raise TypeError(

@@ -10,15 +10,12 @@ import torch
 
 from nearfar.data.cache import cache_folder, locked
 from nearfar.data.columns import nearest
+from nearfar.data.names import TORCHVISION
 from nearfar.data.sources import MadeItems
 from nearfar.modalities.image.data.arrays import channels_last, picture_shape
 from nearfar.modalities.image.data.source import ImageSource
 
-NAMES = (
-    "CIFAR10", "CIFAR100", "STL10", "SVHN", "MNIST", "FashionMNIST", "KMNIST", "USPS", "Food101", "Flowers102",
-    "OxfordIIITPet", "DTD", "EuroSAT", "FGVCAircraft", "Caltech101", "Caltech256", "GTSRB", "Country211", "SUN397",
-    "Imagenette", "PCAM", "SEMEION", "FakeData",
-)  # fmt: skip
+NAMES = TORCHVISION
 
 
 def known_name(text: str) -> str | None:

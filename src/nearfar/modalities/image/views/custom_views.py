@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from PIL import Image
-from torch import Tensor
+from torch import Tensor, nn
 
 from nearfar.modalities.image.views.color import normalize
 from nearfar.modalities.image.views.presets import simclr
@@ -31,8 +31,8 @@ class CustomViews:
     Args:
         transform: a callable, or several, one for each view. A transform of torchvision is called with each image as
             a PIL image, one of albumentations with `image=` an array; it returns an image, an array, a tensor, or a
-            dict with "image". Any other callable is called with the batch (B, 3, H, W) uint8, and returns one view
-            (B, 3, h, w) or a list of views.
+            dict with "image". Any other callable is called with the batch (B, 3, H, W) uint8, a module of kornia with
+            the batch in [0, 1], and returns one view (B, 3, h, w) or a list of views.
         per_sample: whether the callable takes one image at a time; None: by the library that it is from.
         mean, std: of the values that it returns, if it normalizes them; None: those of a `Normalize` in it, and without
             one the values must be in [0, 1], or uint8.
@@ -115,7 +115,7 @@ class CustomViews:
 
     def _called(self, transform: Callable[..., Any], images: Tensor, first: int, seed: int) -> list[Tensor]:
         if not self.per_sample:
-            given = transform(images.clone())
+            given = transform(images / 255 if _is_kornia(transform) else images.clone())
             found = list(given) if isinstance(given, list | tuple) else [given]
         else:
             rows = enumerate(images, first)
@@ -186,6 +186,11 @@ def _module(transform: Any) -> str:
 
 def _is_per_sample(transform: Any) -> bool:
     return _module(transform).startswith(PER_SAMPLE) or type(transform).__module__.startswith(PER_SAMPLE)
+
+
+def _is_kornia(transform: Any) -> bool:
+    """A module of kornia, or one that holds some: these take real numbers from 0 to 1 alone."""
+    return isinstance(transform, nn.Module) and any(_module(each).startswith("kornia") for each in transform.modules())
 
 
 def _mixed(*numbers: int) -> int:
