@@ -35,6 +35,7 @@ from nearfar.losses import decoupled
 from nearfar.nn.ema import ema_update
 from nearfar.nn.whitening import fit_transform
 from nearfar.settings import build, overlaid
+from nearfar.training.build_method import lay_out
 from nearfar.training.lightning_module import Pretraining, Steps
 from nearfar.training.optimizers import pretrained_factor, rate_factor, set_rates
 from nearfar.training.setup import TrainingSetup
@@ -203,7 +204,7 @@ def run(data: Path, method: str, variant: str, seed: int, seconds: float, part: 
 def train(setup: TrainingSetup, seconds: float, hook: Hook | None = None, cost: float = 1.0) -> tuple[float, int]:
     """Train for so many processor seconds, the first steps of which are timed to fix the number of all."""
     config, ids = setup.config, setup.modality.ids(setup.train)
-    setup.method.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    lay_out(setup.method, config)
     labels = setup.method_labels
     module = Pretraining(
         setup.method, config, setup.modality, setup.train, total=10**6, ids=ids, labels=labels, checkpoint=str

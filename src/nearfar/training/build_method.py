@@ -11,6 +11,7 @@ from nearfar.messages import nearest_or_all
 from nearfar.methods import Method, find_method
 from nearfar.methods.anchored import AnchoredMethod
 from nearfar.modalities import make_modality
+from nearfar.nn.depthwise import quicken_depthwise
 from nearfar.python_objects import registered
 from nearfar.training.adaptation import freeze_pretrained, pretrained_parts
 
@@ -42,13 +43,19 @@ def build_method(config: TrainConfig, samples: int, *, untrained: bool = False) 
         raise ValueError(f"{config.method} does not take these options: {error}") from None
 
 
+def lay_out(network: nn.Module, config: TrainConfig) -> None:
+    """Put the weights of a network into the layout that the settings ask for, the fastest for convolutions."""
+    if config.channels_last:
+        network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        quicken_depthwise(network)
+
+
 def anchored(method: Method, config: TrainConfig) -> list[AnchoredMethod]:
     """The method with an anchor to the weights that it began with, if the settings have one and there are any."""
     if not config.adapt.anchor or not pretrained_parts(method.encoder):
         return []
     start = build_method(config, samples=2).encoder
-    if config.channels_last:
-        start = start.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    lay_out(start, config)
     return [AnchoredMethod(method, start, config.adapt.anchor)]
 
 

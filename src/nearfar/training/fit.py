@@ -15,6 +15,7 @@ from nearfar.model import checkpoint
 from nearfar.progress import print_line
 from nearfar.training._lightning import lightning
 from nearfar.training.advice import advise
+from nearfar.training.build_method import lay_out
 from nearfar.training.callbacks import TrainingMonitor
 from nearfar.training.errors import NotFiniteError, ProcessLostError
 from nearfar.training.lightning_module import Pretraining, Steps
@@ -70,8 +71,8 @@ def fit(setup: TrainingSetup, folder: Path, console: Console, state: dict[str, A
     else:
         for verdict in _advice(setup, module):
             monitor.announce(verdict, 0)
-    if config.channels_last and not shards_weights(config):  # FSDP shards by rows, in their usual order
-        setup.method.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # with the momentum encoder
+    if not shards_weights(config):  # FSDP shards by rows, in their usual order
+        lay_out(setup.method, config)  # with the momentum encoder
     if module.done < setup.total_steps:
         _train(setup, module, monitor, console)
     return module.whole_method(monitor.final_weights) if is_rank_zero() else setup.method

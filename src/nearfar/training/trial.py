@@ -10,7 +10,7 @@ from nearfar.data.dataset import Dataset
 from nearfar.data.loader import Loader
 from nearfar.methods import Method
 from nearfar.modalities.base import Modality
-from nearfar.training.build_method import build_method
+from nearfar.training.build_method import build_method, lay_out
 from nearfar.training.guide import GuideEncoder
 from nearfar.training.optimizers import rate_factor, set_rates
 
@@ -38,8 +38,7 @@ class Trial:
         self.config, self.modality, self.data, self.device, self.labels = config, modality, data, device, labels
         self.guide = guide
         self.method: Method = build_method(config, len(data)).to(device)
-        if config.channels_last:
-            self.method.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        lay_out(self.method, config)
 
     def steps(self, loader: Loader, count: int) -> Iterator[float]:
         """Train for so many steps; yields the seconds of each."""
