@@ -70,7 +70,7 @@ def depthwise_conv2d(
     if x.device.type != "cpu" or dtype != torch.bfloat16 or not trained or torch.compiler.is_compiling():
         return F.conv2d(x, weight, bias, stride, padding, groups=len(weight))
     x, weight = x.to(dtype), weight.to(dtype)
-    found: Tensor = _Depthwise.apply(x, weight, stride, padding)
+    found: Tensor = _Depthwise.apply(x, weight, stride, padding)  # type: ignore[no-untyped-call]
     return found if bias is None else found + bias.to(found.dtype)[:, None, None]
 
 
@@ -82,14 +82,13 @@ class _Depthwise(torch.autograd.Function):
         return F.conv2d(x, weight, None, stride, padding, groups=len(weight))
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
         x, weight = ctx.saved_tensors
         for_x = for_weight = None
         if ctx.needs_input_grad[0]:
-            strided = ctx.stride != (1, 1)  # which is slow in bfloat16
-            parts = [each.float() if strided else each for each in (gradient, x, weight)]
-            for_x = _gradient(*parts, ctx.stride, ctx.padding, 0).to(x.dtype)
+            dtype = torch.bfloat16 if ctx.stride == (1, 1) else torch.float32  # strides are slow in bfloat16
+            for_x = _gradient(gradient.to(dtype), x.to(dtype), weight.to(dtype), ctx.stride, ctx.padding, 0).to(x.dtype)
         if ctx.needs_input_grad[1]:
             for_weight = _weight_gradient(gradient, x, weight, ctx.stride, ctx.padding)
         return for_x, for_weight, None, None
