@@ -41,7 +41,7 @@ docs: $(VENV)/.dev  ## the docs as a site that needs no network: open site/index
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "docs: site/index.html"
 
-docs-check: $(VENV)/.dev docs  ## the site and its links; code, commands, numbers and translations on pages
+docs-check: $(VENV)/.dev docs  ## the site and its links; code, commands and numbers on pages
 	$(BIN)/pytest -q -n auto --dist worksteal -m "docs and not slow" tests
 
 format: $(VENV)/.dev  ## put the code into its format

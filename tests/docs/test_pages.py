@@ -22,7 +22,6 @@ from tests.docs.pages import LANGUAGES, PAGES, ROOT, Block, Reader, blocks, comm
 from tests.support.browser import found_by_axe, kept
 from tests.support.hub import connect
 from tests.support.small_data import write_small_data
-from tools.translations import english_of
 
 RUN = ["train", "--data", "photos/", "--backbone", "micro", "--epochs", "1", "--batch-size", "32", "--out", "RUN"]
 
@@ -52,8 +51,8 @@ def named(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
-# The Chinese pages have the same code as the English, which `test_translations.py` holds them to.
-ENGLISH = [page for page in PAGES if english_of(named(page)) == named(page)]
+# Chinese pages follow the English ones, and may be some commits behind: the last line of each says of which it is.
+ENGLISH = [page for page in PAGES if not named(page).startswith(("README.zh", "docs/zh"))]
 WITH_CODE = [page for page in ENGLISH if any(block.language != "text" for block in blocks(page))]
 
 
