@@ -29,7 +29,9 @@ ORDER = [
 ]
 ANYWHERE = {
     "__version__",
+    "_import_hook",
     "_torchvision",
+    "_torchvision_operators",
     "devices",
     "environment",
     "lazy",

@@ -21,6 +21,8 @@ The functions are the commands of the same names, and each has its own help, as 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from nearfar import _import_hook
+
 if TYPE_CHECKING:  # for type checkers and editors; imported when first used
     from nearfar.doctor.doctor_function import doctor as doctor
     from nearfar.evaluation.evaluate import evaluate as evaluate
@@ -36,6 +38,8 @@ if TYPE_CHECKING:  # for type checkers and editors; imported when first used
     from nearfar.training.contrastive_transformer import ContrastiveTransformer as ContrastiveTransformer
     from nearfar.training.finish import finish as finish
     from nearfar.training.train import train as train
+
+_import_hook.install()
 
 __version__ = "0.1.0"
 __all__ = [
