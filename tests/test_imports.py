@@ -30,6 +30,7 @@ ORDER = [
 ANYWHERE = {
     "__version__",
     "_torchvision",
+    "child_process",
     "devices",
     "environment",
     "lazy",
