@@ -32,6 +32,7 @@ ANYWHERE = {
     "_import_hook",
     "_torchvision",
     "_torchvision_operators",
+    "child_process",
     "devices",
     "environment",
     "lazy",

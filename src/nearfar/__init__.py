@@ -18,6 +18,7 @@ The functions are the commands of the same names, and each has its own help, as 
 `ContrastiveTransformer` is the same for pipelines of scikit-learn; `CustomViews` are views of one's own.
 """
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +43,11 @@ if TYPE_CHECKING:  # for type checkers and editors; imported when first used
 _import_hook.install()
 
 __version__ = "0.1.0"
+
+# Libraries that contact their makers read these when they are imported; what the user has set stays.
+for _variable in ("ORT_DISABLE_TELEMETRY", "HF_HUB_DISABLE_TELEMETRY", "HF_HUB_DISABLE_UPDATE_CHECK", "DO_NOT_TRACK"):
+    os.environ.setdefault(_variable, "1")
+
 __all__ = [
     "ContrastiveTransformer",
     "CustomViews",

@@ -9,7 +9,6 @@ from pathlib import Path
 from statistics import median
 
 import numpy as np
-from PIL import Image
 
 from nearfar.modalities.automatic import (
     Automatic,
@@ -20,6 +19,7 @@ from nearfar.modalities.automatic import (
     fitting_batch,
 )
 from nearfar.modalities.config import VIEW_FACTORS
+from nearfar.modalities.image.data.decode import opened
 from nearfar.modalities.image.data.opening import find_images
 from nearfar.modalities.image.data.source import ImageSource
 from nearfar.weights.packages import INSTALL
@@ -138,7 +138,7 @@ def _side(source: ImageSource, row: int) -> int | None:
     if source.paths is None:
         return None
     try:
-        with Image.open(source.paths[row]) as picture:
+        with opened(source.paths[row]) as picture:
             return min(picture.size)
     except Exception:  # a broken file is told when it is decoded
         return None
