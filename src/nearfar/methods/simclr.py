@@ -34,6 +34,8 @@ class SimCLR(Method):
     """
 
     name = "simclr"
+    when = "first: one loss, one temperature, no state"
+    reference = ("Chen et al. 2020", "https://arxiv.org/abs/2002.05709")
     short_run = {"options": {"temperature": 0.1}, "views": {"count": 4}}
     toy_options = {"dim": 8}
     max_views = max_local = None
@@ -106,6 +108,8 @@ class SimCLRV2(SimCLR):
     """
 
     name = "simclr_v2"
+    when = "few labels are fine-tuned on afterwards: a layer of the head stays"
+    reference = ("Chen et al. 2020", "https://arxiv.org/abs/2006.10029")
     paper = {
         "options": {**SimCLR.paper["options"], "kept_layers": 1},
         "optimizer": {**SimCLR.paper["optimizer"], "lr": 1.2, "scale_lr": "sqrt", "weight_decay": 1e-4},
