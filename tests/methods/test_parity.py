@@ -76,6 +76,13 @@ def test_simclr(kind: type[SimCLR], layers: int) -> None:
     agree(method, batch, losses().NTXentLoss(temperature=method.temperature)(z1, z2), method.encoder)
 
 
+def test_simclr_with_the_decoupled_loss() -> None:
+    method, batch = SimCLR(encoder(), features=F_IN, hidden=WIDE, dim=D, decoupled=True).double(), batch_of()
+    z1, z2 = (method.projector(method.encoder(x)) for x in batch.views)
+    agree(method, batch, losses().DCLLoss(temperature=0.5)(z1, z2), method.encoder)
+    assert method(batch).candidates == 0
+
+
 def test_moco() -> None:
     method, batch = MoCo(encoder(), features=F_IN, hidden=WIDE, dim=D, queue_size=24, group=0).double(), batch_of()
     head = same_weights(method.projector, heads().MoCoProjectionHead(F_IN, WIDE, D))

@@ -10,6 +10,7 @@ COMMANDS = {
     "train": "train an encoder on data, evaluate it and write a report",
     "finish": "make a stopped run usable: write the model of its newest checkpoint",
     "plan": "fit a run into a memory budget: micro-batch, accumulation, predicted peak",
+    "methods": "list the methods of training: for which data, where to choose each, its paper",
     "recipes": "list known runs and their numbers, or run one again",
     "evaluate": "measure an encoder on data, beside its baselines",
     "report": "write the report of a run again, or compare several runs",
