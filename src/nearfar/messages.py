@@ -96,6 +96,22 @@ def shorten(text: str, limit: int) -> str:
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 
+def shorten_path(path: str, limit: int) -> str:
+    """A path cut in its middle: the name of the file stays, and as much of the first folders as there is room for.
+
+    >>> shorten_path("photos/2019/summer/italy/IMG_2841.jpg", 28), shorten_path("a/b.png", 28)
+    ('photos/2019/su…/IMG_2841.jpg', 'a/b.png')
+    >>> shorten_path("a_name_that_is_longer_than_the_column.png", 16)
+    'a_name_…lumn.png'
+    """
+    if len(path) <= limit:
+        return path
+    end = path[path.rfind("/") :] if "/" in path else ""
+    if not end or len(end) > limit - 2:
+        end = path[-(limit // 2) :]
+    return f"{path[: limit - 1 - len(end)]}…{end}"
+
+
 def shown(value: object, limit: int = 60) -> str:
     """A value as an error message shows it: on one line, and not too long."""
     return shorten(" ".join(repr(value).split()), limit)

@@ -1,5 +1,6 @@
 """Search: exact equals the dense definition, the indices find most of it, and the command shows it."""
 
+import io
 import sys
 from pathlib import Path
 
@@ -10,6 +11,8 @@ import torch
 import torch.nn.functional as F
 from PIL import Image
 from pyarrow import parquet
+from rich.console import Console
+from rich.table import Table
 
 from nearfar.cli import main
 from nearfar.config import TrainConfig
@@ -18,6 +21,7 @@ from nearfar.modalities.named_samples import inside
 from nearfar.search import files as files_of
 from nearfar.search.contact_sheet import CELL, unused_name
 from nearfar.search.files import Embeddings
+from nearfar.search.find import PathCell
 from nearfar.search.index import lookup
 from nearfar.search.search import InMemory, neighbors, search
 from nearfar.search.thumbnails import thumbnails
@@ -187,3 +191,14 @@ def test_a_contact_sheet_replaces_no_other(tmp_path: Path, monkeypatch: pytest.M
     for name in ("cat-neighbours.png", "cat-neighbours-2.png", "cat-neighbours-3.png"):
         assert unused_name("cat-neighbours") == Path(name)
         Path(name).touch()
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_a_long_path_keeps_the_name_of_its_file(width: int) -> None:
+    path, out = f"photos/{'a-folder/' * 20}IMG_2841.jpg", io.StringIO()
+    table = Table("similarity", "path", "label")
+    table.add_row("0.9123", PathCell(path), "cat")
+    Console(file=out, width=width).print(table)
+    lines = out.getvalue().splitlines()
+    (line,) = (line for line in lines if "0.9123" in line)
+    assert "/IMG_2841.jpg" in line and "ph" in line and "…" in line and "cat" in line and len(line) <= width

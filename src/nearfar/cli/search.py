@@ -47,6 +47,8 @@ def main(arguments: list[str]) -> int:
     if not found.has_pictures and options.out is not None:
         what = found.finder.encoder.modality.noun
         raise ValueError(f"{options.run} is an encoder of {what}: leave out -o, they are listed; use --text")
+    if not console.is_terminal:  # a program reads it: no name is cut
+        console = Console(width=max(console.width, 60 + max(map(len, found.names), default=0)))
     console.print(found.shown())
     if found.has_pictures:
         for line in found.write_sheet(out)[:3]:

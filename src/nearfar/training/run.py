@@ -12,7 +12,7 @@ from nearfar.model.encoder import Encoder
 from nearfar.model.load import load
 from nearfar.model.save import write_model
 from nearfar.nn.whitening import EmbeddingTransform
-from nearfar.progress import print_line
+from nearfar.progress import print_line, stage
 from nearfar.training.attachments import Attachments
 from nearfar.training.errors import NotFiniteError
 from nearfar.training.model_selection import ModelSelection, select_weights
@@ -36,6 +36,7 @@ class Run:
         resume: continue from the newest checkpoint in the folder.
         console: where it prints; only rank 0 writes and prints.
         attachments: callbacks and loggers of the caller.
+        all_metrics: print every metric at the end, not only the main one of each protocol.
     """
 
     def __init__(
@@ -46,7 +47,9 @@ class Run:
         resume: bool,
         console: Console,
         attachments: Attachments | None = None,
+        all_metrics: bool = False,
     ) -> None:
+        self.all_metrics = all_metrics
         self.is_rank_zero, self.is_new = is_rank_zero(), not folder.exists()
         self.folder, self.console = folder, console if self.is_rank_zero else Console(quiet=True)
         for line in unstored(config, attachments):
@@ -93,9 +96,12 @@ class Run:
         write_model(self.setup.method.encoder.state_dict(), self._card(), self.folder, self.transform)
         leave_process_group(wait=True)
         try:
-            return self._evaluate()
-        finally:
+            results = self._evaluate()
+        except BaseException:
             self._report()
+            raise
+        self._tell(results, self._write_report())
+        return results
 
     def trained_encoder(self) -> Encoder:
         """The encoder after training, on every rank; what rank 0 alone knows is read from the run folder."""
@@ -132,17 +138,31 @@ class Run:
     def _evaluate(self) -> Results:
         from nearfar.training.final_evaluation import evaluate_trained
 
-        return evaluate_trained(self.setup, self.folder, self.console)
+        with stage(self.console, "evaluating"):
+            return evaluate_trained(self.setup, self.folder, self.console)
+
+    def _tell(self, results: Results, page: Path | None) -> None:
+        """The end of a run: verdict, numbers, report, and what to try next."""
+        from nearfar.report.refresh import print_verdict
+
+        print_verdict(self.folder, results, self.console, report=page, every=self.all_metrics)
+        if page is None:
+            print_line(self.console, f"run: {self.folder}")
 
     def _report(self) -> None:
+        if (page := self._write_report()) is not None:
+            print_line(self.console, f"report: {page}")
+
+    def _write_report(self) -> Path | None:
         """Write the page; a failure, as on a full disk, costs nothing else."""
         from nearfar.report.page import write_report
 
         try:
-            print_line(self.console, f"report: {write_report(self.folder)}")
+            return write_report(self.folder)
         except OSError as error:
             hint = f"nearfar report {self.folder}"
-            print_line(self.console, f"the report was not written ({error}); once that is mended: {hint}")
+            print_line(self.console, f"the report was not written ({error}); free some space, then: {hint}")
+            return None
 
     def _card(self) -> Card:
         setup = self.setup
