@@ -15,6 +15,7 @@ from nearfar.nn.whitening import EmbeddingTransform
 from nearfar.progress import print_line, stage
 from nearfar.training.attachments import Attachments
 from nearfar.training.errors import NotFiniteError
+from nearfar.training.kind_comparison import KeptStart
 from nearfar.training.model_selection import ModelSelection, select_weights
 from nearfar.training.processes import is_rank_zero, leave_process_group, shards_weights
 from nearfar.training.python_inputs import unstored
@@ -61,7 +62,7 @@ class Run:
         self.state = restore_newest(self.setup, folder, self.console) if resume else None
         self.transform: EmbeddingTransform | None = None  # of the features, once they are learned
         self.embedding = EmbeddingChoice("plain", config.embedding)
-        self.selection: ModelSelection | None = None  # which weights, if they were compared with the start
+        self.selection: ModelSelection | KeptStart | None = None  # which weights, if they were compared with the start
         self._listed = 0  # samples in skipped.txt
 
     def execute(self) -> Results:
@@ -105,7 +106,7 @@ class Run:
 
     def trained_encoder(self) -> Encoder:
         """The encoder after training, on every rank; what rank 0 alone knows is read from the run folder."""
-        if self.is_rank_zero or shards_weights(self.setup.config) or self.setup.comparison is not None:
+        if self.is_rank_zero or shards_weights(self.setup.config) or self.setup.config.adapt.keep == "best":
             return load(self.folder)
         if self.setup.config.embedding != "plain":
             self._choose_embedding()  # the same on every rank: no chance, the same samples and weights
@@ -115,7 +116,7 @@ class Run:
         return Encoder(self.setup.method.encoder, self.setup.modality, self._card(), transform=self.transform)
 
     def _select_weights(self) -> None:
-        """Keep the start, or an earlier checkpoint, if held-out samples say that it is the better encoder."""
+        """Keep the start, or an earlier checkpoint, if it is the better encoder."""
         self.selection = select_weights(self.setup, self.folder)
         if self.selection is not None:
             print_line(self.console, self.selection.line())

@@ -143,7 +143,7 @@ def test_photographs_start_from_weights_that_are_installed(monkeypatch: pytest.M
         chosen("cpu", 3_000, 128, weights=None),  # --weights none
         chosen("cuda", 1_000_000, 400),
     ):
-        assert "weights" not in other.settings and "adapt" not in other.settings
+        assert "weights" not in other.settings and other.settings["adapt"] == {"keep": "best"}
 
 
 def test_weights_none_are_drawn_at_random(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

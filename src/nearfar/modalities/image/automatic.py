@@ -17,6 +17,7 @@ from nearfar.modalities.automatic import (
     choose_adaptation,
     choose_precision,
     fitting_batch,
+    keep_better_start,
 )
 from nearfar.modalities.config import VIEW_FACTORS
 from nearfar.modalities.image.data.decode import opened
@@ -75,7 +76,9 @@ def choose(request: Request, facts: PictureFacts) -> Automatic:
         time = CPU_TIME if device.type == "cpu" else GPU_TIME
         chosen.choose("time", time, "a usual length; --time, --steps or --epochs change it")
     chosen.lay(request.method.settings.get("image", {}))
-    if started:
+    if not started:
+        keep_better_start(chosen)
+    else:
         choose_adaptation(request, chosen, lr=ADAPTING_RATE, taught=request.method.needs_labels)
         if not request.method.needs_labels:
             chosen.choose("adapt.anchor", 1.0, "samples that the start finds alike stay alike")
