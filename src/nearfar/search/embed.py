@@ -102,6 +102,7 @@ def embed(
     about = {
         "encoder": encoder.digest(),
         "backbone": encoder.card["backbone"],
+        "image_size": encoder.card.get("image_size"),  # which a network of another library may be given anew
         "data": _absolute(spec),
         **({"object": uuid.uuid4().hex} if is_object(spec) else {}),  # a later one of its name may hold other samples
         **({"root": reading["root"]} if reading.get("root") else {}),

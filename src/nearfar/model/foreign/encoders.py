@@ -9,7 +9,7 @@ from nearfar.config import TrainConfig
 from nearfar.data.config import DataConfig
 from nearfar.modalities import make_modality, modality_class
 from nearfar.modalities.image.backbones import backbone
-from nearfar.modalities.image.published import USUAL_SIZE, backbone_of, published_preparation
+from nearfar.modalities.image.published import SMALL_SIZE, USUAL_SIZE, backbone_of, published_preparation
 from nearfar.modalities.image.views.view import IMAGENET_MEAN, IMAGENET_STD
 from nearfar.modalities.sound.huggingface import stated_rate
 from nearfar.modalities.text.config import TextConfig
@@ -57,6 +57,9 @@ def open_images(name: WeightsName, size: int | None, *, untrained: bool) -> Enco
     weights = None if untrained else str(name)
     network = backbone(known, size=side, weights=weights, published_stem=True if untrained else None)
     stem = getattr(network, "published_stem", True)
+    if size is None and not stem:
+        side = SMALL_SIZE
+        print_note(f"{name} is a {known} with a stem for small images: it reads {side} pixels, unless a size is given")
     licence = find_package(name.name).licence if name.kind == "package" else None
     told = name.file is not None or name.kind == "file"
     if told and (found := getattr(network, "loaded", None)) is not None:
