@@ -82,12 +82,17 @@ class PixelVectors:
 
 
 def scan(source: ImageSource, *, label: str | bool, workers: int | None = None) -> Scan:
-    """Read every image of a source once, in threads; `label` as in `progress_bar`."""
+    """Read every image of a source once; `label` as in `progress_bar`.
+
+    Files are read in threads; Python objects in one, unless more are asked for: data sets of others may not be made for
+    several.
+    """
+    workers = workers or (1 if source.transient else cores())
     source.load_all()
     images, broken = [], list(source.skipped)
     with (
         warnings.catch_warnings(),
-        ThreadPoolExecutor(workers or cores()) as pool,
+        ThreadPoolExecutor(workers) as pool,
         progress_bar(label, len(source)) as advance,
     ):
         warnings.simplefilter("ignore")  # Pillow's, about files that it reads nonetheless
