@@ -41,7 +41,7 @@ from nearfar.losses.arguments import (
     softplus,
     upcast_half,
 )
-from nearfar.losses.engine.autograd import no_autocast
+from nearfar.losses.engine.precision import no_autocast
 from nearfar.losses.engine.similarity import paired_similarity
 from nearfar.losses.supervised import mean_over_positives
 

@@ -7,6 +7,7 @@ Hessian-vector products). Third derivatives are refused where the sums are compu
 (up to 100 × 100 entries) torch has them.
 """
 
+from nearfar.losses.engine.backends import use_engine
 from nearfar.losses.engine.similarity import similarity_logsumexp, similarity_logsumexp_two_way
 from nearfar.losses.engine.tiles import tile_size
 from nearfar.losses.engine.top_k import top_k_similarity
@@ -44,6 +45,7 @@ __all__ = [
     "top_k_info_nce",
     "top_k_similarity",
     "triplet",
+    "use_engine",
     "vicreg",
     "vicreg_views",
 ]

@@ -147,6 +147,11 @@ def accumulation_dtype(x: Tensor) -> torch.dtype:
     return torch.float32 if x.dtype in (torch.float16, torch.bfloat16) else x.dtype
 
 
+def narrow_type(x: Tensor, y: Tensor) -> torch.dtype | None:
+    """The half precision that both have, if they do."""
+    return x.dtype if x.dtype == y.dtype and x.dtype in (torch.float16, torch.bfloat16) else None
+
+
 def upcast_half(x: Tensor) -> Tensor:
     """Half precision as float32; other types as they are."""
     return x.to(accumulation_dtype(x))

@@ -18,8 +18,8 @@ from nearfar.losses.arguments import (
     reduce_loss,
     upcast_half,
 )
-from nearfar.losses.engine.autograd import no_autocast
 from nearfar.losses.engine.gathered import warn_if_not_gathered
+from nearfar.losses.engine.precision import no_autocast
 from nearfar.losses.engine.similarity import paired_similarity
 
 Distance = Literal["euclidean", "cosine"]

@@ -19,7 +19,7 @@ from nearfar.losses.arguments import (
     reduce_loss,
     softplus,
 )
-from nearfar.losses.engine.autograd import no_autocast
+from nearfar.losses.engine.precision import no_autocast
 from nearfar.losses.engine.similarity import paired_similarity, similarity_logsumexp
 from nearfar.losses.sigmoid import similarity_softplus_sum
 

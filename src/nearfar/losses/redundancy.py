@@ -9,8 +9,8 @@ from torch import Tensor
 
 from nearfar.losses import reference
 from nearfar.losses.arguments import check_at_least, check_pair, upcast_half
-from nearfar.losses.engine.autograd import no_autocast
 from nearfar.losses.engine.gathered import warn_if_not_gathered
+from nearfar.losses.engine.precision import no_autocast
 
 
 def barlow_twins(z1: Tensor, z2: Tensor, *, redundancy_weight: float = 0.0051) -> Tensor:

@@ -13,15 +13,16 @@ from nearfar.losses.arguments import (
     check_positive,
     check_query_and_keys,
     l2_normalize,
+    narrow_type,
     reduce_loss,
     softplus,
     upcast_half,
 )
 from nearfar.losses.engine.autograd import SumInputs
 from nearfar.losses.engine.backends import current_backend
+from nearfar.losses.engine.log_sums import Terms
 from nearfar.losses.engine.operators import apply_sums
 from nearfar.losses.engine.similarity import paired_similarity, sample_ids
-from nearfar.losses.engine.softplus_sums import SoftplusSums
 
 
 def sigmoid_pairs(
@@ -84,7 +85,8 @@ def similarity_softplus_sum(
     q, k = upcast_half(query), upcast_half(keys)
     if (backend := current_backend()) is not None:
         return backend.softplus_sum(q, k, as_scalar(scale, q), as_scalar(bias, q), query_ids, key_ids)
-    return apply_sums(SoftplusSums(), SumInputs(q, k, as_factor(scale, q), as_factor(bias, q), query_ids, key_ids))[0]
+    inputs = SumInputs(q, k, as_factor(scale, q), as_factor(bias, q), query_ids, key_ids)
+    return apply_sums("softplus_sums", Terms(narrow=narrow_type(query, keys)), inputs)[0]
 
 
 @reference.definition_of(sigmoid_pairs, lambda loss, a, b, t: loss(a, b, logit_scale=1 / t, logit_bias=-10.0))

@@ -10,7 +10,6 @@ is what `Tangents` returns, its gradient in v is what `Gradients` returns, and i
 """
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -18,13 +17,6 @@ from torch import Tensor
 
 Optional = Tensor | None
 Scalar = float | Tensor  # a number, or a 0-dimensional tensor that may be learned
-
-
-def no_autocast(like: Tensor) -> AbstractContextManager[Any]:
-    """Autocast off: compute in the type that the tensors have."""
-    kind = like.device.type
-    on = torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
-    return torch.autocast(kind, enabled=False) if on else nullcontext()
 
 
 class SumInputs(NamedTuple):

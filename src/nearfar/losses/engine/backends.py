@@ -5,13 +5,18 @@ The losses stay functions of tensors: a backend knows where the other keys are, 
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
+from importlib.util import find_spec
 from threading import local
-from typing import Protocol
+from typing import Literal, Protocol, get_args
 
 from torch import Tensor
 
+from nearfar.losses.arguments import check_choice
 from nearfar.losses.engine.guide import Guide
+from nearfar.losses.engine.precision import PRECISIONS, Precision, product
 
+Engine = Literal["auto", "tiles", "triton", "dense"]
 Ids = Tensor | None  # integers of rows; None: no pair is excluded
 
 
@@ -44,13 +49,62 @@ class _Current(local):
     """Of each thread: torch.compile can read it, unlike a context variable."""
 
     backend: Backend | None = None
+    engine: Engine = "auto"
+    precision: Precision = "exact"
 
 
 _CURRENT = _Current()
 
 
 def current_backend() -> Backend | None:
+    """None: the engine's own sums, by tiles or by Triton."""
+    if _CURRENT.backend is None and _CURRENT.engine == "dense":
+        return _DENSE
     return _CURRENT.backend
+
+
+def current_engine() -> tuple[Engine, Precision]:
+    return _CURRENT.engine, _CURRENT.precision
+
+
+@contextmanager
+def use_engine(engine: Engine | None = None, *, precision: Precision | None = None) -> Iterator[None]:
+    """Within this context every loss computes its similarities in this way. The result is the same up to rounding.
+
+    Args:
+        engine: "tiles" (plain torch, on any device), "triton" (fused kernels for CUDA and ROCm), "dense" (the whole
+            matrix, always exact) or "auto": Triton on a GPU where it is installed, else tiles, which small batches on
+            a CPU do without. None: as it is.
+        precision: "exact" (float32 is float32, whatever `torch.backends` says), "tf32" or "bf16": what the factors of
+            products are rounded to; sums are in float32. Faster on GPUs that have it; elsewhere the rounding alone, to
+            see what it does. None: as it is. float64 is always exact.
+
+    >>> import torch
+    >>> from nearfar.losses import nt_xent
+    >>> z = torch.eye(4)
+    >>> with use_engine("tiles", precision="bf16"):
+    ...     round(float(nt_xent(z, z, temperature=0.5)), 3)
+    0.594
+    """
+    engine, precision = engine or _CURRENT.engine, precision or _CURRENT.precision
+    check_choice("engine", engine, get_args(Engine))
+    check_choice("precision", precision, PRECISIONS)
+    if engine == "triton" and not has_triton():
+        raise ImportError(
+            "engine 'triton' needs the package triton, which is not installed: use 'tiles', or install it"
+        )
+    before = _CURRENT.engine, _CURRENT.precision
+    _CURRENT.engine, _CURRENT.precision = engine, precision
+    try:
+        yield
+    finally:
+        _CURRENT.engine, _CURRENT.precision = before
+
+
+@cache
+def has_triton() -> bool:
+    """Whether Triton is installed; GPU builds of torch bring it."""
+    return find_spec("triton") is not None
 
 
 @contextmanager
@@ -95,7 +149,7 @@ class DenseBackend:
         two_way: bool,
         guide: Guide | None = None,
     ) -> tuple[Tensor, Tensor | None]:
-        s = _exclude(scale * query @ keys.T, query_ids, key_ids, float("-inf"))
+        s = _exclude(product(scale * query, keys), query_ids, key_ids, float("-inf"))
         if guide is not None:
             s = s.masked_fill(guide.excluded(slice(len(query)), slice(len(keys))), float("-inf"))
         return _row_logsumexp(s), _row_logsumexp(s.T) if two_way else None
@@ -103,8 +157,11 @@ class DenseBackend:
     def softplus_sum(
         self, query: Tensor, keys: Tensor, scale: Tensor, bias: Tensor, query_ids: Ids, key_ids: Ids
     ) -> Tensor:
-        s = scale * query @ keys.T + bias
+        s = product(scale * query, keys) + bias
         return _exclude(s.clamp(min=0) + (-s.abs()).exp().log1p(), query_ids, key_ids, 0.0).sum(1)
+
+
+_DENSE = DenseBackend()
 
 
 def _exclude(s: Tensor, query_ids: Ids, key_ids: Ids, value: float) -> Tensor:

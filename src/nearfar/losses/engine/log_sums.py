@@ -18,9 +18,9 @@ from nearfar.losses.engine.autograd import (
     Outputs,
     Scalar,
     SumInputs,
-    no_autocast,
 )
 from nearfar.losses.engine.guide import Guide
+from nearfar.losses.engine.precision import no_autocast, rounded
 from nearfar.losses.engine.second_order import movement, paired_movement, second_gradients, turned_products
 from nearfar.losses.engine.tiles import Grid, Tile, as_number, strips
 
@@ -31,6 +31,9 @@ class Terms(NamedTuple):
     paired: bool = False  # scale · <query_i, keys_i>, too
     two_way: bool = False  # along the columns, too
     max_norm: float | None = None  # of all rows, where it is known
+    engine: str = "auto"  # "tiles" or "triton"
+    precision: str = "exact"  # of the products: "tf32" or "bf16"
+    narrow: torch.dtype | None = None  # rows of this half precision came in, so products of that type are exact
 
 
 class LogSums:
@@ -49,9 +52,9 @@ class LogSums:
         query, keys, scale = rows.query, rows.keys, rows.scale
         self.grid = grid = grid_of(rows)
         two_way = self.terms.two_way and not grid.symmetric
-        with no_autocast(query):
-            q = grid.sort_rows(query)
-            k = q if keys is None else grid.sort_columns(keys)
+        with no_autocast(query, self.terms.precision):
+            q = grid.sort_rows(rounded(query, self.terms.precision))
+            k = q if keys is None else grid.sort_columns(rounded(keys, self.terms.precision))
             bounded = exp_is_safe(q, k, scale, self.terms.max_norm)
             start = 0.0 if bounded else -torch.inf
             of_rows = q.new_full((len(q),), start)
@@ -84,9 +87,9 @@ class LogSums:
         grid = self.grid or grid_of(rows)
         kept, self.kept = self.kept, None  # overwritten below: a second backward computes it again
         for_keys, for_scale = needs[1:3]
-        with no_autocast(query):
-            q = grid.sort_rows(query)
-            k = q if keys is None else grid.sort_columns(keys)
+        with no_autocast(query, self.terms.precision):
+            q = grid.sort_rows(rounded(query, self.terms.precision))
+            k = q if keys is None else grid.sort_columns(rounded(keys, self.terms.precision))
             if not for_scale:  # else at the end: the scale's own gradient is read from the sums without it
                 grad_rows, grad_columns, grad_pairs = (
                     None if g is None else g * scale for g in (grad_rows, grad_columns, grad_pairs)
@@ -103,6 +106,7 @@ class LogSums:
                 weights = _weights_of_exponentials(exponentials, side, across)
             else:
                 weights = weights_of_similarities(tiles, side, across)
+            weights = rounded_tiles(weights, self.terms.precision)
             pairs = None if grad_pairs is None else grid.sort_rows(grad_pairs)
             of_query, of_keys = grid.weighted_sums(q, k, weights, for_keys=for_keys, diagonal=pairs)
             grad_scale = None
@@ -155,11 +159,12 @@ class _Full:
     def __init__(self, rows: SumInputs, sums: Sequence[Tensor], along: Directions, terms: Terms) -> None:
         if rows.keys is None:
             rows, along = rows._replace(keys=rows.query), along._replace(keys=along.query)
+        rows = rows._replace(query=rounded(rows.query, terms.precision), keys=rounded_keys(rows, terms.precision))
         self.grid = grid_of(rows)
         self.rows, self.along = sorted_rows(self.grid, rows), sorted_directions(self.grid, along)
         self.two_way = terms.two_way and len(sums[1]) > 0
-        self.log_rows = _no_empty(self.grid.sort_rows(sums[0]))
-        self.log_columns = _no_empty(self.grid.sort_columns(sums[1])) if self.two_way else None
+        self.log_rows = no_empty(self.grid.sort_rows(sums[0]))
+        self.log_columns = no_empty(self.grid.sort_columns(sums[1])) if self.two_way else None
 
     def probabilities(self, tile: Tile, logits: Tensor) -> tuple[Tensor, Optional]:
         """Of each key for each query, and if asked of each query for each key."""
@@ -201,6 +206,15 @@ class _Full:
         )
 
 
+def rounded_keys(rows: SumInputs, precision: str) -> Optional:
+    return None if rows.keys is None else rounded(rows.keys, precision)
+
+
+def rounded_tiles(tiles: Iterator[tuple[Tile, Tensor]], precision: str) -> Iterator[tuple[Tile, Tensor]]:
+    """Tiles of weights as the second product takes them."""
+    return tiles if precision == "exact" else ((tile, rounded(w, precision)) for tile, w in tiles)
+
+
 def grid_of(rows: SumInputs) -> Grid:
     guide = None
     if rows.guide_query is not None and rows.guide_keys is not None and rows.guide_limit is not None:
@@ -221,7 +235,7 @@ def sorted_directions(grid: Grid, along: Directions) -> Directions:
     )
 
 
-def _no_empty(log_sum: Tensor) -> Tensor:
+def no_empty(log_sum: Tensor) -> Tensor:
     """An empty sum as +inf: exp(s - inf) is 0."""
     return log_sum.masked_fill(log_sum.isneginf(), torch.inf)
 
@@ -269,7 +283,7 @@ def weights_of_similarities(
 ) -> Iterator[tuple[Tile, Tensor]]:
     """The same from tiles of scale · S. Each exponential is divided by its sum, so that none overflows."""
     (grad, total), (grad_columns, total_columns) = rows, columns or rows
-    total, total_columns = _no_empty(total), _no_empty(total_columns)
+    total, total_columns = no_empty(total), no_empty(total_columns)
     for tile, s in tiles:
         for strip, part in strips(s):
             across = (part - total_columns[tile.columns]).exp_() if columns else None

@@ -22,34 +22,39 @@ from nearfar.losses.engine.autograd import (
     save_values,
     saved_values,
 )
+from nearfar.losses.engine.backends import current_engine, has_triton
 from nearfar.losses.engine.layout import default_ids
 from nearfar.losses.engine.log_sums import LogSums, Terms, exp_is_safe
 from nearfar.losses.engine.small import is_small, small_sums
 from nearfar.losses.engine.softplus_sums import SoftplusSums
+from nearfar.losses.engine.tiles import current_tile
 
 _ROWS = (
     "Tensor query, Tensor? keys, Tensor? scale, float factor, Tensor? bias, float offset, Tensor? query_ids, "
     "Tensor? key_ids, Tensor? guide_query, Tensor? guide_keys, Tensor? guide_limit, bool paired, bool two_way, "
-    "float? max_norm"
+    "float? max_norm, str engine, str precision, ScalarType? narrow"
 )
-_ROW_COUNT = 14
+_ROW_COUNT = 17
 _SUMS = "Tensor rows, Tensor columns, Tensor pairs, Tensor totals, Tensor column_totals"
 _GRADS = "Tensor? grad_rows, Tensor? grad_columns, Tensor? grad_pairs"
 _NAMES = ("log_sums", "softplus_sums")
 
 
-def apply_sums(kernel: LogSums | SoftplusSums, rows: SumInputs) -> Outputs:
-    """The kernel's sums, differentiable."""
+def apply_sums(name: str, terms: Terms, rows: SumInputs) -> Outputs:
+    """The sums "log_sums" or "softplus_sums", differentiable."""
+    engine, precision = current_engine()
+    terms = terms._replace(engine=engine, precision=precision if rows.query.dtype == torch.float32 else "exact")
     if not torch.compiler.is_compiling():
         transformed = torch._C._are_functorch_transforms_active()
-        if not transformed and is_small(kernel, rows) and (small := small_sums(kernel, rows)) is not None:
+        kernel = _kernel(name, terms, rows)
+        by_itself = engine == "auto" and terms.precision == "exact" and not transformed
+        if by_itself and is_small(kernel, rows) and (small := small_sums(kernel, rows)) is not None:
             return small
         function = Sums if transformed else EagerSums
         found: Outputs = function.apply(kernel, *rows)  # type: ignore[no-untyped-call]
         return found
-    terms = kernel.terms
     flat = (rows.query, rows.keys, *_split(rows.scale, 1.0), *_split(rows.bias, 0.0), *rows[4:], *terms)
-    operator = torch.ops.nearfar.log_sums if isinstance(kernel, LogSums) else torch.ops.nearfar.softplus_sums
+    operator = torch.ops.nearfar.log_sums if name == "log_sums" else torch.ops.nearfar.softplus_sums
     traced: Outputs = operator(*flat)[:3]
     return traced
 
@@ -61,7 +66,7 @@ def _split(value: Scalar, default: float) -> tuple[Optional, float]:
 def _joined(flat: Sequence[Any]) -> tuple[SumInputs, Terms]:
     query, keys, scale, factor, bias, offset, *constants = flat[:11]
     rows = SumInputs(query, keys, factor if scale is None else scale, offset if bias is None else bias, *constants)
-    return rows, Terms(*flat[11:14])
+    return rows, Terms(*flat[11:_ROW_COUNT])
 
 
 def _with_known_ids(rows: SumInputs) -> SumInputs:
@@ -79,8 +84,28 @@ def _with_known_ids(rows: SumInputs) -> SumInputs:
     return rows._replace(key_ids=ids)
 
 
-def _kernel(name: str, terms: Terms) -> LogSums | SoftplusSums:
-    return LogSums(terms) if name == "log_sums" else SoftplusSums()
+def _kernel(name: str, terms: Terms, rows: SumInputs) -> LogSums | SoftplusSums:
+    if _takes_triton(terms.engine, rows.query):
+        from nearfar.losses.engine.triton_sums import FusedLogSums, FusedSoftplusSums
+
+        return FusedLogSums(terms) if name == "log_sums" else FusedSoftplusSums(terms)
+    return LogSums(terms) if name == "log_sums" else SoftplusSums(terms)
+
+
+def _takes_triton(engine: str, query: Tensor) -> bool:
+    kind = query.device.type
+    if engine == "auto":
+        return kind == "cuda" and query.dtype == torch.float32 and current_tile() is None and has_triton()
+    if engine != "triton":
+        return False
+    if query.dtype != torch.float32:
+        raise TypeError(f"engine 'triton' got rows of {query.dtype}, expected float32 or less; use 'tiles' for these")
+    if kind != "cuda":
+        from nearfar.losses.engine.triton_sums import INTERPRETED
+
+        if not (kind == "cpu" and INTERPRETED):
+            raise ValueError(f"engine 'triton' got rows on {kind}, expected a GPU (CUDA or ROCm); use 'tiles'")
+    return True
 
 
 def _register(name: str) -> None:
@@ -92,7 +117,7 @@ def _register(name: str) -> None:
 
     def forward(*flat: Any) -> tuple[Tensor, ...]:
         rows, terms = _joined(flat)
-        rows, kernel = _with_known_ids(rows), _kernel(name, terms)
+        rows, kernel = _with_known_ids(rows), _kernel(name, terms, rows)
         found = kernel.sums(rows)
         if isinstance(kernel, SoftplusSums):
             return tuple(_apart([*found, found[1], found[1]]))
@@ -112,7 +137,7 @@ def _register(name: str) -> None:
         flat = args[3 : 3 + _ROW_COUNT]
         sums, needs = args[3 + _ROW_COUNT : 8 + _ROW_COUNT], args[-2:]
         rows, terms = _joined(flat)
-        rows, kernel = _with_known_ids(rows), _kernel(name, terms)
+        rows, kernel = _with_known_ids(rows), _kernel(name, terms, rows)
         keys = rows.query if rows.keys is None else rows.keys
         if isinstance(kernel, LogSums) and exp_is_safe(rows.query, keys, rows.scale, terms.max_norm):
             kernel.totals = sums[3], sums[4] if len(sums[4]) else None
@@ -161,7 +186,7 @@ def _register_derivatives(name: str) -> None:
         rows, terms = _joined(saved[3 : 3 + _ROW_COUNT])
         sums = saved[3 + _ROW_COUNT : 6 + _ROW_COUNT]
         directions = [None if v is not None and v.numel() == 0 else v for v in along]
-        found = SecondGradients.apply(_kernel(name, terms), *directions, *saved[:3], *rows, *sums)  # type: ignore[no-untyped-call]
+        found = SecondGradients.apply(_kernel(name, terms, rows), *directions, *saved[:3], *rows, *sums)  # type: ignore[no-untyped-call]
         needs = ctx.needs_input_grad
         of_grads = [g if need else None for g, need in zip(found[:3], needs[:3], strict=True)]
         of_rows = [g if need else None for g, need in zip([*found[3:6], None, found[6]], needs[3:8], strict=True)]

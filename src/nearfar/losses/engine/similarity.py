@@ -14,15 +14,17 @@ from nearfar.losses.arguments import (
     check_finite,
     check_ids,
     check_query_and_keys,
+    narrow_type,
     upcast_half,
 )
-from nearfar.losses.engine.autograd import SumInputs, no_autocast
+from nearfar.losses.engine.autograd import SumInputs
 from nearfar.losses.engine.backends import current_backend, require_all_rows
 from nearfar.losses.engine.gathered import warn_if_not_gathered
 from nearfar.losses.engine.guide import Guide
 from nearfar.losses.engine.layout import default_ids
 from nearfar.losses.engine.log_sums import LogSums, Terms, weights_of_similarities
 from nearfar.losses.engine.operators import apply_sums
+from nearfar.losses.engine.precision import no_autocast
 from nearfar.losses.engine.tiles import Grid
 
 
@@ -149,9 +151,8 @@ def _logsumexp(
         rows, columns = backend.logsumexp(q, other, factor, query_ids, key_ids, terms.two_way, guide)
         return _LogSums(rows, columns, factor * paired_similarity(q, other) if terms.paired else q.new_empty(0))
     of_guide = (None, None, None) if guide is None else guide
-    rows, columns, pairs = apply_sums(
-        LogSums(terms), SumInputs(q, k, as_factor(scale, q), 0.0, query_ids, key_ids, *of_guide)
-    )
+    inputs = SumInputs(q, k, as_factor(scale, q), 0.0, query_ids, key_ids, *of_guide)
+    rows, columns, pairs = apply_sums("log_sums", terms._replace(narrow=narrow_type(query, keys)), inputs)
     return _LogSums(rows, columns if terms.two_way and not symmetric else None, pairs)
 
 

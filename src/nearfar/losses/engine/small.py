@@ -4,15 +4,15 @@ There the calls, not the entries, take the time.
 """
 
 from functools import lru_cache
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from nearfar.losses.engine.autograd import Outputs, SumInputs, no_autocast
+from nearfar.losses.engine.autograd import Outputs, SumInputs
 from nearfar.losses.engine.layout import is_default
 from nearfar.losses.engine.log_sums import LogSums
+from nearfar.losses.engine.precision import no_autocast, product
 from nearfar.losses.engine.softplus_sums import SoftplusSums
 from nearfar.losses.engine.tiles import current_tile
 
@@ -42,7 +42,7 @@ def small_sums(kernel: LogSums | SoftplusSums, rows: SumInputs) -> Outputs | Non
         if mask is None:
             return None
     with no_autocast(query):
-        logits = scale * _product(query, keys)
+        logits = scale * product(query, keys)
         empty = query.new_empty(0)
         if isinstance(kernel, SoftplusSums):
             each = F.softplus(logits + rows.bias, threshold=40.0)
@@ -52,27 +52,6 @@ def small_sums(kernel: LogSums | SoftplusSums, rows: SumInputs) -> Outputs | Non
         columns = logits.logsumexp(0) if kernel.terms.two_way and rows.keys is not None else empty
         pairs = (query * keys).sum(-1) * scale if kernel.terms.paired else empty
         return logits.logsumexp(1), columns, pairs
-
-
-def _product(x: Tensor, y: Tensor) -> Tensor:
-    found: Tensor = _Product.apply(x, y)  # type: ignore[no-untyped-call]
-    return found
-
-
-class _Product(torch.autograd.Function):
-    """x @ y.T, whose backward pass autocast does not touch either."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, y: Tensor) -> Tensor:
-        ctx.save_for_backward(x, y)
-        with no_autocast(x):
-            return x @ y.T
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        x, y = ctx.saved_tensors
-        of_x = _product(grad, y.T) if ctx.needs_input_grad[0] else None
-        return of_x, _product(grad.T, x.T) if ctx.needs_input_grad[1] else None
 
 
 def _mask(query_ids: Tensor, key_ids: Tensor) -> Tensor | None:

@@ -16,9 +16,9 @@ from nearfar.losses.engine.autograd import (
     Outputs,
     Scalar,
     SumInputs,
-    no_autocast,
 )
-from nearfar.losses.engine.log_sums import Terms, grid_of, sorted_directions, sorted_rows
+from nearfar.losses.engine.log_sums import Terms, grid_of, rounded_tiles, sorted_directions, sorted_rows
+from nearfar.losses.engine.precision import no_autocast, rounded
 from nearfar.losses.engine.second_order import movement, second_gradients, turned_products
 from nearfar.losses.engine.tiles import Grid, Tile, strips
 
@@ -26,18 +26,17 @@ from nearfar.losses.engine.tiles import Grid, Tile, strips
 class SoftplusSums:
     """The kernel of the sum of softplus."""
 
-    terms = Terms()
-
-    def __init__(self) -> None:
+    def __init__(self, terms: Terms) -> None:
+        self.terms = terms
         self.grid: Grid | None = None
 
     def fresh(self) -> "SoftplusSums":
-        return SoftplusSums()
+        return SoftplusSums(self.terms)
 
     def sums(self, rows: SumInputs) -> Outputs:
         assert rows.keys is not None
         self.grid = grid_of(rows)
-        total = block_softplus_sums(rows.query, rows.keys, rows.scale, rows.bias, self.grid)
+        total = block_softplus_sums(rows.query, rows.keys, rows.scale, rows.bias, self.grid, self.terms.precision)
         return total, total.new_empty(0), total.new_empty(0)
 
     def gradients(
@@ -47,7 +46,14 @@ class SoftplusSums:
         assert keys is not None
         grad = query.new_zeros(len(query)) if grads[0] is None else grads[0]
         of_query, of_keys, grad_bias = block_softplus_gradients(
-            query, keys, scale, rows.bias, grad, self.grid or grid_of(rows), for_keys=needs[1]
+            query,
+            keys,
+            scale,
+            rows.bias,
+            grad,
+            self.grid or grid_of(rows),
+            for_keys=needs[1],
+            precision=self.terms.precision,
         )
         grad_scale = (query * of_query).sum() if needs[2] else None
         return of_query.mul_(scale), None if of_keys is None else of_keys.mul_(scale), grad_scale, grad_bias
@@ -88,10 +94,12 @@ def _walk(grid: Grid, rows: SumInputs, along: Directions, visit: object) -> None
 
 
 @torch.no_grad()
-def block_softplus_sums(query: Tensor, keys: Tensor, scale: Scalar, bias: Scalar, grid: Grid) -> Tensor:
+def block_softplus_sums(
+    query: Tensor, keys: Tensor, scale: Scalar, bias: Scalar, grid: Grid, precision: str = "exact"
+) -> Tensor:
     """(B,), the sums over a block of keys, without autograd."""
-    with no_autocast(query):
-        q, k = grid.sort_rows(query), grid.sort_columns(keys)
+    with no_autocast(query, precision):
+        q, k = grid.sort_rows(rounded(query, precision)), grid.sort_columns(rounded(keys, precision))
         total = q.new_zeros(len(q))
         for tile, s in grid.similarities(q, k, scale):
             for strip, part in strips(s):
@@ -101,11 +109,20 @@ def block_softplus_sums(query: Tensor, keys: Tensor, scale: Scalar, bias: Scalar
 
 @torch.no_grad()
 def block_softplus_gradients(
-    query: Tensor, keys: Tensor, scale: Scalar, bias: Scalar, grad: Tensor, grid: Grid, *, for_keys: bool = True
+    query: Tensor,
+    keys: Tensor,
+    scale: Scalar,
+    bias: Scalar,
+    grad: Tensor,
+    grid: Grid,
+    *,
+    for_keys: bool = True,
+    precision: str = "exact",
 ) -> tuple[Tensor, Tensor | None, Tensor]:
     """Gradients in queries and keys, without the factor `scale`, and in the bias, given that of each sum (B,)."""
-    with no_autocast(query):
-        q, k, g = grid.sort_rows(query), grid.sort_columns(keys), grid.sort_rows(grad)
+    with no_autocast(query, precision):
+        q, k = grid.sort_rows(rounded(query, precision)), grid.sort_columns(rounded(keys, precision))
+        g = grid.sort_rows(grad)
         grad_bias = query.new_zeros(())
 
         def weighted(tile_rows: slice, s: Tensor) -> Tensor:
@@ -114,5 +131,5 @@ def block_softplus_gradients(
             return w
 
         weights = ((tile, weighted(tile.rows, s)) for tile, s in grid.similarities(q, k, scale))
-        of_query, of_keys = grid.weighted_sums(q, k, weights, for_keys=for_keys)
+        of_query, of_keys = grid.weighted_sums(q, k, rounded_tiles(weights, precision), for_keys=for_keys)
     return grid.restore_rows(of_query), None if of_keys is None else grid.restore_columns(of_keys), grad_bias

@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 
 from nearfar.losses.arguments import check_query_and_keys, number_in, upcast_half
-from nearfar.losses.engine.autograd import entry, no_autocast
+from nearfar.losses.engine.autograd import entry
 from nearfar.losses.engine.backends import require_all_rows
+from nearfar.losses.engine.precision import no_autocast
 from nearfar.losses.engine.similarity import count_negatives
 from nearfar.losses.engine.tiles import Grid
 
