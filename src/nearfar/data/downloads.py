@@ -17,6 +17,13 @@ def no_downloads() -> Iterator[None]:
         _ALLOWED.reset(before)
 
 
+def downloads_allowed() -> bool:
+    return _ALLOWED.get()
+
+
 def check_allowed(name: str) -> None:
-    if not _ALLOWED.get():
-        raise ValueError(f"{name} is not on this machine, and is not downloaded to show samples; train or embed on it")
+    if not downloads_allowed():
+        raise ValueError(
+            f"{name} is not on this machine, and is not downloaded because a file names it; fetch it first, by using "
+            "its name in a command"
+        )
