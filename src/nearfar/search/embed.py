@@ -26,6 +26,7 @@ from nearfar.progress import print_note, progress_bar
 from nearfar.python_objects import is_object, released_afterwards
 from nearfar.search.chunks import ChunkFolder, chunk_folder, difference
 from nearfar.search.files import output_suffix, read_about
+from nearfar.search.location import signed
 
 AHEAD = 2  # prepared batches that may wait
 
@@ -113,6 +114,7 @@ def embed(
         "dtype": dtype,
         "chunk": chunk,
     }
+    about = signed(about)
     _check_replaced(path, about, progress)
     path.parent.mkdir(parents=True, exist_ok=True)
     with locked(chunk_folder(path)):

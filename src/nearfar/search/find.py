@@ -83,13 +83,13 @@ class Finder:
             out: a .png.
             data: where the samples are, if not where the file says.
         """
-        names, about = [self.names[row] for row in found.rows], self.file.about
-        modality, where, split = self.encoder.modality, data or about.get("data"), about.get("split")
-        pictures, missing = thumbnails(modality, names, where, size=CELL, split=split)
+        names = [self.names[row] for row in found.rows]
+        modality, where = self.encoder.modality, self.file.location(data)
+        pictures, missing = thumbnails(modality, names, where, size=CELL)
         if len(missing) == len(names):
             raise ValueError(f"no contact sheet: none of the samples can be shown ({missing[0]}); give --data")
         if found.kind == "like":
-            query = thumbnails(modality, [found.item], where, size=CELL, split=split)[0][0]
+            query = thumbnails(modality, [found.item], where, size=CELL)[0][0]
         elif found.kind == "text":
             query = np.full((CELL, CELL, 3), 255, np.uint8)
         else:
