@@ -23,6 +23,12 @@ OF_IMAGES = [name for name in METHODS if kind_of("", name, None) == "image"]
 SETTINGS: dict[str, dict[str, Any]] = {
     "barlow_twins": {"options": {"dim": 128, "hidden": 128}, "lr": 0.005, "epochs": 8},
     "byol": {"options": {"dim": 256, "hidden": 1024, "momentum": 0.99}, "lr": 0.4, "epochs": 10, "batch_size": 32},
+    "diet": {"lr": 0.12, "epochs": 16, "batch_size": 32},
+    "dino": {
+        "options": {"momentum": 0.9, "prototypes": 64, "dim": 64, "hidden": 128, "frozen": 0.0},
+        "epochs": 10,
+        "batch_size": 32,
+    },
     "instdisc": {"options": {"noise": 256, "held_after": 10_000}, "lr": 0.03, "epochs": 16, "batch_size": 32},
     "moco": {"options": {"queue_size": 256, "momentum": 0.9, "batch_norm": True}, "epochs": 6},
     "moco_v1": {
@@ -41,6 +47,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "simclr_v2": {"options": {"temperature": 0.3}, "epochs": 6},
     "simsiam": {"options": {"dim": 1024, "hidden": 512}, "lr": 0.25, "epochs": 10, "batch_size": 32},
     "supcon": {"options": {"batch_norm": True}, "epochs": 6},
+    "swav": {"options": {"prototypes": 64, "dim": 64, "hidden": 128, "frozen": 0.0}, "epochs": 8, "batch_size": 32},
     "vicreg": {"options": {"dim": 128, "hidden": 128}, "lr": 0.03, "epochs": 6},
 }
 QUICK = {"simclr", "moco"}  # the others are among the slow tests

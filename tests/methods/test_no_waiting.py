@@ -24,6 +24,7 @@ WAITING = {
     "clip": "texts are grouped by length",
     "cosent": "texts are grouped by length",
     "cpc": "missing values are looked for",
+    "dino": "as byol",
     "instdisc": "the bank checks its index and drops rows that are not finite",
     "lit": "texts are grouped by length",
     "moco": "the queue counts its rows, and the step is a buffer",
