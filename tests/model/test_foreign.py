@@ -178,6 +178,19 @@ def test_a_query_is_read_at_the_size_that_was_embedded(tmp_path: Path, capsys: p
     assert nearfar.load(graph).card["image_size"] == 32
 
 
+def test_a_file_of_a_models_folder_names_the_folder_and_what_is_not_read_is_said(tmp_path: Path) -> None:
+    folder = text_folder(tmp_path / "bert", pooling="mean_tokens")
+    with pytest.raises(ValueError, match=facts(f"model.safetensors hf:{folder}")):
+        nearfar.load(folder / "model.safetensors")
+    (tmp_path / "lines.txt").write_text("\n".join(TEXTS))
+    with pytest.raises(ValueError, match=facts(f"model.safetensors text-tiny hf:{folder}")):
+        make_modality(started("text", tmp_path, str(folder / "model.safetensors"), backbone="text-tiny")).encoder()
+    rows = json.loads((folder / "modules.json").read_text())
+    (folder / "modules.json").write_text(json.dumps([*rows, {"type": "models.Dense", "path": "2_Dense"}]))
+    network = make_modality(started("text", tmp_path, f"hf:{folder}", method="simcse")).encoder()
+    assert tells(str(network.loaded), "2_Dense")
+
+
 def started(kind: str, folder: Path, weights: str, **settings: object) -> TrainConfig:
     """The settings of a run that begins from weights."""
     data = {"image": "glyphs:40", "series": "waves:40", "sound": "melodies:10", "text": "lines.txt"}[kind]

@@ -165,3 +165,12 @@ def test_a_folder_of_photographs_gets_the_network_of_its_start(tmp_path: Path, m
 def test_several_gpus_share_a_larger_batch() -> None:
     assert chosen("cuda", 1_000_000, 400, processes=8).settings["batch_size"] == 2048
     assert chosen("cuda", 1_000_000, 400, processes=8, nodes=4).settings["batch_size"] == 4096
+
+
+def test_a_folder_of_pictures_is_known_to_methods_that_also_take_others(tmp_path: Path) -> None:
+    data = photos(tmp_path / "photos", 40, count=6)
+    found = completed({"data": str(data), "method": "pairs", "device": "cpu"})
+    assert found["modality"] == "image" and any("--modality" in note for note in found["notes"])
+    for number in range(9):
+        (data / f"{number}.wav").touch()  # more sounds than pictures
+    assert completed({"data": str(data), "method": "pairs", "device": "cpu"})["modality"] == "sound"

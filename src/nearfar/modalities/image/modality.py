@@ -25,7 +25,7 @@ from nearfar.modalities.image.color_histogram import ColorHistogram
 from nearfar.modalities.image.data import opening
 from nearfar.modalities.image.data.decode import SUFFIXES, opened
 from nearfar.modalities.image.data.hugging_face import table_folder_splits
-from nearfar.modalities.image.data.opening import find_images, is_files, is_glyphs, open_images
+from nearfar.modalities.image.data.opening import are_pictures, find_images, is_files, is_glyphs, open_images
 from nearfar.modalities.image.data.python_images import is_picture, typical_side
 from nearfar.modalities.image.items import ImageItems
 from nearfar.modalities.image.published import backbone_of, published_preparation
@@ -126,7 +126,7 @@ class ImageModality(ImageItems):
 
     @classmethod
     def recognizes(cls, data: str) -> bool:
-        return is_object(data) and is_picture(first_sample(data))
+        return is_picture(first_sample(data)) if is_object(data) else are_pictures(data)
 
     @classmethod
     def automatic(cls, request: Request) -> Automatic:

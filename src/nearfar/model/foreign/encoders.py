@@ -19,6 +19,7 @@ from nearfar.model.encoder import Encoder
 from nearfar.progress import print_note
 from nearfar.weights.files import read_tensors
 from nearfar.weights.huggingface import TRANSFORMERS
+from nearfar.weights.load import model_folder_hint
 from nearfar.weights.names import WeightsName
 from nearfar.weights.packages import find_package
 
@@ -50,7 +51,8 @@ def open_images(name: WeightsName, size: int | None, *, untrained: bool) -> Enco
     known = backbone_of(name)
     if known is None:
         way = "open_clip:NETWORK" if _is_image_text(name) else "timm:NETWORK"
-        raise ValueError(f"the network of {name} is not known by its tensors; name it: {way}={name}")
+        hint = model_folder_hint(Path(name.name)) if name.kind == "file" else ""
+        raise ValueError(f"the network of {name} is not known by its tensors; {hint or f'name it: {way}={name}'}")
     wanted = PLAIN if name.kind == "file" else {**PLAIN, **published_preparation(known)}
     side = size or wanted["image_size"]
     assert isinstance(side, int)
