@@ -30,6 +30,8 @@ def check_arguments(arguments: list[str]) -> None:
     check_run_there(run)
     for flag, value in pairwise([*arguments, ""]):
         name, equals, inside = flag.partition("=")
+        if name == "--encoder":
+            check_run_there(inside if equals else value)
         if name in ("--data", "--data.path", "--test", "--data.test"):
             check_there(inside if equals else value, run=run)
 

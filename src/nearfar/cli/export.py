@@ -1,6 +1,7 @@
 """`nearfar export`: write the encoder in a format for other programs."""
 
 from nearfar.cli.parser import Parser
+from nearfar.data.names import check_run_there
 from nearfar.model.export import FORMATS
 from nearfar.weights.names import EXPECTED
 
@@ -23,6 +24,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--licence", help="of the weights, such as Apache-2.0, for the card")
     parser.add_argument("--push", metavar="USER/NAME", help="upload a huggingface folder to the hub, privately")
     options = parser.parse_args(arguments)
+    check_run_there(options.run)
     if options.push and options.format != "huggingface":
         parser.error(f"--push needs --format huggingface, not {options.format}")
 

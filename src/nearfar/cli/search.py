@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 from nearfar.cli.parser import Parser
+from nearfar.data.names import check_files_there, check_run_there
 from nearfar.weights.names import EXPECTED
 
 
@@ -26,6 +27,9 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--data", help="where the samples are, if they moved since they were embedded")
     parser.add_argument("-o", "--out", help="the contact sheet, a .png (default: a new one, named after the query)")
     options = parser.parse_args(arguments)
+    check_run_there(options.run)
+    check_files_there(options.embeddings, expected="a file that nearfar embed wrote")
+    check_files_there(options.image, options.sound, expected="a file as the query")
     if options.k < 1:
         raise ValueError(f"-k is {options.k}, expected at least 1")
 

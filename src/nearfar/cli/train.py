@@ -94,13 +94,17 @@ def main(arguments: list[str]) -> int:
 
 
 def positional_data(arguments: list[str]) -> list[str]:
-    """`nearfar train photos/` as `nearfar train --data photos/`.
+    """`nearfar train photos/` as `nearfar train --data photos/`; the data may also follow the flags.
 
-    >>> positional_data(["photos/", "--epochs", "3"])
-    ['--data', 'photos/', '--epochs', '3']
+    >>> positional_data(["photos/", "--epochs", "3"]), positional_data(["--epochs", "3", "photos/"])
+    (['--data', 'photos/', '--epochs', '3'], ['--epochs', '3', '--data', 'photos/'])
     """
-    given = arguments[:1] and not arguments[0].startswith("-")
-    return ["--data", *arguments] if given else arguments
+    values = [not each.startswith("-") for each in arguments]
+    if values[:1] == [True]:
+        return ["--data", *arguments]
+    if values[-3:] == [False, True, True] and "=" not in arguments[-3]:  # a flag, its value, and one more
+        return [*arguments[:-1], "--data", arguments[-1]]
+    return arguments
 
 
 def configured_data(files: list[Path], options: Namespace) -> str | None:
