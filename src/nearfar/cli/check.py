@@ -64,15 +64,24 @@ def main(arguments: list[str]) -> int:
 
 def check_losses(console: Any, device: Any, pairs: int) -> int:
     """Every loss on this device, and a large batch; how many are wrong."""
-    from nearfar.distributed.check import TOLERANCE, compare_losses, time_large_batch
+    from nearfar.distributed.check import TOLERANCE, compare_losses, time_large_batch, worst_by_precision
+    from nearfar.losses.engine.precision import PRECISIONS
 
     with stage(console, "comparing losses and gradients"):
-        found = list(compare_losses(device))
+        found = list(compare_losses(device, precisions=PRECISIONS))
     rows = (
-        (r.loss, "auto" if r.tile is None else str(r.tile), r.value_error, r.gradient_error, r.passed) for r in found
+        (r.loss, "auto" if r.tile is None else str(r.tile), r.value_error, r.gradient_error, r.passed)
+        for r in found
+        if r.precision == "exact"
     )
     title = f"losses: float32 in tiles, against the reference in float64, to {TOLERANCE:g}"
     show(console, title, ("loss", "tile", "value", "gradient"), rows)
+    show(
+        console,
+        f"precision of the products of similarities on {device.type}, by {engine_on(device)}: the worst of all losses",
+        ("precision", "value", "gradient"),
+        ((w.precision, w.value_error, w.gradient_error, w.passed) for w in worst_by_precision(found)),
+    )
     with stage(console, f"NT-Xent over {pairs:,} pairs, forward and backward"):
         seconds, loss = time_large_batch(pairs, device)
     matrix = 4 * (2 * pairs) ** 2 / 2**30
@@ -81,6 +90,13 @@ def check_losses(console: Any, device: Any, pairs: int) -> int:
         f"loss {loss:.3f} (the whole matrix would take {matrix:.1f} GiB)"
     )
     return sum(not row.passed for row in found)
+
+
+def engine_on(device: Any) -> str:
+    """The engine that losses take by themselves on this device."""
+    from nearfar.losses.engine.backends import has_triton
+
+    return "Triton" if device.type == "cuda" and has_triton() else "tiles"
 
 
 def check_methods(console: Any, what: str | None, processes: int, rows: int) -> list["CertificateRow"]:
@@ -120,7 +136,7 @@ def show(console: Any, title: str, columns: tuple[str, ...], rows: Iterable[tupl
 
     table = Table(title=title)
     for name in (*columns, ""):
-        table.add_column(name, justify="left" if name in ("loss", "method", "trained", "") else "right")
+        table.add_column(name, justify="left" if name in ("loss", "method", "trained", "precision", "") else "right")
     for *cells, passed in rows:
         words = [f"{cell:.0e}" if isinstance(cell, float) else cell for cell in cells]
         table.add_row(*words, "[green]right[/]" if passed else "[red]WRONG[/]")

@@ -203,7 +203,7 @@ def chance_recall(right: Tensor, answers: int, k: int) -> float:
     """
     missed = torch.ones(len(right), dtype=torch.float64)
     for drawn in range(k):  # without replacement: each of the first k is wrong
-        missed *= ((answers - right.double().cpu() - drawn) / max(answers - drawn, 1)).clamp_min(0)
+        missed *= ((answers - right.cpu().double() - drawn) / max(answers - drawn, 1)).clamp_min(0)
     return float(1 - missed.mean())
 
 
