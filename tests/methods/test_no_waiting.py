@@ -31,6 +31,7 @@ WAITING = {
     "moco_v1": "as moco",
     "nnclr": "the queue counts its rows",
     "pairs": "texts are grouped by length",
+    "ts2vec": "crops and masks are drawn by sample",
     "siglip": "texts are grouped by length",
     "simcse": "dropout is drawn by sample, and texts are grouped by length",
 }

@@ -24,6 +24,7 @@ from nearfar.methods.simcse import SimCSE
 from nearfar.methods.simsiam import SimSiam
 from nearfar.methods.supcon import SupCon
 from nearfar.methods.swav import SwAV
+from nearfar.methods.ts2vec import TS2Vec
 from nearfar.methods.vicreg import VICReg
 from nearfar.plugins import import_string
 from nearfar.python_objects import find_object, is_object
@@ -57,6 +58,7 @@ __all__ = [
     "Step",
     "SupCon",
     "SwAV",
+    "TS2Vec",
     "VICReg",
     "choose_views",
     "find_method",
