@@ -288,15 +288,11 @@ class Modality(ABC):
     def find(
         self, spec: str | None, split: str | None = None, within: Path | None = None, *, side: int | None = None
     ) -> NamedSamples:
-        """Samples by name, one at a time: for search and the explorer. Nothing is downloaded for them.
-
-        Args:
-            spec: as `open` takes it; None if it is not known, and then nothing is found.
-            within: a folder that no file may leave; None: what the data name themselves.
-            side: pixels to read images at; None: as for the encoder.
-        """
+        """Samples by name, one at a time, for search and the explorer: `spec` as `open` takes it, None finds nothing;
+        no file may leave the folder `within`; `side` is the pixels to read images at. Nothing is downloaded."""
         read = self.read_config_of_others() if spec is None else self.read_config_of(spec)
-        return NamedSamples(self.reading(replace(read, stored_size=side or read.stored_size)), spec, split, within)
+        reader = self.reading(replace(read, stored_size=side or read.stored_size))
+        return NamedSamples(reader, spec, split, within)
 
     def source(self, spec: str, split: str | None = None) -> SamplesByRow:
         """Single samples by row, without decoding the rest if that is possible."""
