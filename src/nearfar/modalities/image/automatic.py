@@ -95,7 +95,6 @@ def _choose_start(request: Request, chosen: Automatic, facts: PictureFacts, seen
     elif not request.starts_from_weights:
         return False
     if _from_package(request, chosen) and request.device.type == "cpu":
-        chosen.choose("precision", "32", "its depthwise convolutions are slower in bfloat16")
         chosen.choose("adapt.freeze_blocks", LOWER_BLOCKS, "the lower half costs half of a step, and changes little")
     return True
 
