@@ -69,7 +69,8 @@ class ModelSelection:
             found = f"views find their own in {self.own:.1%}, {self.start_own:.1%} before"
             return f"{told} better ({found}; {self.remembered:.0%} of the start's neighbors are still neighbors)"
         close = f": within the error of {self.gain_error:.3f}" if not self.step and self.gain > 0 else ""
-        return f"{told} {'better' if self.step else 'no better'} ({self.score:.3f}, start {self.start_score:.3f}{close})"
+        scores = f"({self.score:.3f}, start {self.start_score:.3f}{close})"
+        return f"{told} {'better' if self.step else 'no better'} {scores}"
 
 
 def select_weights(setup: TrainingSetup, folder: Path) -> ModelSelection | KeptStart | None:
