@@ -118,6 +118,7 @@ class Method(nn.Module):
     settings: ClassVar[Mapping[str, Mapping[str, Any]]] = {}  # by modality: settings of a run, such as the backbone
     short_run: ClassVar[Mapping[str, Any]] = {}  # settings of runs of minutes on little data
     short_runs: ClassVar[Mapping[str, Mapping[str, Any]]] = {}  # by modality, where one has its own
+    from_weights: ClassVar[Mapping[str, Any]] = {}  # settings of runs that start from weights
     toy_options: ClassVar[Mapping[str, Any]] = {}  # of `toy`: small widths
     # What `--recipe paper` sets: "options", "optimizer" and other settings of a run as the paper or its authors' code
     # has them. Epochs and batch size are the user's: the papers' are ImageNet's.
