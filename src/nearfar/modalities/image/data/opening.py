@@ -20,7 +20,7 @@ from nearfar.data.sources import built_in_split, folder_source, from_samples
 from nearfar.data.tables import READERS, path_and_rows
 from nearfar.modalities.image.data.arrays import array_source
 from nearfar.modalities.image.data.caption_json import read_captions
-from nearfar.modalities.image.data.decode import SUFFIXES
+from nearfar.modalities.image.data.decode import SUFFIXES, UNREAD
 from nearfar.modalities.image.data.glyphs import glyphs
 from nearfar.modalities.image.data.hugging_face import image_tables, table_images
 from nearfar.modalities.image.data.icons import HELD_OUT, icons_source
@@ -201,6 +201,7 @@ def image_files(
             path,
             what="image",
             suffixes=SUFFIXES,
+            unread=UNREAD,
             labels=read.labels or False,
             classes=classes,
             split=split,
