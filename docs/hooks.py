@@ -150,7 +150,7 @@ def help_of(command: str) -> str:
     os.environ["COLUMNS"] = "94"
     try:
         with contextlib.redirect_stdout(said), contextlib.suppress(SystemExit):
-            main([command, "--help"])
+            main([command, "--help-all"])
     finally:
         os.environ.pop("COLUMNS")
         if before is not None:

@@ -29,7 +29,10 @@ ORDER = [
 ]
 ANYWHERE = {
     "__version__",
+    "_import_hook",
     "_torchvision",
+    "_torchvision_operators",
+    "child_process",
     "devices",
     "environment",
     "lazy",

@@ -25,6 +25,13 @@ def test_detection_models_and_their_users_import_and_run() -> None:
     assert run.stdout.strip() == "['boxes', 'labels', 'scores']", run.stderr
 
 
+@pytest.mark.parametrize("module", ["torchvision", "timm"])
+def test_a_program_that_imported_nearfar_imports_torchvision(module: str) -> None:
+    program = f"import nearfar, sys; assert 'torch' not in sys.modules; import {module}; print('imported')"
+    run = subprocess.run([sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True)
+    assert run.stdout.strip() == "imported", run.stderr
+
+
 def loops_nms(boxes: torch.Tensor, scores: torch.Tensor, threshold: float) -> list[int]:
     kept: list[int] = []
     for i in scores.argsort(descending=True, stable=True).tolist():
@@ -71,23 +78,29 @@ def fake_torchvision(folder: Path, binary: bytes) -> None:
 
 
 REPORT = (
-    "from nearfar import _torchvision as t\n"
+    "{}\n"
     "import torch, torchvision\n"
+    "from nearfar import _torchvision as t\n"
     "print(t.COMPILED, hasattr(torch.ops.torchvision, 'nms'), torchvision.ops.boxes._assert_has_ops == 'untouched')\n"
 )
 
 
-def report(folder: Path) -> str:
-    program = f"import sys; sys.path.insert(0, {str(folder)!r})\n" + REPORT
+def report(folder: Path, first: str) -> str:
+    program = f"import sys; sys.path.insert(0, {str(folder)!r})\n" + REPORT.format(first)
     return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.strip()
 
 
-def test_where_the_binary_loads_nothing_is_done(tmp_path: Path) -> None:
+FIRST = pytest.mark.parametrize("first", ["import nearfar", "from nearfar import _torchvision"])
+
+
+@FIRST
+def test_where_the_binary_loads_nothing_is_done(tmp_path: Path, first: str) -> None:
     loadable = Path(str(torch._C.__file__)).read_bytes()  # any library that loads beside torch
     fake_torchvision(tmp_path, loadable)
-    assert report(tmp_path) == "True False True"
+    assert report(tmp_path, first) == "True False True"
 
 
-def test_where_the_binary_does_not_load_the_operators_are_declared(tmp_path: Path) -> None:
+@FIRST
+def test_where_the_binary_does_not_load_the_operators_are_declared(tmp_path: Path, first: str) -> None:
     fake_torchvision(tmp_path, b"no library")
-    assert report(tmp_path) == "False True False"
+    assert report(tmp_path, first) == "False True False"

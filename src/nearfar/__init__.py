@@ -18,8 +18,11 @@ The functions are the commands of the same names, and each has its own help, as 
 `ContrastiveTransformer` is the same for pipelines of scikit-learn; `CustomViews` are views of one's own.
 """
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from nearfar import _import_hook
 
 if TYPE_CHECKING:  # for type checkers and editors; imported when first used
     from nearfar.doctor.doctor_function import doctor as doctor
@@ -37,7 +40,14 @@ if TYPE_CHECKING:  # for type checkers and editors; imported when first used
     from nearfar.training.finish import finish as finish
     from nearfar.training.train import train as train
 
+_import_hook.install()
+
 __version__ = "0.1.0"
+
+# Libraries that contact their makers read these when they are imported; what the user has set stays.
+for _variable in ("ORT_DISABLE_TELEMETRY", "HF_HUB_DISABLE_TELEMETRY", "HF_HUB_DISABLE_UPDATE_CHECK", "DO_NOT_TRACK"):
+    os.environ.setdefault(_variable, "1")
+
 __all__ = [
     "ContrastiveTransformer",
     "CustomViews",

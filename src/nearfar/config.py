@@ -250,6 +250,6 @@ def _use_of_labels(method: "type[Method]", kind: str) -> str:
         return f"{method.name} learns from them (--data.labels false reads none)"
     trial = ", and by the trial of views, which looks at folders anyway" if kind == "image" else ""
     return (
-        f"used to judge the encoder and to mark its best checkpoint{trial}; for nothing else, the loss never sees them "
-        "(--data.labels false reads none)"
+        f"used to judge the encoder, also beside its start, and to mark its best checkpoint{trial}; for nothing else, "
+        "the loss never sees them (--data.labels false reads none)"
     )

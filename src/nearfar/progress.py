@@ -37,3 +37,18 @@ def progress_bar(label: str | bool, total: int, *, done: int = 0) -> Iterator[Ca
     with Progress(*columns, console=Console(stderr=True), transient=True, disable=not label) as progress:
         task = progress.add_task(label if isinstance(label, str) else "embedding", total=total, completed=done)
         yield lambda count: progress.advance(task, count)
+
+
+@contextmanager
+def stage(console: Console, text: str) -> Iterator[Callable[[str], None]]:
+    """Show the stage on a rich console; gives the function that shows the next one."""
+    if console.is_terminal:
+        with console.status(text) as status:
+            yield status.update
+        return
+
+    def show(text: str) -> None:
+        console.print(f"{text} …", soft_wrap=True, markup=False, highlight=False)
+
+    show(text)
+    yield show

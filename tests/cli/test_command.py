@@ -13,7 +13,8 @@ from rich.console import Console
 import nearfar
 from nearfar.cli import COMMANDS, main
 from nearfar.cli.errors import error_line
-from nearfar.cli.stages import stage
+from nearfar.cli.help_text import FIRST
+from nearfar.progress import stage
 from tests.support.facts import facts, tells
 
 
@@ -38,10 +39,30 @@ def test_the_installed_command_and_the_module_answer_alike() -> None:
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_has_a_file_and_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as stop:
-        main([command, "--help"])
-    assert stop.value.code == 0
-    assert f"nearfar {command}" in capsys.readouterr().out
+    assert f"nearfar {command}" in help_of(command, "--help", capsys)
+
+
+def help_of(command: str, flag: str, capsys: pytest.CaptureFixture[str]) -> str:
+    try:
+        status: object = main([command, flag])
+    except SystemExit as stop:
+        status = stop.code
+    assert status == 0
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize("columns", ["80", "120"])
+@pytest.mark.parametrize("command", FIRST)
+def test_long_help_begins_with_few_flags(
+    command: str, columns: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    first, full = (help_of(command, flag, capsys) for flag in ("--help", "--help-all"))
+    assert all(len(line) <= int(columns) for line in [*first.splitlines(), *full.splitlines()])
+    named = [flag.split()[0] for group in FIRST[command][2].values() for flag in group]
+    assert 10 <= len(named) <= 11 and all(re.search(rf"^ +{name}\b|{name}[ ,]", full, re.M) for name in named)
+    assert all(name in first for name in named) and "--help-all" in first
+    assert len(first.splitlines()) < 60 < len(full.splitlines())
 
 
 def test_a_misspelt_command_is_told_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
@@ -135,10 +156,8 @@ def test_check_passes_here(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize("command", ["train", "evaluate"])
 def test_every_flag_is_described(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main([command, "--help"])
-    said = capsys.readouterr().out
-    assert "<class" not in said and "How " in said
-    flags = re.split(r"\n  (?=--)", said.partition("\noptions:")[2])[1:]
-    bare = [flag.split()[0] for flag in flags if re.match(r"\S+( \S+)?(, \S+ \S+)?\s+\(type:", flag)]
+    said = help_of(command, "--help-all", capsys)
+    assert "<class" not in said and "How " in said and "None" not in said
+    flags = re.split(r"\n  (?=--)", said.partition("\nthe run:")[2])[1:]
+    bare = [flag.split()[0] for flag in flags if not re.match(r"\S+( \S+)?( \.\.\.)?\s+\w", flag)]
     assert len(flags) > 20 and bare == []

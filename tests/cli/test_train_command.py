@@ -22,7 +22,7 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[TrainConfig]:
     """In an empty folder, the configurations that would be trained or planned; none is."""
     found: list[TrainConfig] = []
 
-    def run(config: TrainConfig, folder: Path, *, console: object) -> Results:
+    def run(config: TrainConfig, folder: Path, *, console: object, all_metrics: bool) -> Results:
         found.append(config)
         return Results()
 
@@ -136,8 +136,7 @@ def test_an_optimizer_is_named_as_data_are(words: str, asked: list[TrainConfig])
 
 @pytest.mark.parametrize("command", ["train", "plan", "evaluate"])
 def test_help_spells_flags_with_dashes(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main([command, "--help"])
+    assert main([command, "--help-all"]) == 0
     flags = set(re.findall(r"--[\w.-]+", capsys.readouterr().out))
     assert "--batch-size" in flags and not [flag for flag in flags if "_" in flag]
 
@@ -158,7 +157,12 @@ def test_what_views_change_is_said_in_words(color: str, asked: list[TrainConfig]
 
 @pytest.mark.parametrize(
     "command",
-    ["train photoss/", "train --data ./photoss", "evaluate runs/none", "embed runs/none . -o a.npy", "doctor photoss"],
+    [
+        *("train photoss/", "train --data ./photoss", "evaluate runs/none", "evaluate --encoder none --data ."),
+        *("embed runs/none . -o a.npy", "embed none . -o a.npy", "doctor photoss", "explore none", "export none"),
+        *("search none a.npy --like b", "report none", "finish none", "duplicates none.npy", "select photoss -n 3"),
+        "mine none a.csv -o b",
+    ],
 )
 def test_a_mistyped_path_fails_before_torch_is_imported(tmp_path: Path, command: str) -> None:
     (tmp_path / "photos").mkdir()
@@ -168,12 +172,16 @@ def test_a_mistyped_path_fails_before_torch_is_imported(tmp_path: Path, command:
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["1", "False"], done.stderr
-    assert tells(done.stderr, "photos" if "photoss" in command else "runs/none")
+    assert tells(done.stderr, "photos" if "photoss" in command else "none")
 
 
 @pytest.mark.parametrize(
     ("flags", "expected"),
-    [("--tempurature 1", "temperature"), ("--learning 1", "learning-rate"), ("--thread 2", "workers")],
+    [
+        *(("--tempurature 1", "temperature"), ("--learning 1", "learning-rate"), ("--thread 2", "workers")),
+        *(("--gpu 1", "'device'"), ("--wandb true", "'logger'"), ("--hflip 0.5", "'views.orientation'")),
+        *(("--queue-size 64", "'options'"), ("--ddp true", "'strategy'"), ("--random-state 1", "'seed'")),
+    ],
 )
 def test_a_wrong_flag_lists_at_most_three_by_meaning(
     flags: str, expected: str, capsys: pytest.CaptureFixture[str]

@@ -12,7 +12,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from nearfar.distributed.grad_cache import encode_in_chunks, equal_chunks
 from nearfar.methods import METHODS, Batch, Method
 from nearfar.methods.method import Encoded
-from nearfar.nn.sequence import CPCEncoder
+from nearfar.nn.sequence import CPCEncoder, DilatedEncoder
 from nearfar.nn.text import TextEncoder
 from nearfar.nn.towers import TwoTowers
 from tests.support.facts import facts
@@ -43,6 +43,8 @@ def make(name: str, *, dropout: float = 0.0) -> Method:
         encoder = TwoTowers(encoder, words(dropout), embed_dim=8)
     elif name == "cpc":
         encoder = CPCEncoder(1, kernels=(4, 4), strides=(2, 2), width=8, context=6)
+    elif name == "ts2vec":
+        encoder = DilatedEncoder(1, width=6, depth=2, features=8)
     elif name == "simcse":
         encoder = words(max(dropout, 0.1))
     options = dict(METHODS[name].toy_options)
@@ -67,7 +69,7 @@ def make_batch(name: str, step: int = 0) -> Batch:
     views = [x + 0.3 * normal(ROWS, 10), x + 0.3 * normal(ROWS, 10)]
     if name in ("clip", "lit", "siglip"):
         views = [x, tokens]
-    elif name == "cpc":
+    elif name in ("cpc", "ts2vec"):
         wave = normal(ROWS, 1, 40)
         wave[3, :, 25:] = torch.nan  # a shorter one
         views = [wave]

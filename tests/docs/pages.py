@@ -207,6 +207,9 @@ class Reader:
         elif program == "nearfar":
             self.read(rest)
         elif program in _LAUNCHERS:
+            if Path(words[-1]).suffix == ".py":
+                assert Path(words[-1]).is_file(), f"{words[-1]} is no file of this page"
+                return
             assert "nearfar" in words, f"{shlex.join(words)} starts nothing of nearfar"
             self.read(words[words.index("nearfar") + 1 :])
         elif program == "make":

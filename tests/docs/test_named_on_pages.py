@@ -76,7 +76,7 @@ def flags() -> set[str]:
     found = {f"options.{option}" for kind in METHODS.values() for option in kind.options()}
     found |= {short.removeprefix("--") for short in SHORT}
     found |= {*keys(TrainConfig), *(f"protocols.{key}" for key in keys(ProtocolConfig))}
-    for words in (["--help"], *([command, "--help"] for command in COMMANDS)):
+    for words in (["--help"], *([command, "--help-all"] for command in COMMANDS)):
         said = io.StringIO()
         with contextlib.redirect_stdout(said), contextlib.suppress(SystemExit):
             main(words)

@@ -15,4 +15,4 @@ def test_the_method_of_the_page_is_right(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.syspath_prepend(tmp_path)
     subject = subject_from("the_page:MyMethod")
     assert all(row.passed for row in check_method(subject.method, subject.batches, processes=1))
-    assert "calls it as `MyMethod(encoder, features=16, samples=64)`" in page
+    assert "calls `MyMethod(encoder, features=16, samples=64)`" in page

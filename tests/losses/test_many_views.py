@@ -8,7 +8,7 @@ from torch import Tensor
 
 from nearfar import losses
 from nearfar.distributed.ring import RingBackend
-from nearfar.losses import nt_xent, nt_xent_views, vicreg, vicreg_views
+from nearfar.losses import decoupled, nt_xent, nt_xent_views, vicreg, vicreg_views
 from nearfar.losses.engine.backends import use_backend
 from nearfar.losses.info_nce import nt_xent_views_reference
 from nearfar.losses.redundancy import vicreg_views_reference
@@ -27,12 +27,13 @@ def split(z: Tensor, full: int) -> tuple[list[Tensor], list[Tensor]]:
 @pytest.mark.parametrize("ids", [None, IDS, torch.zeros(5, dtype=torch.long)])
 @pytest.mark.parametrize("temperature", [0.07, 0.5, 10.0])
 @pytest.mark.parametrize(("full", "local"), NUMBERS)
+@pytest.mark.parametrize("bare", [False, True], ids=["", "without positive"])
 def test_nt_xent_equals_loops_over_views_and_samples(
-    full: int, local: int, temperature: float, ids: Tensor | None
+    bare: bool, full: int, local: int, temperature: float, ids: Tensor | None
 ) -> None:
     assert_equals_reference(
-        lambda z, t: nt_xent_views(*split(z, full), temperature=t, ids=ids, reduction="none"),
-        lambda z, t: nt_xent_views_reference(*split(z, full), t, ids),
+        lambda z, t: nt_xent_views(*split(z, full), temperature=t, without_positive=bare, ids=ids, reduction="none"),
+        lambda z, t: nt_xent_views_reference(*split(z, full), t, ids, bare),
         rows(full + local, 5, 3),
         number(temperature),
     )
@@ -69,6 +70,10 @@ def test_two_views_are_the_losses_of_two_views_bit_for_bit(dtype: torch.dtype, t
             nt_xent(z1, z2, temperature=temperature, ids=ids),
         ),
         (nt_xent_views([z1, z2], temperature=temperature), nt_xent(z1, z2, temperature=temperature)),
+        (
+            nt_xent_views([z1, z2], temperature=temperature, without_positive=True, ids=ids),
+            decoupled(z1, z2, temperature=temperature, ids=ids),
+        ),
         (vicreg_views([z1, z2]), vicreg(z1, z2)),
     ):
         assert torch.equal(many, two)

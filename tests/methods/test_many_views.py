@@ -51,6 +51,8 @@ def in_dtype(batch: Batch, dtype: torch.dtype) -> Batch:
     return replace(batch, views=[x.to(dtype) for x in batch.views])
 
 
+LATER = {"diet", "dino", "swav"}  # methods that came with many views
+
 # Two views: the rules as they were before there could be more.
 
 Rule = Callable[[Method, Batch], Tensor]
@@ -160,7 +162,7 @@ def test_one_view_of_instdisc_is_the_old_loss() -> None:
 
 
 def test_old_rules_are_there_for_each_method() -> None:
-    assert {*OLD, "instdisc"} == set(MANY)
+    assert {*OLD, *LATER, "instdisc"} == set(MANY)
 
 
 # More views: loops over pairs of what `encode` gave.
@@ -251,10 +253,48 @@ def loop_instdisc(m: Method, e: Encoded) -> Tensor:
     return mean([nce(v, memory, noise, **settings, ids=e["ids"], noise_ids=known) for v in views])
 
 
+def cross_entropies(targets: list[Tensor], scores: list[Tensor], temperature: float) -> Tensor:
+    """Of each target with the scores of every other view, in plain softmaxes."""
+    each = []
+    for i, target in enumerate(targets):
+        for j, s in enumerate(scores):
+            if i != j:
+                each.append(-(target * (s / temperature).softmax(1).log()).sum(1).mean())
+    return mean(each)
+
+
+def loop_swav(m: Method, e: Encoded) -> Tensor:
+    w = F.normalize(m.prototypes.weight, dim=1)
+    scores = [F.normalize(z, dim=1) @ w.T for z in of(e, "z")]
+    codes = []
+    for s in scores[: full_of(e, "z")]:
+        q = (s.detach() / m.epsilon).exp()
+        for _ in range(m.iterations):
+            q = q / q.sum(0)
+            q = q / q.sum(1, keepdim=True)
+        codes.append(q)
+    return cross_entropies(codes, scores, m.temperature)
+
+
+def loop_dino(m: Method, e: Encoded) -> Tensor:
+    student, teacher = (F.normalize(x.weight, dim=1) for x in (m.prototypes, m.target[2]))
+    scores = [F.normalize(z, dim=1) @ student.T for z in of(e, "z")]
+    taught = [F.normalize(t, dim=1) @ teacher.T for t in of(e, "t")]
+    return cross_entropies(
+        [((t - m.center) / m.teacher_temperature).softmax(1).detach() for t in taught], scores, m.temperature
+    )
+
+
+def loop_diet(m: Method, e: Encoded) -> Tensor:
+    return e["loss"].mean()
+
+
 LOOPS: dict[str, Callable[[Method, Encoded], Tensor]] = {
     "barlow_twins": loop_barlow_twins,
     "byol": loop_byol,
     "byol_a": loop_byol,
+    "diet": loop_diet,
+    "dino": loop_dino,
     "instdisc": loop_instdisc,
     "moco": loop_moco,
     "moco_v1": loop_moco,
@@ -264,6 +304,7 @@ LOOPS: dict[str, Callable[[Method, Encoded], Tensor]] = {
     "simclr_v2": loop_simclr,
     "simsiam": loop_simsiam,
     "supcon": loop_supcon,
+    "swav": loop_swav,
     "vicreg": loop_vicreg,
 }
 
@@ -279,7 +320,7 @@ def test_the_loss_is_that_of_loops_over_pairs(name: str, full: int, local: int) 
             for key, x in method.encode(batch).items()
         }
         loss = rule(method, encoded)
-        wanted = [x for key, x in encoded.items() if x.requires_grad and not key.startswith(("t", "k"))]
+        wanted = [x for key, x in encoded.items() if x.requires_grad and not key.startswith(("t", "k", "h"))]
         if name in ("simsiam", "nnclr"):
             wanted = [x for key, x in encoded.items() if key.startswith("p")]
         found.append((loss.detach(), *torch.autograd.grad(loss, wanted)))

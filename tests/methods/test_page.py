@@ -62,7 +62,7 @@ def test_temperature_and_memory_are_the_defaults(name: str) -> None:
         assert float(temperature.removeprefix("learned, from ")) == pytest.approx(started.temperature, rel=1e-5)
     else:
         assert temperature == "–"
-    if "queue_size" in given:
+    if given.get("queue_size"):
         assert numbers == [given["queue_size"], given["dim"]]
     elif name == "instdisc":
         assert numbers == [given["dim"]]

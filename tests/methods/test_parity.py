@@ -12,6 +12,7 @@ from nearfar import _torchvision  # noqa: F401, before lightly and open_clip
 from nearfar.methods import (
     BYOL,
     CLIP,
+    DINO,
     NNCLR,
     BarlowTwins,
     Batch,
@@ -21,8 +22,10 @@ from nearfar.methods import (
     SimCLR,
     SimCLRV2,
     SimSiam,
+    SwAV,
     VICReg,
 )
+from nearfar.methods.dino import koleo
 from nearfar.nn.text import TextEncoder
 from nearfar.nn.towers import TwoTowers
 
@@ -43,11 +46,11 @@ def encoder() -> nn.Module:
     return nn.Sequential(nn.Linear(6, F_IN), nn.Tanh())
 
 
-def batch_of(views: int = 2) -> Batch:
+def batch_of(views: int = 2, local: int = 0) -> Batch:
     generator = torch.Generator().manual_seed(1)
     x = torch.randn(B, 6, generator=generator)
     noise = (torch.randn(B, 6, generator=generator) for _ in range(views))
-    return Batch([(x + 0.5 * n).double() for n in noise], torch.arange(B), torch.arange(B))
+    return Batch([(x + 0.5 * n).double() for n in noise], torch.arange(B), torch.arange(B), local=local)
 
 
 def same_weights(ours: nn.Module, theirs: nn.Module) -> nn.Module:
@@ -74,6 +77,13 @@ def test_simclr(kind: type[SimCLR], layers: int) -> None:
     head = same_weights(method.projector, heads().SimCLRProjectionHead(F_IN, WIDE, D, num_layers=layers))
     z1, z2 = (head(method.encoder(x)) for x in batch.views)
     agree(method, batch, losses().NTXentLoss(temperature=method.temperature)(z1, z2), method.encoder)
+
+
+def test_simclr_with_the_decoupled_loss() -> None:
+    method, batch = SimCLR(encoder(), features=F_IN, hidden=WIDE, dim=D, decoupled=True).double(), batch_of()
+    z1, z2 = (method.projector(method.encoder(x)) for x in batch.views)
+    agree(method, batch, losses().DCLLoss(temperature=0.5)(z1, z2), method.encoder)
+    assert method(batch).candidates == 0
 
 
 def test_moco() -> None:
@@ -118,6 +128,49 @@ def test_barlow_twins() -> None:
     head = same_weights(method.projector, heads().BarlowTwinsProjectionHead(F_IN, WIDE, D))
     z1, z2 = (head(method.encoder(x)) for x in batch.views)
     agree(method, batch, losses().BarlowTwinsLoss(lambda_param=0.0051)(z1, z2), method.encoder)
+
+
+def test_swav() -> None:
+    """With local views, and with a queue that is full; prototypes of length 1, as lightly's after `normalize`."""
+    method = SwAV(
+        encoder(), features=F_IN, hidden=WIDE, dim=D, prototypes=7, queue_size=9, queue_start=0.0, frozen=0.0
+    ).double()
+    batch = batch_of(4, local=2)
+    head = same_weights(method.projector, heads().SwaVProjectionHead(F_IN, WIDE, D))
+    scores = [F.normalize(head(method.encoder(x)), dim=1) @ method.prototypes.weight.T for x in batch.views[:2]]
+    small = F.normalize(head(method.encoder(torch.cat(list(batch.views[2:])))), dim=1) @ method.prototypes.weight.T
+    agree(method, batch, losses().SwaVLoss()(scores, list(small.chunk(2))).squeeze(), method.encoder)
+    queued = [F.normalize(x, dim=1) for x in torch.randn(2, 9, D, dtype=torch.float64)]
+    for queue, rows in zip(method.queues, queued, strict=True):
+        queue.push(rows, torch.arange(9))
+    earlier = [rows @ method.prototypes.weight.T for rows in queued]
+    scores = [F.normalize(head(method.encoder(x)), dim=1) @ method.prototypes.weight.T for x in batch.views[:2]]
+    small = F.normalize(head(method.encoder(torch.cat(list(batch.views[2:])))), dim=1) @ method.prototypes.weight.T
+    agree(method, batch, losses().SwaVLoss()(scores, list(small.chunk(2)), earlier).squeeze(), method.encoder)
+
+
+def test_dino() -> None:
+    """Head, loss and centre, with local views; the second step has a centre that is not 0."""
+    method = DINO(encoder(), features=F_IN, hidden=WIDE, dim=D, prototypes=7, frozen=0.0, momentum=1.0).double()
+    batch = batch_of(4, local=2)
+    theirs = heads().DINOProjectionHead(F_IN, WIDE, D, 7).double()
+    state = theirs.state_dict()
+    own = [*method.projector.state_dict().values(), method.prototypes.weight]
+    names = [name for name in state if not name.endswith(("original0", "weight_g"))]
+    assert [x.shape for x in own] == [state[name].shape for name in names]
+    theirs.load_state_dict(state | dict(zip(names, own, strict=True)))
+    criterion = losses().DINOLoss(7).double()
+    for _ in range(2):
+        student = [theirs(method.encoder(x)) for x in batch.views]
+        teacher = [x.detach() for x in student[:2]]  # begins as a copy, and with momentum 1 stays one
+        agree(method, batch, criterion(teacher, student), method.encoder)
+        method.after_step(0.0)
+    torch.testing.assert_close(method.center, criterion.center[0, 0], rtol=1e-5, atol=1e-7)
+
+
+def test_koleo() -> None:
+    h = torch.randn(B, D, dtype=torch.float64)
+    torch.testing.assert_close(koleo(h, torch.arange(B)), losses().KoLeoLoss()(h))
 
 
 def test_vicreg() -> None:

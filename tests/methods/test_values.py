@@ -7,7 +7,20 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nearfar.methods import BYOL, NNCLR, BarlowTwins, Batch, InstDisc, MoCo, MoCoV3, SimCLR, SimSiam, SupCon, VICReg
+from nearfar.methods import (
+    BYOL,
+    DIET,
+    NNCLR,
+    BarlowTwins,
+    Batch,
+    InstDisc,
+    MoCo,
+    MoCoV3,
+    SimCLR,
+    SimSiam,
+    SupCon,
+    VICReg,
+)
 from tests.support.facts import facts
 
 B, D = 6, 5
@@ -151,6 +164,40 @@ def test_instdisc() -> None:
     # the bank's first rows are of unit length in float32
     assert math.isclose(step.loss.item(), total / B, rel_tol=1e-6)
     assert math.isclose(step.log["log_normalizer"].item(), log_z, rel_tol=1e-6)
+
+
+def test_diet_is_smoothed_classification_of_sample_numbers() -> None:
+    method, index = DIET(encoder(), features=4, samples=9).double(), torch.tensor([3, 1, 4, 8, 5, 2])
+    x = torch.randn(B, 3, dtype=torch.float64)
+    batch = Batch([x], index, index)
+    logits = method.encoder(x) @ method.classifier.weight.T
+    step = method(batch)
+    expected = F.cross_entropy(logits, index, label_smoothing=0.8)
+    torch.testing.assert_close(step.loss, expected)
+    label = F.one_hot(index, 9) * 0.2 + 0.8 / 9
+    divergence = F.kl_div(logits.log_softmax(1), label.double(), reduction="batchmean")
+    torch.testing.assert_close(step.log["divergence"], divergence)
+
+
+def test_diet_leaves_out_the_classes_of_the_same_id() -> None:
+    method, index = DIET(encoder(), features=4, samples=9, smoothing=0.6).double(), torch.arange(B)
+    x, ids = torch.randn(B, 3, dtype=torch.float64), torch.tensor([0, 0, 2, 3, 4, 4])
+    batch = Batch([x], index, ids)
+    torch.testing.assert_close(
+        method.eval()(Batch([x], index, index)).loss, method.train()(batch).loss
+    )  # not known yet
+    method.after_step(0.1)
+    total = 0.0
+    for i in range(B):
+        kept = [j for j in range(9) if j == i or j >= B or ids[j] != ids[i]]
+        logits = (method.encoder(x) @ method.classifier.weight.T)[i, kept]
+        total += F.cross_entropy(logits[None], torch.tensor([kept.index(i)]), label_smoothing=0.6).item()
+    assert math.isclose(method(batch).loss.item(), total / B, rel_tol=1e-9)
+
+
+def test_diet_needs_the_number_of_samples() -> None:
+    with pytest.raises(ValueError, match=facts("samples 0")):
+        DIET(encoder(), features=4)
 
 
 @pytest.mark.parametrize("chunk", [1 << 22, 2 * 20 * D])

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 import torch
+from PIL import Image
+from safetensors.torch import save_file
 from torch import nn
 
 import nearfar
@@ -143,6 +145,50 @@ def test_a_file_is_recognized_by_its_tensors(tmp_path: Path, capsys: pytest.Capt
     torch.save({"nothing": torch.zeros(3)}, tmp_path / "other.pt")
     with pytest.raises(ValueError, match=facts("other.pt timm:")):
         nearfar.load(tmp_path / "other.pt")
+
+
+def test_a_safetensors_file_and_a_small_stem_open_by_themselves(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = backbone("resnet18", size=32, published_stem=False).eval()
+    save_file(source.state_dict(), tmp_path / "model.safetensors")
+    encoder = nearfar.load(tmp_path / "model.safetensors")
+    assert encoder.card["image_size"] == 32 and tells(capsys.readouterr().err, "model.safetensors resnet18 32 pixels")
+    assert nearfar.load(tmp_path / "model.safetensors", image_size=48).card["image_size"] == 48
+    x = torch.randn(2, 3, 32, 32)
+    with torch.no_grad():
+        assert torch.equal(encoder(x), source(x))
+
+
+def test_a_query_is_read_at_the_size_that_was_embedded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of an encoder whose size can be chosen, and whose embeddings depend on it."""
+    torch.save(backbone("vit_tiny_patch16_224", size=32).state_dict(), tmp_path / "vit.pt")
+    (tmp_path / "photos").mkdir()
+    for number in range(3):
+        made = torch.randint(0, 256, (40, 40, 3), generator=torch.Generator().manual_seed(number))
+        Image.fromarray(made.numpy().astype("uint8")).save(tmp_path / "photos" / f"{number}.png")
+    weights, photos, out = f"timm:vit_tiny_patch16_224={tmp_path / 'vit.pt'}", tmp_path / "photos", tmp_path / "x.npz"
+    assert main(["embed", weights, str(photos), "-o", str(out), "--image-size", "32", "--size", "40"]) == 0
+    capsys.readouterr()
+    sheet = ["-o", str(tmp_path / "sheet.png")]
+    assert main(["search", weights, str(out), "--image", str(photos / "1.png"), "-k", "1", *sheet]) == 0
+    said = capsys.readouterr().out
+    assert tells(said, "1.png 1.0000")
+    graph = export(weights, "onnx", tmp_path / "x.onnx", image_size=32).path
+    assert nearfar.load(graph).card["image_size"] == 32
+
+
+def test_a_file_of_a_models_folder_names_the_folder_and_what_is_not_read_is_said(tmp_path: Path) -> None:
+    folder = text_folder(tmp_path / "bert", pooling="mean_tokens")
+    with pytest.raises(ValueError, match=facts(f"model.safetensors hf:{folder}")):
+        nearfar.load(folder / "model.safetensors")
+    (tmp_path / "lines.txt").write_text("\n".join(TEXTS))
+    with pytest.raises(ValueError, match=facts(f"model.safetensors text-tiny hf:{folder}")):
+        make_modality(started("text", tmp_path, str(folder / "model.safetensors"), backbone="text-tiny")).encoder()
+    rows = json.loads((folder / "modules.json").read_text())
+    (folder / "modules.json").write_text(json.dumps([*rows, {"type": "models.Dense", "path": "2_Dense"}]))
+    network = make_modality(started("text", tmp_path, f"hf:{folder}", method="simcse")).encoder()
+    assert tells(str(network.loaded), "2_Dense")
 
 
 def started(kind: str, folder: Path, weights: str, **settings: object) -> TrainConfig:

@@ -14,9 +14,12 @@ from safetensors.torch import load_file, save_file
 
 from nearfar.cli import main
 from nearfar.modalities.image.backbones import backbone
+from nearfar.model.allocation_limit import AllocationLimit
 from nearfar.model.load import load
+from tests.fuzz.targets import bounded
 from tests.search.pictures import run_folder
 from tests.support.facts import facts, tells
+from tests.support.models import save_untrained_of
 
 
 class Bomb:
@@ -27,6 +30,11 @@ class Bomb:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return os.mkdir, (str(self.trace),)
+
+
+def text_run(folder: Path) -> Path:
+    folder.mkdir(exist_ok=True)
+    return save_untrained_of("text", folder)
 
 
 @pytest.fixture
@@ -70,6 +78,15 @@ def card(**changes: object) -> Callable[[Path], None]:
     def spoil(run: Path) -> None:
         content = json.loads((run / "card.json").read_text())
         (run / "card.json").write_text(json.dumps({**content, **changes}))
+
+    return spoil
+
+
+def changed(edit: Callable[[dict[str, Any]], object]) -> Callable[[Path], None]:
+    def spoil(run: Path) -> None:
+        content = json.loads((run / "card.json").read_text())
+        edit(content)
+        (run / "card.json").write_text(json.dumps(content))
 
     return spoil
 
@@ -118,7 +135,7 @@ WEIGHTS = "safetensors"
         (card(version="new"), "card version 'new'"),
         (options(kept_layers=10**9, layers=10**10), "layers 10000000000"),
         (options(kept_layers=1, hidden=10**30), "hidden"),
-        (options(kept_layers=1, hidden=1 << 20), "lacks"),
+        (options(kept_layers=1, hidden=1 << 20), "fit"),
         (options(kept_layers="all"), "kept_layers all"),
         (options(kept_layers=1), "lacks"),
         (text(b"[" * 100_000), "card"),
@@ -138,17 +155,46 @@ def test_a_hostile_folder_is_refused_in_a_line(run: Path, spoil: Callable[[Path]
 
 
 def test_a_card_that_names_a_huge_network_costs_no_memory(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    card(backbone="vit_base_patch16_224", image_size=224)(run)
-    built = []
+    made = []
 
-    def watched(*words: Any, **options: Any) -> torch.nn.Module:
-        built.append(backbone(*words, **options))
-        return built[-1]
+    class Counted(AllocationLimit):
+        def __exit__(self, *error: object) -> None:
+            super().__exit__(*error)
+            made.append(self.made - self.limit)
 
-    monkeypatch.setattr("nearfar.modalities.image.modality.backbone", watched)
-    with pytest.raises(ValueError, match=facts("'vit_base_patch16_224'")):
+    monkeypatch.setattr("nearfar.model.allocation_limit.AllocationLimit", Counted)
+    card(backbone="vit_huge_patch14_224", image_size=224)(run)
+    with bounded(), pytest.raises(ValueError, match=facts("numbers weights")):
         load(run)
-    assert len(built) == 1 and all(x.is_meta for x in built[0].parameters())
+    assert made and made[0] > 0
+
+
+@pytest.mark.parametrize("text", [{"vocab_size": 10**7}, {"max_length": 10**5}])
+def test_a_card_that_names_a_huge_vocabulary_costs_no_memory(text: dict[str, Any], tmp_path: Path) -> None:
+    load(text_run(tmp_path))
+
+    def spoil(content: dict[str, Any]) -> None:
+        content["config"]["text"] |= text
+
+    changed(spoil)(tmp_path / "run")
+    with bounded(), pytest.raises(ValueError) as error:
+        load(tmp_path / "run")
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["transformers:someone/evil", "transformers:evil"])
+def test_a_card_contacts_no_hub(name: str, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr("socket.getaddrinfo", lambda *_, **__: pytest.fail("a look-up"))
+    card(backbone=name)(run)
+    for untrained in (False, True):
+        with pytest.raises((ValueError, FileNotFoundError)) as error:
+            load(run, untrained=untrained)
+        assert "\n" not in str(error.value)
+    text = text_run(tmp_path / "text")
+    changed(lambda content: content["config"].update(backbone=name))(text)
+    with pytest.raises((ValueError, FileNotFoundError)):
+        load(text)
 
 
 def test_the_bomb_of_these_tests_goes_off_where_it_is_unpickled(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ def test_workflows_and_forms_are_yaml_and_test_the_pythons_that_are_claimed() ->
     assert len(files) >= 5 and all(yaml.safe_load(file.read_text()) for file in files)
     claimed = {match[1] for line in PROJECT["classifiers"] if (match := re.search(r"Python :: (3\.\d+)$", line))}
     checks = (ROOT / ".github" / "workflows" / "checks.yml").read_text()
-    assert claimed == set(re.findall(r'"(3\.\d+)"', checks))
+    assert claimed <= set(re.findall(r'"(3\.\d+)"', checks))
 
 
 @pytest.mark.slow

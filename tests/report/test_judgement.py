@@ -3,6 +3,7 @@
 import io
 import json
 from dataclasses import asdict, replace
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -127,11 +128,11 @@ def test_it_is_first_on_console_page_and_card(
     found, line = first_line(read_run(folder))
     assert found == level and line.startswith(word) and tells(line, "its start")
     out = io.StringIO()
-    print_verdict(folder, results, Console(file=out, width=80))
+    print_verdict(folder, results, Console(file=out, width=80), report=Path("run/report.html"))
     said = out.getvalue().splitlines()
-    assert said[0] == line and said[-1].startswith("Try next: nearfar ")
+    assert said[0] == line and said[-1].startswith("Try next: nearfar ") and len(said) == 4
     assert all(len(each) <= 80 for each in said[:-1]), said  # a command is never broken
-    assert any(tells(each, "untrained") for each in said)
+    assert tells(said[1], "trained start raw") and tells(said[2], "report run/report.html")
     page = write_report(folder).read_text()
     assert f'class="verdict {level}"' in page and f'<p class="level {level}">{line}</p>' in page
     assert ('class="verdict good"' in page) == (word == "Better")
@@ -174,9 +175,15 @@ def test_many_encoders_with_long_names_stay_in_80_columns(tmp_path: Path) -> Non
     others = [compared(3, 1, f"timm:a_network_with_a_name_that_is_long_{i}", "encoder") for i in range(3)]
     results = measured(start(9, 0), raw(9, 0), compared(5, 2, "colour histogram", "baseline"), *others)
     results.notes.append("a note " * 40)
-    folder, out = filled(tmp_path / "run", results), io.StringIO()
-    print_verdict(folder, results, Console(file=out, width=80))
-    assert all(len(line) <= 80 for line in out.getvalue().splitlines()[:-1])
+    folder = filled(tmp_path / "run", results)
+    for width, every in product((80, 120), (False, True)):
+        out = io.StringIO()
+        print_verdict(folder, results, Console(file=out, width=width), every=every)
+        lines = out.getvalue().splitlines()
+        assert all(len(line) <= width for line in lines[:-1])
+        assert all(any(tells(line, each) for line in lines) for each in ("trained", "start", "better"))
+        assert ("█" in out.getvalue()) is (width == 120)
+        assert every or sum("than timm:a_network" in line for line in lines) == 3
 
 
 def test_a_metric_from_outside_is_written_and_compared_as_its_protocol_declares(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Search: exact equals the dense definition, the indices find most of it, and the command shows it."""
 
+import io
 import sys
 from pathlib import Path
 
@@ -10,6 +11,8 @@ import torch
 import torch.nn.functional as F
 from PIL import Image
 from pyarrow import parquet
+from rich.console import Console
+from rich.table import Table
 
 from nearfar.cli import main
 from nearfar.config import TrainConfig
@@ -18,7 +21,9 @@ from nearfar.modalities.named_samples import inside
 from nearfar.search import files as files_of
 from nearfar.search.contact_sheet import CELL, unused_name
 from nearfar.search.files import Embeddings
+from nearfar.search.find import PathCell
 from nearfar.search.index import lookup
+from nearfar.search.location import Location
 from nearfar.search.search import InMemory, neighbors, search
 from nearfar.search.thumbnails import thumbnails
 from tests.search.pictures import folder_of, run_folder, scene
@@ -135,7 +140,7 @@ def test_the_command_finds_the_picture_itself_and_draws_a_sheet(
         (["out.parquet", "--image", "q.png", "-o", "sheet.txt"], "expected a name that ends in .png"),
         (["out.parquet", "--image", "q.png", "--data", "nosuch"], "images shown 'nosuch' --data"),
         (["out.parquet", "--image", "q.png", "--data", "run"], "none of the samples can be shown --data"),
-        (["plain.npy", "--image", "q.png"], "the file does not say where they are; give --data"),
+        (["plain.npy", "--image", "q.png"], "the file does not say where its samples are --data"),
     ],
 )
 def test_bad_input_is_told_in_a_line(
@@ -170,16 +175,16 @@ def test_a_name_that_leads_out_of_the_folder_is_refused(tmp_path: Path, name: st
     (tmp_path / "data").mkdir()
     with pytest.raises(ValueError, match=facts("folder")):
         inside(tmp_path / "data", name)
-    shown, missing = thumbnails(IMAGES, [name], str(tmp_path / "data"), size=8)
+    shown, missing = thumbnails(IMAGES, [name], Location(str(tmp_path / "data")), size=8)
     assert len(missing) == 1 and shown[0].std() == 0
 
 
 def test_thumbnails_of_data_that_is_no_folder(tmp_path: Path) -> None:
-    shown, missing = thumbnails(IMAGES, ["3", "999999"], "glyphs:20", size=32)
+    shown, missing = thumbnails(IMAGES, ["3", "999999"], Location("glyphs:20"), size=32)
     assert shown[0].std() > 0 and len(missing) == 1
     for data in (None, str(tmp_path / "gone")):
         with pytest.raises(ValueError, match=facts("show")):
-            thumbnails(IMAGES, ["3"], data, size=8)
+            thumbnails(IMAGES, ["3"], Location(data), size=8)
 
 
 def test_a_contact_sheet_replaces_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,3 +192,14 @@ def test_a_contact_sheet_replaces_no_other(tmp_path: Path, monkeypatch: pytest.M
     for name in ("cat-neighbours.png", "cat-neighbours-2.png", "cat-neighbours-3.png"):
         assert unused_name("cat-neighbours") == Path(name)
         Path(name).touch()
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_a_long_path_keeps_the_name_of_its_file(width: int) -> None:
+    path, out = f"photos/{'a-folder/' * 20}IMG_2841.jpg", io.StringIO()
+    table = Table("similarity", "path", "label")
+    table.add_row("0.9123", PathCell(path), "cat")
+    Console(file=out, width=width).print(table)
+    lines = out.getvalue().splitlines()
+    (line,) = (line for line in lines if "0.9123" in line)
+    assert "/IMG_2841.jpg" in line and "ph" in line and "…" in line and "cat" in line and len(line) <= width

@@ -13,7 +13,7 @@ from rich.console import Console
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from nearfar.methods import SimCLR
+from nearfar.methods import Pairs, SimCLR
 from nearfar.modalities.config import ViewsConfig
 from nearfar.modalities.image.backbones import backbone
 from nearfar.nn.layers import layers
@@ -120,6 +120,15 @@ def test_given_weights_wait_while_new_layers_are_trained_and_then_have_a_schedul
         group["initial_lr"] = 2.0
     set_rates(optimizer, 0.5, 0.0)
     assert [group["lr"] for group in optimizer.param_groups] == [0.0, 1.0]
+
+
+def test_given_weights_wait_for_nothing_where_no_layer_is_new() -> None:
+    method = Pairs(Given(), features=4)
+    groups = adapted_groups(method.encoder, method.parameter_groups(0.1), ADAPT)
+    assert {group["pretrained"] for group in groups} == {False}
+    optimizer = torch.optim.SGD([{**group, "initial_lr": 1.0} for group in groups], lr=1.0)
+    set_rates(optimizer, 0.5, pretrained=0.0)
+    assert {group["lr"] for group in optimizer.param_groups} == {0.5}
 
 
 def test_fixed_statistics_are_those_of_evaluation_in_copies_groups_and_after_train() -> None:

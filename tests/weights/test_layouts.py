@@ -3,18 +3,21 @@
 import copy
 from argparse import Namespace
 from collections.abc import Callable
+from fractions import Fraction
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
 from nearfar import _torchvision  # noqa: F401, before timm and lightly
 from nearfar.modalities.image.backbones import backbone
+from nearfar.modalities.image.published import identify
 from nearfar.modalities.sound.backbones import AudioEncoder
-from nearfar.weights.files import read_tensors, stated_architecture, tensors_of
+from nearfar.weights.files import read_content, read_tensors, stated_architecture, tensors_of
 from nearfar.weights.layouts import MisfitError, fit_layout
 from tests.support.facts import facts
 
@@ -290,10 +293,51 @@ def test_older_files_without_counters_fit() -> None:
     assert len(fit_layout(state, backbone("resnet18", size=224)).tensors) == len(state)
 
 
-def test_a_pickle_that_needs_more_is_refused_with_the_way_to_convert_it(tmp_path: Path) -> None:
-    torch.save({"state_dict": {"x": torch.ones(1)}, "config": Path("somewhere")}, tmp_path / "more.pt")
-    with pytest.raises(ValueError, match=facts("more.pt weights_only=False torch.save pathlib")):
-        read_tensors(tmp_path / "more.pt")
-    torch.jit.script(nn.Linear(2, 2)).save(tmp_path / "script.pt")
+def test_a_pickle_that_needs_more_is_refused_with_a_command_that_converts_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    linear = nn.Linear(2, 2)
+    for more, kind in (
+        ({"state_dict": linear.state_dict(), "rate": Fraction(1, 3)}, "fractions"),
+        (linear, "torch.nn"),
+    ):
+        torch.save(more, "more.pt")
+        with pytest.raises(ValueError, match=facts(f"more.pt weights_only=False {kind}")) as error:
+            read_tensors(Path("more.pt"))
+        exec(str(error.value).split('python -c "')[1].rstrip('"'), {})
+        assert torch.equal(read_tensors(Path("weights.pt"))["weight"], linear.weight)
+    torch.jit.script(linear).save(tmp_path / "script.pt")
     with pytest.raises(ValueError, match=facts("script.pt TorchScript torch.jit.load")):
         read_tensors(tmp_path / "script.pt")
+
+
+def test_settings_paths_and_numbers_of_numpy_may_stand_beside_weights(tmp_path: Path) -> None:
+    beside = {"args": Namespace(out=Path("runs"), lr=0.1), "best": np.float64(71.2), "epoch": np.int64(3)}
+    torch.save({"state_dict": {"x": torch.ones(1)}, **beside}, tmp_path / "checkpoint.pth")
+    content = read_content(tmp_path / "checkpoint.pth")
+    assert content["best"] == 71.2 and content["epoch"] == 3 and str(content["args"].out) == "runs"
+    assert not hasattr(content["args"].out, "open")  # a name, which opens nothing
+    assert list(tensors_of(content)) == ["state_dict.x"]
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"", "empty"),
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:1\nsize 5\n", "git lfs pull"),
+        (b"<!doctype html><html>" * 20, "again"),
+    ],
+)
+@pytest.mark.parametrize("suffix", [".pth", ".safetensors"])
+def test_what_a_failed_download_left_is_told(content: bytes, told: str, suffix: str, tmp_path: Path) -> None:
+    file = tmp_path / f"weights{suffix}"
+    file.write_bytes(content)
+    with pytest.raises(ValueError, match=facts(f"weights{suffix} {told}")):
+        read_tensors(file)
+
+
+def test_a_file_without_tensors_is_told(tmp_path: Path) -> None:
+    torch.save({"state_dict": {}, "epoch": 3}, tmp_path / "none.pth")
+    with pytest.raises(ValueError, match=facts("none.pth no tensors")):
+        identify(tmp_path / "none.pth")

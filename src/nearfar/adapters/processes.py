@@ -4,18 +4,15 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
 from nearfar.distributed.ring import RingBackend
 from nearfar.losses.engine.backends import use_backend
-from nearfar.nn.shard import Shard, shard_of
+from nearfar.nn.shard import Shard, is_distributed, shard_of
+
+__all__ = ["is_distributed", "loss_over_processes", "refuse", "shard_and_ids"]
 
 Loss = Callable[[Tensor], Tensor]  # of ids (B,), a different one for each row of all processes
-
-
-def is_distributed() -> bool:
-    return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
 
 
 def shard_and_ids(rows: Tensor) -> tuple[Shard, Tensor]:

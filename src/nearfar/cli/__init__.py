@@ -10,6 +10,7 @@ COMMANDS = {
     "train": "train an encoder on data, evaluate it and write a report",
     "finish": "make a stopped run usable: write the model of its newest checkpoint",
     "plan": "fit a run into a memory budget: micro-batch, accumulation, predicted peak",
+    "methods": "list the methods of training: for which data, where to choose each, its paper",
     "recipes": "list known runs and their numbers, or run one again",
     "evaluate": "measure an encoder on data, beside its baselines",
     "report": "write the report of a run again, or compare several runs",
@@ -56,8 +57,13 @@ def dispatch(arguments: list[str]) -> int:
             from nearfar.cli.completion import complete
 
             return complete(rest, list(COMMANDS))
+        case ["train" | "plan" | "evaluate" as command, *rest] if {"-h", "--help"} & {*rest}:
+            from nearfar.cli.help_text import first_help
+
+            print(first_help(command))
+            return 0
         case [command, *rest] if command in COMMANDS:
-            return run(command, rest)
+            return run(command, ["--help" if each == "--help-all" else each for each in rest])
         case [command, *_]:
             from nearfar.messages import nearest
 
@@ -107,6 +113,6 @@ def usage() -> str:
         "usage: nearfar COMMAND [options]\n\n"
         "Contrastive representation learning: pull what belongs together near, push the rest far.\n\n"
         f"commands:\n{listed}\n\n"
-        "nearfar COMMAND --help shows its options; --debug shows a traceback for errors.\n"
+        "nearfar COMMAND --help shows its options, --help-all all of them; --debug shows a traceback for errors.\n"
         "nearfar --version shows the version; nearfar --completion bash, zsh or fish prints a script for that shell."
     )

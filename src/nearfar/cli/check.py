@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nearfar.cli.parser import Parser
-from nearfar.cli.stages import stage
+from nearfar.progress import stage
 
 if TYPE_CHECKING:
     from nearfar.distributed.certificate import CertificateRow

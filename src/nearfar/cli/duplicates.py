@@ -1,6 +1,7 @@
 """`nearfar duplicates`: near-duplicate groups in a file of embeddings."""
 
 from nearfar.cli.parser import Parser
+from nearfar.data.names import check_files_there
 
 
 def main(arguments: list[str]) -> int:
@@ -15,6 +16,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--threshold", type=float, help="a cosine (default: found from the data)")
     parser.add_argument("--index", choices=["exact", "ivf", "hnsw"], default="exact", help="ivf and hnsw need faiss")
     options = parser.parse_args(arguments)
+    check_files_there(options.embeddings, expected="a file that nearfar embed wrote")
 
     from nearfar.search.duplicates_function import duplicates
 

@@ -21,6 +21,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--labels", action="store_true", help="sub-folders are labels")
     parser.add_argument("--split", help="a part of the data, such as test")
     parser.add_argument("--size", type=int, help="side at which files are decoded (default: 1.15 × the encoder's)")
+    parser.add_argument("--image-size", type=int, help="input size in pixels of encoders of other libraries")
     parser.add_argument("--batch-size", type=int, default=256, help="samples in a forward pass (default: 256)")
     parser.add_argument("--chunk", type=int, default=16_384, help="rows held in memory at most (default: 16384)")
     parser.add_argument("--device", default="auto", help="where to compute (default: the accelerator, else cpu)")
@@ -36,7 +37,7 @@ def main(arguments: list[str]) -> int:
     if options.frames:
         return frames(options)
     done = embed(
-        load(options.run, dim=options.dim),
+        load(options.run, dim=options.dim, image_size=options.image_size),
         options.data,
         options.out,
         dtype=options.dtype,

@@ -1,14 +1,14 @@
 """`nearfar evaluate`: how good is an encoder, on what, and compared with what?"""
 
-import argparse
 import sys
 from itertools import pairwise
 from pathlib import Path
 
 from jsonargparse import ArgumentError as BadArgument
-from jsonargparse import ArgumentParser, DefaultHelpFormatter, Namespace
+from jsonargparse import ArgumentParser, Namespace
 
 from nearfar.cli.flags import describe, show_dashes
+from nearfar.cli.help_text import full_help
 from nearfar.cli.train import explained, full_flags
 from nearfar.data.config import EvaluationData
 from nearfar.data.names import check_run_there, check_there
@@ -30,29 +30,17 @@ def check_arguments(arguments: list[str]) -> None:
     check_run_there(run)
     for flag, value in pairwise([*arguments, ""]):
         name, equals, inside = flag.partition("=")
+        if name == "--encoder":
+            check_run_there(inside if equals else value)
         if name in ("--data", "--data.path", "--test", "--data.test"):
             check_there(inside if equals else value, run=run)
 
 
-class _Help(DefaultHelpFormatter, argparse.RawDescriptionHelpFormatter):
-    """Keeps the list of protocols as a list."""
-
-
 def main(arguments: list[str]) -> int:
     check_arguments(arguments)
-    from nearfar.evaluation.protocols import PROTOCOLS, protocol_config  # here, since these import torch
+    from nearfar.evaluation.protocols import protocol_config  # here, since these import torch
 
-    listed = "\n".join(f"  {name:<14}{protocol.about}" for name, protocol in PROTOCOLS.items())
-    parser = ArgumentParser(
-        prog="nearfar evaluate",
-        description="Measure an encoder beside the raw samples and its untrained self.\n\n"
-        f"protocols:\n{listed}\n  {'all':<14}all that suit any encoder of such data\n"
-        f"  {'MODULE:NAME':<14}your own; its settings are --protocols.NAME.KEY\n\n"
-        "--data PATH is short for --data.path, --test PATH for --data.test.",
-        formatter_class=_Help,
-        exit_on_error=False,
-        default_env=False,
-    )
+    parser = ArgumentParser(prog="nearfar evaluate", exit_on_error=False, default_env=False)
     parser.add_argument("run", nargs="?", type=str | None, help=ENCODERS)
     parser.add_argument("--encoder", type=str | None, help="the same, as a flag")
     parser.add_argument("--protocol", nargs="+", default=["knn", "linear"], help="what to measure")
@@ -69,12 +57,16 @@ def main(arguments: list[str]) -> int:
     parser.add_argument(
         "--label_errors", type=str | None, metavar="FOLDER", help="write labels that are probably wrong, and outliers"
     )
+    parser.add_argument("--all_metrics", action="store_true", help="print every metric, not only the main ones")
     parser.add_class_arguments(EvaluationData, "data")
     settings = protocol_config(outside_protocols(arguments))
     parser.add_class_arguments(settings, "protocols")
     describe(parser, EvaluationData, "data.")
     describe(parser, settings, "protocols.")
     show_dashes(parser)
+    if {"-h", "--help"} & {*arguments}:
+        print(full_help("evaluate", parser, SHORT))
+        return 0
     known = {action.dest: action.help or "" for action in parser._actions}
     try:
         options = parser.parse_args(full_flags(arguments, SHORT))
@@ -89,7 +81,6 @@ def main(arguments: list[str]) -> int:
 
     from nearfar.devices import find_device
     from nearfar.evaluation.task import Compute
-    from nearfar.progress import print_line
     from nearfar.report.refresh import evaluate_to_folder, print_verdict, results_folder
 
     console, seed, seeds = Console(), options.seed, options.seeds
@@ -109,10 +100,9 @@ def main(arguments: list[str]) -> int:
         out=out,
         console=console,
     )
-    print_verdict(folder, results, console)
-    print_line(console, f"all metrics: {folder / 'evaluation.json'}; curves: {folder / 'evaluation'}")
-    if (folder / "report.html").exists():
-        print_line(console, f"report: {folder / 'report.html'}")
+    page = folder / "report.html"
+    page = page if page.exists() else folder / "evaluation.json"
+    print_verdict(folder, results, console, report=page, every=options.all_metrics)
     if options.label_errors is not None:
         _write_label_errors(options)
     return 0

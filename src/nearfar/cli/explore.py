@@ -4,6 +4,7 @@ import contextlib
 from functools import partial
 
 from nearfar.cli.parser import Parser
+from nearfar.data.names import check_files_there, check_run_there, check_there
 from nearfar.explore import check_installed
 from nearfar.weights.names import EXPECTED
 
@@ -23,6 +24,10 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--token", action="store_true", help="need a token here too: this machine has other users")
     parser.add_argument("--allow-host", nargs="+", default=[], help="more names for the Host header, as of a proxy")
     options = parser.parse_args(arguments)
+    for run in options.run:
+        check_run_there(run)
+    check_there(options.data, run=options.run[0])
+    check_files_there(*options.embeddings or (), expected="a file that nearfar embed wrote")
     check_installed()
 
     from nearfar.explore.explore_function import described, opened_runs

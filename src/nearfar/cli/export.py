@@ -1,6 +1,7 @@
 """`nearfar export`: write the encoder in a format for other programs."""
 
 from nearfar.cli.parser import Parser
+from nearfar.data.names import check_run_there
 from nearfar.model.export import FORMATS
 from nearfar.weights.names import EXPECTED
 
@@ -19,15 +20,18 @@ def main(arguments: list[str]) -> int:
         help="; ".join(f"{name}: {each.help}" for name, each in FORMATS.items()),
     )
     parser.add_argument("-o", "--out", help="the file or folder (default: RUN/export/...)")
+    parser.add_argument("--image-size", type=int, help="input size in pixels of encoders of other libraries")
     parser.add_argument("--licence", help="of the weights, such as Apache-2.0, for the card")
     parser.add_argument("--push", metavar="USER/NAME", help="upload a huggingface folder to the hub, privately")
     options = parser.parse_args(arguments)
+    check_run_there(options.run)
     if options.push and options.format != "huggingface":
         parser.error(f"--push needs --format huggingface, not {options.format}")
 
     from nearfar.model.export.export import export
 
-    done = export(options.run, options.format, options.out, licence=options.licence, push=options.push)
+    about = {"licence": options.licence, "push": options.push, "image_size": options.image_size}
+    done = export(options.run, options.format, options.out, **about)
     if done.difference is not None:
         print(f"largest difference from the encoder on batches of 1 and 3: {done.difference:.1e} (relative)")
     print(f"{options.format}: {done.path}")

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from nearfar.cli.parser import Parser
+from nearfar.data.names import check_files_there, check_run_there
 from nearfar.weights.names import EXPECTED
 
 
@@ -31,6 +32,8 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--index", choices=["exact", "ivf", "hnsw"], default="exact", help="ivf and hnsw need faiss")
     parser.add_argument("--device", default="auto", help="where to compute (default: the accelerator, else cpu)")
     options = parser.parse_args(arguments)
+    check_run_there(options.run)
+    check_files_there(options.corpus, expected="a .txt or a table")
 
     from nearfar.data.dataset import counted
     from nearfar.modalities.text.data import open_texts

@@ -7,9 +7,10 @@ from jsonargparse import ArgumentError as BadArgument
 from jsonargparse import ArgumentParser
 
 from nearfar.cli.flags import describe, show_dashes
-from nearfar.cli.stages import stage
+from nearfar.cli.help_text import full_help
 from nearfar.cli.train import CONFIG_HELP, SHORT, config_file, configured, explained, full_flags, take_configs
 from nearfar.config import TrainConfig
+from nearfar.progress import stage
 
 _DECIDED = (
     "--batch",
@@ -24,9 +25,6 @@ _DECIDED = (
 def main(arguments: list[str]) -> int:
     parser = ArgumentParser(
         prog="nearfar plan",
-        description="Find out how a run fits into a memory budget: in one piece, in micro-batches (same gradient) or, "
-        "where even that is too much, in several smaller batches. Flags are those of nearfar train. The data are "
-        "opened and a few samples are run on the CPU; the rest is computed.",
         exit_on_error=False,
         default_env=False,
     )
@@ -36,6 +34,9 @@ def main(arguments: list[str]) -> int:
     parser.add_class_arguments(TrainConfig, as_group=False)
     describe(parser, TrainConfig)
     show_dashes(parser)
+    if {"-h", "--help"} & {*arguments}:
+        print(full_help("plan", parser, SHORT))
+        return 0
     known = {action.dest: action.help or "" for action in parser._actions}
     names, flags = take_configs(arguments)
     files = [config_file(name) for name in names]

@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 from nearfar.cli.parser import Parser
+from nearfar.data.names import check_files_there, check_run_there
 from nearfar.weights.names import EXPECTED
 
 
@@ -26,6 +27,9 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--data", help="where the samples are, if they moved since they were embedded")
     parser.add_argument("-o", "--out", help="the contact sheet, a .png (default: a new one, named after the query)")
     options = parser.parse_args(arguments)
+    check_run_there(options.run)
+    check_files_there(options.embeddings, expected="a file that nearfar embed wrote")
+    check_files_there(options.image, options.sound, expected="a file as the query")
     if options.k < 1:
         raise ValueError(f"-k is {options.k}, expected at least 1")
 
@@ -47,6 +51,8 @@ def main(arguments: list[str]) -> int:
     if not found.has_pictures and options.out is not None:
         what = found.finder.encoder.modality.noun
         raise ValueError(f"{options.run} is an encoder of {what}: leave out -o, they are listed; use --text")
+    if not console.is_terminal:  # a program reads it: no name is cut
+        console = Console(width=max(console.width, 60 + max(map(len, found.names), default=0)))
     console.print(found.shown())
     if found.has_pictures:
         for line in found.write_sheet(out)[:3]:

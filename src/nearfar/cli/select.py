@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from nearfar.cli.parser import Parser
+from nearfar.data.names import check_files_there, check_run_there, check_there
 from nearfar.weights.names import EXPECTED
 
 
@@ -33,6 +34,12 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--sheet", help="the contact sheet, a .png (default: named after the table)")
     parser.add_argument("--samples", help="where the samples are, if they moved since they were embedded")
     options = parser.parse_args(arguments)
+    check_run_there(options.encoder)
+    check_files_there(options.labelled, expected="a table or list of labelled samples")
+    if options.encoder is None:
+        check_files_there(options.data, expected="a file that nearfar embed wrote, or data with --encoder")
+    else:
+        check_there(options.data, run=options.encoder)
 
     from nearfar.model.load import load
     from nearfar.search.files import SUFFIXES

@@ -9,6 +9,7 @@ from jsonargparse import ArgumentError as BadArgument
 from jsonargparse import ArgumentParser, Namespace
 
 from nearfar.cli.flags import describe, main_flags, show_dashes
+from nearfar.cli.help_text import full_help
 from nearfar.config import TrainConfig, completed
 from nearfar.data.names import check_there
 from nearfar.settings import build, checked_values, overlaid, unknown_key, with_sections
@@ -41,18 +42,19 @@ CONFIG_HELP = "YAML with any of the keys below, or the name of a recipe; flags o
 def main(arguments: list[str]) -> int:
     parser = ArgumentParser(
         prog="nearfar train",
-        description="Pretrain an encoder, evaluate it and write a report. Without arguments: SimCLR on glyphs. "
-        "--data PATH is short for --data.path, --views NAME for --views.preset, --optimizer NAME for --optimizer.name, "
-        "--group FILE for --data.groups-file.",
         exit_on_error=False,
         default_env=False,
     )
     parser.add_argument("--config", type=str | None, help=CONFIG_HELP)
     parser.add_argument("--out", type=str | None, help="the run folder (default: the next free one under runs/)")
     parser.add_argument("--resume", type=str | None, help="continue the run in this folder")
+    parser.add_argument("--all_metrics", action="store_true", help="print every metric at the end")
     parser.add_class_arguments(TrainConfig, as_group=False)
     describe(parser, TrainConfig)
     show_dashes(parser)
+    if {"-h", "--help"} & {*arguments}:
+        print(full_help("train", parser, SHORT))
+        return 0
     known = {action.dest: action.help or "" for action in parser._actions}
     known |= {alias.removeprefix("--"): "" for alias in SHORT}
     names, arguments = take_configs(positional_data(arguments))
@@ -67,13 +69,13 @@ def main(arguments: list[str]) -> int:
 
     from rich.console import Console
 
-    from nearfar.training.processes import is_rank_zero
     from nearfar.training.resume import MAY_CHANGE
     from nearfar.training.train import free_folder, resume_run, run
 
-    console = Console()
+    console, every = Console(), bool(options.pop("all_metrics", False))
     if options.get("resume") is not None:
-        if other := sorted({*options.as_dict(), *(["config"] if names else [])} - {"resume", *MAY_CHANGE}):
+        fixed = {*options.as_dict(), *(["config"] if names else [])} - {"resume", "all_metrics", *MAY_CHANGE}
+        if other := sorted(fixed):
             allowed = ", ".join(f"--{name}" for name in MAY_CHANGE)
             print(
                 f"nearfar train: --{other[0].replace('_', '-')} was given with --resume, which continues with the "
@@ -82,26 +84,27 @@ def main(arguments: list[str]) -> int:
             )
             return 2
         changed = {name: options.get(name) for name in MAY_CHANGE}
-        resume_run(Path(options.resume), console=console, **changed)
-        folder = Path(options.resume)
+        resume_run(Path(options.resume), console=console, all_metrics=every, **changed)
     else:
         config = configured(files, options)
         check_recipe_data([name for name in names if not Path(name).exists()], config)
         folder = free_folder(config) if options.get("out") is None else Path(options.out)
-        run(config, folder, console=console)
-    if is_rank_zero():
-        console.print(f"run: {folder}", soft_wrap=True, markup=False, highlight=False)
+        run(config, folder, console=console, all_metrics=every)
     return 0
 
 
 def positional_data(arguments: list[str]) -> list[str]:
-    """`nearfar train photos/` as `nearfar train --data photos/`.
+    """`nearfar train photos/` as `nearfar train --data photos/`; the data may also follow the flags.
 
-    >>> positional_data(["photos/", "--epochs", "3"])
-    ['--data', 'photos/', '--epochs', '3']
+    >>> positional_data(["photos/", "--epochs", "3"]), positional_data(["--epochs", "3", "photos/"])
+    (['--data', 'photos/', '--epochs', '3'], ['--epochs', '3', '--data', 'photos/'])
     """
-    given = arguments[:1] and not arguments[0].startswith("-")
-    return ["--data", *arguments] if given else arguments
+    values = [not each.startswith("-") for each in arguments]
+    if values[:1] == [True]:
+        return ["--data", *arguments]
+    if values[-3:] == [False, True, True] and "=" not in arguments[-3]:  # a flag, its value, and one more
+        return [*arguments[:-1], "--data", arguments[-1]]
+    return arguments
 
 
 def configured_data(files: list[Path], options: Namespace) -> str | None:

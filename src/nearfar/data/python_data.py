@@ -23,6 +23,7 @@ from nearfar.python_objects import find_object, register, registered_objects
 
 SAMPLES = ("image", "img", "pixel_values", "pixels", "audio", "series", "x", "data", "input", *PATHS)
 TARGETS = (*LABELS, "labels", "targets", "fine_label", "y")
+TEST_PARTS = ("test", "validation", "valid", "val")  # of splits by name, the first that is there
 _MANY = 1000  # samples, from which reading them shows a progress bar
 FORMS = (
     "a path, a list of paths or texts, an array or tensor, (samples, labels), a map-style Dataset, a frame, or a "
@@ -245,6 +246,18 @@ def _made(data: Any) -> ObjectData:
         return ObjectData(type(data).__name__, None, iterate=lambda: data)
     parts = f"; give one of its values, {', '.join(map(repr, data))}" if isinstance(data, Mapping) else ""
     raise TypeError(f"data is a {type(data).__name__}, expected {FORMS}{parts}")
+
+
+def named_parts(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Splits by name, such as a DatasetDict of Hugging Face, as the keys path and test; other keys as they are.
+
+    >>> named_parts({"train": "a/", "validation": "b/"}), named_parts({"path": "a/", "strict": True})
+    ({'path': 'a/', 'test': 'b/'}, {'path': 'a/', 'strict': True})
+    """
+    if "train" not in data:
+        return dict(data)
+    test = next((data[name] for name in TEST_PARTS if name in data), None)
+    return {"path": data["train"], **({} if test is None else {"test": test})}
 
 
 def is_loader(data: Any) -> bool:

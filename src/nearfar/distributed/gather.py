@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nearfar.nn.shard import Shard
+from nearfar.nn.shard import Shard, is_distributed, shard_of
 
 
 def gather(encoded: dict[str, Tensor], shard: Shard) -> dict[str, Tensor]:
@@ -19,8 +19,25 @@ def gather(encoded: dict[str, Tensor], shard: Shard) -> dict[str, Tensor]:
     return {name: gather_rows(x, shard) for name, x in encoded.items()}
 
 
-def gather_rows(x: Tensor, shard: Shard) -> Tensor:
-    """(count, ...) to (total, ...), with the gradient that `gather` describes."""
+def gather_rows(x: Tensor, shard: Shard | None = None) -> Tensor:
+    """The rows of this process (count, ...) as those of all processes (total, ...), in rank order, differentiable.
+
+    For a training loop of your own under DDP, FSDP or another trainer that averages gradients over processes: a loss of
+    gathered rows then has the value and the gradient of one process with the full batch. Labels and ids are gathered
+    by the same function. A collective: every process must call it. Without `torch.distributed` x is returned as it is.
+
+    Args:
+        x: of any type; processes may have different numbers of rows.
+        shard: `shard_of(len(x), x.device)`, to share it between calls: else the numbers of rows are asked for anew.
+
+    >>> z = torch.eye(2)  # one process
+    >>> gather_rows(z) is z
+    True
+    """
+    if shard is None:
+        if not is_distributed():
+            return x
+        shard = shard_of(len(x), x.device)
     if not x.requires_grad:
         return shard.gather(x)
     gathered: Tensor = _Gather.apply(x, shard)  # type: ignore[no-untyped-call]

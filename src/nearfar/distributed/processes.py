@@ -17,6 +17,7 @@ import torch.multiprocessing as multiprocessing
 from torch import Tensor
 from torch.multiprocessing.spawn import ProcessExitedException, ProcessRaisedException, spawn
 
+from nearfar.child_process import safe_path
 from nearfar.distributed.gather import gather
 from nearfar.distributed.ops import full_batch_ops
 from nearfar.distributed.ring import RingBackend, global_mean
@@ -97,11 +98,13 @@ def run_in_processes(
         said: called with what rank 0 reports by `say(text)`.
         seconds: without a report, after which it is given up.
     """
-    messages = multiprocessing.get_context("spawn").SimpleQueue()
+    with safe_path():
+        messages = multiprocessing.get_context("spawn").SimpleQueue()  # starts Python's resource tracker
     with tempfile.TemporaryDirectory() as folder:
         torch.save((function, arguments), Path(folder) / "task")
         task = (count, folder, messages, seconds)
-        children: Any = spawn(_work, task, nprocs=count, join=False, daemon=True)
+        with safe_path():
+            children: Any = spawn(_work, task, nprocs=count, join=False, daemon=True)
         last = time.monotonic()
         try:
             while not children.join(timeout=0.5):

@@ -21,6 +21,7 @@ from nearfar.progress import progress_bar
 from nearfar.search.contact_sheet import CELL, picture_sheet
 from nearfar.search.embed import ReadOptions, embed
 from nearfar.search.files import Embeddings
+from nearfar.search.location import Location
 from nearfar.search.thumbnails import thumbnails
 
 PICTURES = 98  # of a sheet, at most
@@ -54,14 +55,14 @@ class Audit(Printed):
         labels: the doubted ones; None where the data have no labels.
         outliers: samples unlike all others.
         samples, judged: how many there are, and how many labels could be judged.
-        about: which data they are.
+        location: of the data.
     """
 
     labels: list[DoubtedLabel] | None
     outliers: list[Outlier]
     samples: int
     judged: int
-    about: dict[str, Any]
+    location: Location
 
     def shown(self) -> str:
         lines = []
@@ -111,7 +112,7 @@ def _audit_file(file: Embeddings, seed: int, progress: bool) -> Audit:
     names, stated = file.names(), file.labels()
     outliers = [Outlier(names[row], s) for row, s in zip(*map(torch.Tensor.tolist, find_outliers(x)), strict=True)]
     if stated is None:
-        return Audit(None, outliers, len(x), 0, file.about)
+        return Audit(None, outliers, len(x), 0, file.location())
     labels, classes = label_column([None if label is None else f" {label}" for label in stated])
     with progress_bar(progress and "judging labels", 2) as advance:
         found = find_label_errors(x, labels, seed=seed, advance=advance)
@@ -121,7 +122,7 @@ def _audit_file(file: Embeddings, seed: int, progress: bool) -> Audit:
             found.rows.tolist(), found.suggested.tolist(), found.margins.tolist(), strict=True
         )
     ]
-    return Audit(doubted, outliers, len(x), found.judged, file.about)
+    return Audit(doubted, outliers, len(x), found.judged, file.location())
 
 
 def write_audit(found: Audit, encoder: Encoder, folder: Path, *, data: str | None = None) -> dict[str, Path | str]:
@@ -162,8 +163,7 @@ def _sheet(found: Audit, encoder: Encoder, captions: list[tuple[str, str]], out:
         return f"none: {encoder.modality.noun} have no pictures"
     names = [name for _, name in captions]
     try:
-        where, split = data or found.about.get("data"), found.about.get("split")
-        pictures, _ = thumbnails(encoder.modality, names, where, size=CELL, split=split)
+        pictures, _ = thumbnails(encoder.modality, names, found.location.by(data), size=CELL)
     except (ValueError, OSError) as error:
         return f"none: {one_line(error)}"
     return picture_sheet(pictures, captions, out)

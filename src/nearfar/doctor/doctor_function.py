@@ -1,12 +1,13 @@
 """`nearfar.doctor`: what is wrong with a data set, before a run."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
 from nearfar.data.class_folders import Level
 from nearfar.data.config import ReadConfig
-from nearfar.data.python_data import DataSpec, ObjectData, as_data
+from nearfar.data.python_data import DataSpec, ObjectData, as_data, named_parts
 from nearfar.data.sources import folder_splits
 from nearfar.doctor.examine import TINY, Diagnosis, ImageProblem, Leak, examine
 from nearfar.doctor.summary import summary, write_findings
@@ -85,8 +86,9 @@ def doctor(
     """Check every image of a data set: broken files, copies, tiny and plain images, classes, and leaks from a test set.
 
     Args:
-        data: images, as `nearfar.train` takes them. Of a folder with train/ and test/ the first is examined, and
-            whether the other is in it, if neither `test` nor `split` is given.
+        data: images, as `nearfar.train` takes them, splits {"train": ..., "test": ...} included. Of a folder with
+            train/ and test/ the first is examined, and whether the other is in it, if neither `test` nor `split` is
+            given.
         test: data that must not be in it.
         split, test_split: a part of the data, such as "train".
         tiny: pixels of the short side, below which an image is tiny.
@@ -99,6 +101,8 @@ def doctor(
         raise ValueError(f"tiny is {tiny!r}, expected pixels, a whole number of at least 0")
     notes: tuple[str, ...] = ()
     with released_afterwards(ObjectData):
+        if isinstance(data, Mapping) and set(parts := named_parts(data)) <= {"path", "test"}:
+            data, test = parts.get("path"), parts.get("test") if test is None else test
         given = as_data(data)
         if split is None and test is None and (own := folder_splits(given.path)) is not None:
             (split, test_split), test = own, data

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from nearfar.data.dataset import Skipped, label_names
 from nearfar.data.pack import cores
-from nearfar.modalities.image.data.decode import PIXEL_LIMIT, opened, rgb, why
+from nearfar.modalities.image.data.decode import opened, rgb, why
 from nearfar.modalities.image.data.source import ImageSource, as_picture
 from nearfar.progress import progress_bar
 
@@ -82,12 +82,17 @@ class PixelVectors:
 
 
 def scan(source: ImageSource, *, label: str | bool, workers: int | None = None) -> Scan:
-    """Read every image of a source once, in threads; `label` as in `progress_bar`."""
+    """Read every image of a source once; `label` as in `progress_bar`.
+
+    Files are read in threads; Python objects in one, unless more are asked for: data sets of others may not be made for
+    several.
+    """
+    workers = workers or (1 if source.transient else cores())
     source.load_all()
     images, broken = [], list(source.skipped)
     with (
         warnings.catch_warnings(),
-        ThreadPoolExecutor(workers or cores()) as pool,
+        ThreadPoolExecutor(workers) as pool,
         progress_bar(label, len(source)) as advance,
     ):
         warnings.simplefilter("ignore")  # Pillow's, about files that it reads nonetheless
@@ -108,7 +113,7 @@ def _scan_row(source: ImageSource, row: int) -> ScannedImage | str:
         if source.paths is None:
             picture = source.items[row]
             if isinstance(picture, bytes):
-                with Image.open(io.BytesIO(picture)) as member:
+                with opened(io.BytesIO(picture)) as member:
                     return _scan_image(row, member, hashlib.blake2b(picture, digest_size=16).digest())
             image = picture if isinstance(picture, Image.Image) else as_picture(picture)
             return _scan_image(row, image, hashlib.blake2b(np.asarray(picture).tobytes(), digest_size=16).digest())
@@ -123,8 +128,6 @@ def _scan_row(source: ImageSource, row: int) -> ScannedImage | str:
 
 def _scan_image(row: int, image: Image.Image, digest: bytes) -> ScannedImage:
     (width, height), pages = image.size, getattr(image, "n_frames", 1)
-    if width * height > PIXEL_LIMIT:
-        raise ValueError(f"{width}×{height} pixels are more than the limit of {PIXEL_LIMIT:,}")
     if image.format == "JPEG":
         image.draft(None, (4 * SIDE, 4 * SIDE))
     upright = rgb(ImageOps.exif_transpose(image))

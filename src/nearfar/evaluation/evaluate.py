@@ -10,7 +10,7 @@ import torch
 
 from nearfar.config import TrainConfig
 from nearfar.data.config import EvaluationData, ReadConfig
-from nearfar.data.python_data import ObjectData, as_data
+from nearfar.data.python_data import ObjectData, as_data, named_parts
 from nearfar.devices import find_device
 from nearfar.evaluation.detection.splits import open_boxed_splits
 from nearfar.evaluation.evaluate_run import as_embedder, evaluate_run
@@ -216,9 +216,7 @@ def _without_objects(data: Any) -> Any:
     """The same data, objects replaced by the names that they are registered or written under."""
     if data is None or isinstance(data, EvaluationData | str | Path):
         return data
-    section = dict(data) if isinstance(data, Mapping) else {"path": data}
-    if "train" in section:
-        section = {"path": section["train"], "test": section.get("test")}
+    section = named_parts(data) if isinstance(data, Mapping) else {"path": data}
     return {
         key: as_data(value).path if key in ("path", "test") and value is not None else value
         for key, value in section.items()

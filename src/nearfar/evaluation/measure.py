@@ -223,7 +223,7 @@ def _add(results: Results, outcome: Outcome, embedder: Embedder, protocol: Proto
         results.curves[embedder.name, source.protocol] = outcome.curves
     for note in outcome.notes:
         note = f"{source.protocol}: {note}" if not outcome.metrics else note
-        for told in (results.notes, source.notes):
+        for told in (results.notes, source.notes, *([results.details] if outcome.metrics else [])):
             if note not in told:
                 told.append(note)
 

@@ -92,6 +92,7 @@ class Results(Printed):
         curves: arrays by encoder and protocol, the data of figures; written by `save_curves`.
         comparisons: of the encoders with each other, with the start and with the baselines, sample by sample.
         facts: numbers on the data that advice is taken from, such as the median side of the images.
+        details: those of the notes that concern single metrics; not written.
     """
 
     rows: list[Row] = field(default_factory=list)
@@ -100,6 +101,7 @@ class Results(Printed):
     provenance: list[Provenance] = field(default_factory=list, compare=False)
     comparisons: list[Comparison] = field(default_factory=list, compare=False)
     facts: dict[str, float] = field(default_factory=dict, compare=False)
+    details: list[str] = field(default_factory=list, compare=False)
 
     def value(self, encoder: str, protocol: str, metric: str = "accuracy") -> float | None:
         """The number of the first such row, or None."""

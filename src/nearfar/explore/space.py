@@ -48,8 +48,7 @@ class Space:
             held = f"{4 * len(file) * file.dim / 2**30:.0f} GiB of vectors, more than {MAX_BYTES >> 30}"
             raise ValueError(f"{file.path} has {held} that fit in memory here; explore a part of the data")
         self.encoder, self.file = with_size_of(encoder, file).eval(), file
-        where, split = data or file.about.get("data"), file.about.get("split")
-        self.samples = self.encoder.modality.find(where, split, side=THUMBNAIL)
+        self.samples = self.encoder.modality.find(*file.location(data), side=THUMBNAIL)
         self.names = list(file.names())
         self._row_of: dict[str, int] | None = None
         labels = file.labels()

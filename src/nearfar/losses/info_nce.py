@@ -121,6 +121,7 @@ def nt_xent_views(
     local: Sequence[Tensor] = (),
     *,
     temperature: float | Tensor,
+    without_positive: bool = False,
     ids: Tensor | None = None,
     reduction: Reduction = "mean",
 ) -> Tensor:
@@ -134,6 +135,7 @@ def nt_xent_views(
         views: K tensors (B, D), views of the same B samples; normalized here.
         local: L tensors (B, D), views of small parts of them, which are compared with `views` only.
         temperature: divides the cosine similarities; may be a tensor that is learned.
+        without_positive: leave the positive out of the denominator, as `decoupled` does for two views.
         ids: (B,), rows with equal ids are never negatives of each other.
         reduction: "mean", "sum" or "none" over the (K + L) · B rows.
 
@@ -159,14 +161,15 @@ def nt_xent_views(
     negatives = similarity_logsumexp(z, z, scale=scale, query_ids=view_ids, key_ids=view_ids, max_norm=1.0)
     negatives = negatives.unflatten(0, (count, -1))  # (K, B)
     of_owner = torch.stack([negatives[own] for own in first + second])
-    of_pairs = softplus(of_owner - scale * similarity.repeat(2, 1))  # (2P, B), of both views of a pair
+    of_pair = _without_positive if without_positive else _with_positive
+    of_pairs = of_pair(of_owner, scale * similarity.repeat(2, 1))  # (2P, B), of both views of a pair
     of_view = [[row for row, own in zip(of_pairs, first + second, strict=True) if own == i] for i in range(count)]
     loss = torch.stack([torch.stack(own).sum(0) for own in of_view]) / (count - 1)  # (K, B)
     if small is not None:
         small_by_view = small.unflatten(0, (len(local), -1))  # (L, B, D)
         positive = scale * paired_similarity(small_by_view[:, None], z_by_view)  # (L, K, B)
         negatives = similarity_logsumexp(small, z, scale=scale, query_ids=small_ids, key_ids=view_ids)  # (L · B,)
-        of_pairs = softplus(negatives.unflatten(0, (len(local), 1, -1)) - positive)  # (L, K, B)
+        of_pairs = of_pair(negatives.unflatten(0, (len(local), 1, -1)), positive)  # (L, K, B)
         loss = torch.cat([loss, of_pairs.mean(1)])  # (K + L, B)
     return reduce_loss(loss.flatten(), reduction)
 
@@ -186,7 +189,17 @@ def decoupled(
     """
     z, ids, scale, positive = two_views(z1, z2, temperature, ids)
     negatives = similarity_logsumexp(z, z, scale=scale, query_ids=ids, key_ids=ids, max_norm=1.0)  # (2B,)
-    return reduce_loss(torch.where(negatives.isneginf(), 0.0, negatives - positive), reduction)
+    return reduce_loss(_without_positive(negatives, positive), reduction)
+
+
+def _with_positive(negatives: Tensor, positive: Tensor) -> Tensor:
+    """`-log e^p / (e^p + e^n)` of the positive's logit p and the log-sum-exp n of the negatives."""
+    return softplus(negatives - positive)
+
+
+def _without_positive(negatives: Tensor, positive: Tensor) -> Tensor:
+    """`-log e^p / e^n`; 0 where there are no negatives."""
+    return torch.where(negatives.isneginf(), 0.0, negatives - positive)
 
 
 def symmetric_info_nce(
@@ -282,15 +295,24 @@ def nt_xent_views_reference(
     local: Sequence[Tensor] = (),
     temperature: reference.Number = 1.0,
     ids: reference.Ids = None,
+    without_positive: bool = False,
 ) -> Tensor:
-    """Chen et al. 2020, eq. 1, its mean over the other views of the sample; local views are queries only."""
+    """Chen et al. 2020, eq. 1, its mean over the other views of the sample; local views are queries only.
+
+    Without the positive it is Yeh et al. 2022, eq. 6, of each pair.
+    """
     ids = torch.arange(len(views[0])) if ids is None else ids
     rows = []
     for own, z in [*enumerate(views), *((None, z) for z in local)]:
         for i in range(len(z)):
             negatives = torch.cat([reference.cosine(z[i], other[ids != ids[i]]) for other in views]) / temperature
             positives = [reference.cosine(z[i], other[i]) / temperature for n, other in enumerate(views) if n != own]
-            rows.append(torch.stack([reference.cross_entropy(s, negatives) for s in positives]).mean())
+            if without_positive:
+                rows.append(
+                    torch.stack([negatives.logsumexp(0) - s if len(negatives) else 0 * s for s in positives]).mean()
+                )
+            else:
+                rows.append(torch.stack([reference.cross_entropy(s, negatives) for s in positives]).mean())
     return torch.stack(rows)
 
 

@@ -18,6 +18,7 @@ from nearfar.losses.arguments import (
     reduce_loss,
     upcast_half,
 )
+from nearfar.losses.engine.gathered import warn_if_not_gathered
 from nearfar.losses.engine.precision import no_autocast
 from nearfar.losses.engine.similarity import paired_similarity
 
@@ -89,6 +90,7 @@ def batch_triplet(
     """
     check_rows("z", z)
     check_ids("labels", labels, z.shape[0], z)
+    warn_if_not_gathered(z)
     check_at_least("margin", margin, 0.0)
     check_choice("mining", mining, ("hard", "semi-hard", "all"))
     check_choice("distance", distance, ("euclidean", "cosine"))

@@ -6,6 +6,7 @@ from torch import Tensor
 from nearfar.losses import reference
 from nearfar.losses.arguments import check_pair, inverse_temperature, l2_normalize
 from nearfar.losses.engine.backends import require_all_rows
+from nearfar.losses.engine.gathered import warn_if_not_gathered
 from nearfar.losses.engine.similarity import paired_similarity
 
 
@@ -34,6 +35,7 @@ def cosent(z1: Tensor, z2: Tensor, scores: Tensor, *, temperature: float | Tenso
         seen = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
         raise ValueError(f"scores is {seen}, expected a tensor of shape ({z1.shape[0]},): one for each pair")
     require_all_rows("cosent")
+    warn_if_not_gathered(z1)
     z1, z2 = l2_normalize(z1), l2_normalize(z2)
     order = scores.argsort(stable=True)
     scores, similarity = scores[order].contiguous(), inverse_temperature(temperature, z1) * paired_similarity(z1, z2)

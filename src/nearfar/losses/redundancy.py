@@ -9,6 +9,7 @@ from torch import Tensor
 
 from nearfar.losses import reference
 from nearfar.losses.arguments import check_at_least, check_pair, upcast_half
+from nearfar.losses.engine.gathered import warn_if_not_gathered
 from nearfar.losses.engine.precision import no_autocast
 
 
@@ -115,6 +116,7 @@ def _check_weights(invariance: float, variance: float, covariance: float) -> tup
 
 def _check_views(z1: Tensor, z2: Tensor) -> tuple[Tensor, Tensor]:
     check_pair("z1", z1, "z2", z2)
+    warn_if_not_gathered(z1)
     if z1.shape[0] < 2:
         raise ValueError(f"z1 has shape {tuple(z1.shape)}, expected at least 2 rows, to have a deviation")
     return upcast_half(z1), upcast_half(z2)

@@ -11,6 +11,8 @@ from nearfar.methods.byol import BYOL, BYOLA
 from nearfar.methods.clip import CLIP, LiT, SigLIP
 from nearfar.methods.cosent import CoSENT
 from nearfar.methods.cpc import CPC
+from nearfar.methods.diet import DIET
+from nearfar.methods.dino import DINO
 from nearfar.methods.instdisc import InstDisc
 from nearfar.methods.method import Batch, Encoded, Horizon, Method, Step
 from nearfar.methods.moco import MoCo, MoCoV1
@@ -21,6 +23,8 @@ from nearfar.methods.simclr import SimCLR, SimCLRV2
 from nearfar.methods.simcse import SimCSE
 from nearfar.methods.simsiam import SimSiam
 from nearfar.methods.supcon import SupCon
+from nearfar.methods.swav import SwAV
+from nearfar.methods.ts2vec import TS2Vec
 from nearfar.methods.vicreg import VICReg
 from nearfar.plugins import import_string
 from nearfar.python_objects import find_object, is_object
@@ -30,6 +34,8 @@ __all__ = [
     "BYOLA",
     "CLIP",
     "CPC",
+    "DIET",
+    "DINO",
     "METHODS",
     "NNCLR",
     "BarlowTwins",
@@ -51,6 +57,8 @@ __all__ = [
     "SimSiam",
     "Step",
     "SupCon",
+    "SwAV",
+    "TS2Vec",
     "VICReg",
     "choose_views",
     "find_method",

@@ -28,6 +28,9 @@ class BarlowTwins(Method):
     """
 
     name = "barlow_twins"
+    when = "features should not repeat each other; batches may be small"
+    reference = ("Zbontar et al. 2021", "https://arxiv.org/abs/2103.03230")
+    also_needs = "wide heads"
     default_views = {"image": "byol", "sound": "byol_a"}
     max_views = max_local = None
     short_run = {"options": {"dim": 128, "hidden": 256, "redundancy_weight": 0.02}, "batch_size": 64}

@@ -32,6 +32,8 @@ class BYOL(Method):
     """
 
     name = "byol"
+    when = "samples of one class crowd each batch, so that negatives would be false"
+    reference = ("Grill et al. 2020", "https://arxiv.org/abs/2006.07733")
     default_views = {"image": "byol", "sound": "byol_a"}
     max_views = max_local = None
     short_run = {
@@ -116,6 +118,8 @@ class BYOLA(BYOL):
     """
 
     name = "byol_a"
+    when = "sounds of any kind, without negatives"
+    reference = ("Niizumi et al. 2021", "https://arxiv.org/abs/2103.06695")
     paper = {
         "options": {"rising": False},
         "optimizer": {

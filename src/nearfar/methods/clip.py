@@ -58,6 +58,8 @@ class CLIP(Method):
     """
 
     name = "clip"
+    when = "captions; also classes that are only named"
+    reference = ("Radford et al. 2021", "https://arxiv.org/abs/2103.00020")
     modalities = ("image-text",)
     uses_captions = True
     ring = True
@@ -183,6 +185,8 @@ class SigLIP(CLIP):
     """
 
     name = "siglip"
+    when = "captions, and batches are small or spread over many GPUs"
+    reference = ("Zhai et al. 2023", "https://arxiv.org/abs/2303.15343")
     paper = {"optimizer": {**_BIG_VISION, "beta2": 0.95}}
     paper_views = {}
 
@@ -201,6 +205,9 @@ class LiT(CLIP):
     """
 
     name = "lit"
+    when = "captions are few and the image encoder is good already"
+    reference = ("Zhai et al. 2022", "https://arxiv.org/abs/2111.07991")
+    also_needs = "weights of images"
     paper = {"optimizer": _BIG_VISION}
     paper_views = {}
 

@@ -26,6 +26,8 @@ class CoSENT(Method):
     """
 
     name = "cosent"
+    when = "pairs of texts have scores of similarity"
+    reference = ("Huang et al. 2024", "https://doi.org/10.1109/TASLP.2024.3402087")
     modalities = ("text",)
     needs_scores = True
     settings = {"text": {"embedding": "plain"}}  # the loss has seen the embeddings as they are

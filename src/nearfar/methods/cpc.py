@@ -47,6 +47,9 @@ class CPC(Method):
     """
 
     name = "cpc"
+    when = "views are hard to make: it predicts what comes next"
+    reference = ("van den Oord et al. 2018", "https://arxiv.org/abs/1807.03748")
+    also_needs = "a backbone with frames"
     modalities = ("series", "sound")
     default_views = {"series": "whole", "sound": "cpc"}
     min_views = max_views = 1

@@ -51,6 +51,9 @@ class InstDisc(Method):
     """
 
     name = "instdisc"
+    when = "steps must be cheap: one view and one pass each"
+    reference = ("Wu et al. 2018", "https://arxiv.org/abs/1805.01978")
+    also_needs = "a memory of each sample"
     default_views = {"image": "instdisc"}
     min_views = usual_views = 1
     max_views = max_local = None

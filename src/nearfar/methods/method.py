@@ -98,6 +98,9 @@ class Method(nn.Module):
     """
 
     name: ClassVar[str] = ""  # as --method has it; a method from outside is called MODULE:NAME
+    when: ClassVar[str] = ""  # to choose it, in a few words that follow "choose it where", for `nearfar methods`
+    reference: ClassVar[tuple[str, str]] = ("", "")  # its paper: authors and year, and where it is found
+    also_needs: ClassVar[str] = ""  # beside what the declarations below say, for `nearfar methods`
     modalities: ClassVar[Sequence[str]] = ("image", "sound", "series", "text")  # the first is what a run assumes
     default_views: ClassVar[Mapping[str, str]] = {  # preset by modality; a method names those that differ from these
         "image": "simclr",

@@ -45,6 +45,8 @@ class MoCo(Method):
     """
 
     name = "moco"
+    when = "batches must be small, and data are many: negatives come from a queue"
+    reference = ("Chen et al. 2020", "https://arxiv.org/abs/2003.04297")
     default_views = {"image": "moco_v2"}
     max_views = max_local = None
     short_run = {"options": {"temperature": 0.1, "momentum": 0.99, "queue_size": 4096, "batch_norm": True}}
@@ -151,6 +153,8 @@ class MoCoV1(MoCo):
     """
 
     name = "moco_v1"
+    when = "the first MoCo is to be reproduced"
+    reference = ("He et al. 2020", "https://arxiv.org/abs/1911.05722")
     paper = {"optimizer": {**MoCo.paper["optimizer"], "schedule": "step", "milestones": [0.6, 0.8]}}
     default_views = {"image": "moco_v1"}
 

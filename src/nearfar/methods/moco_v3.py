@@ -36,6 +36,8 @@ class MoCoV3(Method):
     """
 
     name = "moco_v3"
+    when = "Vision Transformers and large batches on several GPUs"
+    reference = ("Chen et al. 2021", "https://arxiv.org/abs/2104.02057")
     default_views = {"image": "byol", "sound": "byol_a"}
     short_run = {"options": {"temperature": 0.1, "momentum": 0.97, "dim": 128, "hidden": 512}}
     toy_options = {"dim": 8, "hidden": 16}

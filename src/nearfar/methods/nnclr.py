@@ -29,6 +29,8 @@ class NNCLR(Method):
     """
 
     name = "nnclr"
+    when = "views alone are too alike: positives are neighbors among earlier samples"
+    reference = ("Dwibedi et al. 2021", "https://arxiv.org/abs/2104.14548")
     max_views = max_local = None
     short_run = {
         "options": {"temperature": 0.1, "queue_size": 2048, "dim": 128, "hidden": 256, "predictor_hidden": 512},

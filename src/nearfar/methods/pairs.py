@@ -43,6 +43,9 @@ class Pairs(Method):
     """
 
     name = "pairs"
+    when = "pairs are given: questions and answers, titles and bodies"
+    reference = ("Henderson et al. 2017", "https://arxiv.org/abs/1705.00652")
+    also_needs = "pairs, or views"
     modalities = ("text", "image", "sound", "series")
     ring = True
     settings = {kind: {"embedding": "plain"} for kind in modalities}  # the loss has seen the embeddings as they are

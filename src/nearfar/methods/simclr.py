@@ -5,7 +5,8 @@ from typing import Any, Literal
 from torch import nn
 
 from nearfar.losses import nt_xent_views
-from nearfar.methods.method import Batch, Encoded, Method, Step, all_differ
+from nearfar.methods.method import Batch, Encoded, Method, Step, Toy, all_differ
+from nearfar.methods.toy import with_more_views
 from nearfar.methods.views import by_name, encode_views, from_names, views_of
 from nearfar.nn.heads import EncoderWithHead, hidden_layers, projector
 from nearfar.nn.shard import global_rows
@@ -25,6 +26,8 @@ class SimCLR(Method):
         last_scale: learned scale in the batch-norm that ends the head, as the authors' code has it.
         loss_weight: multiplies the loss in training. The authors' code sums both directions' means, which is 2; the
             reported loss stays the mean over all views.
+        decoupled: leave the positive out of the denominator (DCL, Yeh et al. 2022, https://arxiv.org/abs/2110.06848),
+            for small batches. The loss may be below zero, and log N - L is no bound.
         kept_layers: hidden layers of the head that become the end of the encoder and stay after training: everything
             that reads the encoder gets their output. v2 fine-tunes from the first.
 
@@ -34,6 +37,8 @@ class SimCLR(Method):
     """
 
     name = "simclr"
+    when = "first: one loss, one temperature, no state"
+    reference = ("Chen et al. 2020", "https://arxiv.org/abs/2002.05709")
     short_run = {"options": {"temperature": 0.1}, "views": {"count": 4}}
     toy_options = {"dim": 8}
     max_views = max_local = None
@@ -56,6 +61,7 @@ class SimCLR(Method):
         layers: int = 2,
         last_scale: bool = False,
         loss_weight: float = 1.0,
+        decoupled: bool = False,
         kept_layers: int = 0,
     ) -> None:
         super().__init__()
@@ -70,7 +76,11 @@ class SimCLR(Method):
             last_batch_norm=True,
             last_affine=affine,
         )
-        self.temperature, self.loss_weight = temperature, loss_weight
+        self.temperature, self.loss_weight, self.decoupled = temperature, loss_weight, decoupled
+
+    @classmethod
+    def more_toys(cls) -> dict[str, Toy]:
+        return {"decoupled": with_more_views(cls.toy(decoupled=True))}
 
     @classmethod
     def trained_encoder(cls, encoder: nn.Module, features: int, **options: Any) -> nn.Module:
@@ -93,8 +103,10 @@ class SimCLR(Method):
 
     def contrast(self, encoded: Encoded) -> Step:
         z, ids = from_names(encoded, "z"), encoded["ids"]
-        loss = nt_xent_views(z.full, z.local, temperature=self.temperature, ids=ids)
+        loss = nt_xent_views(z.full, z.local, temperature=self.temperature, without_positive=self.decoupled, ids=ids)
         z1, z2 = (x.detach() for x in z.full[:2])
+        if self.decoupled:
+            return Step(loss, z1, z2)
         candidates = len(z.full) * (global_rows(len(z1)) - 1) + 1
         return Step(loss, z1, z2, candidates=candidates, fair=all_differ(ids))
 
@@ -106,6 +118,8 @@ class SimCLRV2(SimCLR):
     """
 
     name = "simclr_v2"
+    when = "few labels are fine-tuned on afterwards: a layer of the head stays"
+    reference = ("Chen et al. 2020", "https://arxiv.org/abs/2006.10029")
     paper = {
         "options": {**SimCLR.paper["options"], "kept_layers": 1},
         "optimizer": {**SimCLR.paper["optimizer"], "lr": 1.2, "scale_lr": "sqrt", "weight_decay": 1e-4},

@@ -44,6 +44,9 @@ class SimCSE(Method):
     """
 
     name = "simcse"
+    when = "sentences alone, or with entailments and contradictions"
+    reference = ("Gao et al. 2021", "https://arxiv.org/abs/2104.08821")
+    also_needs = "dropout"
     modalities = ("text",)
     min_views, max_views = 1, None  # a sentence alone is read twice
     short_run = {"options": {"temperature": 0.1}}

@@ -28,6 +28,8 @@ class SimSiam(Method):
     """
 
     name = "simsiam"
+    when = "neither negatives nor a second network are wanted"
+    reference = ("Chen & He 2021", "https://arxiv.org/abs/2011.10566")
     default_views = {"image": "moco_v2", "sound": "byol_a"}
     max_views = max_local = None
     short_run = {"options": {"dim": 256, "hidden": 64}, "views": {"count": 4}, "batch_size": 32}

@@ -27,6 +27,8 @@ class SupCon(Method):
     """
 
     name = "supcon"
+    when = "all samples have labels"
+    reference = ("Khosla et al. 2020", "https://arxiv.org/abs/2004.11362")
     needs_labels = True
     max_views = max_local = None
     short_run = {"options": {"temperature": 0.1}}

@@ -21,6 +21,9 @@ class VICReg(Method):
     """
 
     name = "vicreg"
+    when = "as barlow_twins; its three terms are easy to watch for collapse"
+    reference = ("Bardes et al. 2022", "https://arxiv.org/abs/2105.04906")
+    also_needs = "wide heads"
     default_views = {"image": "byol", "sound": "byol_a"}
     max_views = max_local = None
     short_run = {"options": {"dim": 256, "hidden": 256}}

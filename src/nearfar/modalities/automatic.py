@@ -115,6 +115,11 @@ def choose_adaptation(request: Request, chosen: Automatic, *, lr: float, taught:
         chosen.choose("adapt.keep", "best", "the start stays if held-out samples without labels find it better")
 
 
+def keep_better_start(chosen: Automatic) -> None:
+    """A run from weights drawn at random keeps these if it ended clearly worse."""
+    chosen.choose("adapt.keep", "best")
+
+
 LARGEST_BATCH = 4096  # of several GPUs: what most papers used
 
 

@@ -285,15 +285,14 @@ class Modality(ABC):
         """One raw sample from the bytes of a file that a stranger sent, within limits of size."""
         raise ValueError(f"{self.noun} cannot be uploaded")
 
-    def find(self, spec: str | None, split: str | None = None, *, side: int | None = None) -> NamedSamples:
-        """Samples by name, one at a time: for search and the explorer.
-
-        Args:
-            spec: as `open` takes it; None if it is not known, and then nothing is found.
-            side: pixels to read images at; None: as for the encoder.
-        """
+    def find(
+        self, spec: str | None, split: str | None = None, within: Path | None = None, *, side: int | None = None
+    ) -> NamedSamples:
+        """Samples by name, one at a time, for search and the explorer: `spec` as `open` takes it, None finds nothing;
+        no file may leave the folder `within`; `side` is the pixels to read images at. Nothing is downloaded."""
         read = self.read_config_of_others() if spec is None else self.read_config_of(spec)
-        return NamedSamples(self.reading(replace(read, stored_size=side or read.stored_size)), spec, split)
+        reader = self.reading(replace(read, stored_size=side or read.stored_size))
+        return NamedSamples(reader, spec, split, within)
 
     def source(self, spec: str, split: str | None = None) -> SamplesByRow:
         """Single samples by row, without decoding the rest if that is possible."""

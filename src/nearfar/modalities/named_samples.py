@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from torch import Tensor
 
+from nearfar.data.downloads import no_downloads
 from nearfar.data.sources import split_folder
 from nearfar.data.tables import READERS, path_and_rows
 
@@ -30,10 +31,13 @@ class NamedSamples:
         modality: reads them.
         data: a folder, a table, or the name of built-in data; None if it is not known.
         split: as `Modality.open` takes it.
+        within: a folder that no file may leave, whatever the data name.
     """
 
-    def __init__(self, modality: Modality, data: str | None, split: str | None = None) -> None:
-        self.modality, self.data, self.split = modality, data, split
+    def __init__(
+        self, modality: Modality, data: str | None, split: str | None = None, within: Path | None = None
+    ) -> None:
+        self.modality, self.data, self.split, self.within = modality, data, split, within
         file = None if data is None else Path(path_and_rows(data)[0]).expanduser()
         self.path = file if file is not None and file.exists() else None
         self._lock = threading.Lock()
@@ -58,13 +62,16 @@ class NamedSamples:
             assert self.path is not None
             if self.path.is_dir():
                 folder = self.path if self.split is None else split_folder(self.path, self.split)
-                return self.modality.read(checked(folder, inside(folder, name)))
+                return self.modality.read(self._checked(folder, inside(folder, name)))
             return self._read_of_table(name)
         source = self.open()
         if source is None or name not in self._row_of:
             raise ValueError(f"there is no {name!r} in {self.data}")
         with self._lock:  # what holds the samples may not be made for threads
-            return source.read(self._row_of[name], self.root)
+            return source.read(self._row_of[name], self.within or self.root)
+
+    def _checked(self, folder: Path, path: Path) -> Path:
+        return checked(folder if self.within is None else self.within, checked(folder, path))
 
     @property
     def _files(self) -> bool:
@@ -82,7 +89,7 @@ class NamedSamples:
         assert self.path is not None
         folder = self.modality.config.data.folder or self.path.absolute().parent
         try:
-            return self.modality.read(checked(folder, folder / name))
+            return self.modality.read(self._checked(folder, folder / name))
         except OutsideError:
             raise ValueError(
                 f"it lies outside of {folder}, and only files of the table's folder are shown: move the table above "
@@ -96,12 +103,16 @@ class NamedSamples:
             OSError, ValueError: where the data cannot be found.
         """
         if self.data is None:
-            raise ValueError("the file of embeddings does not say where the samples are; give --data")
+            raise ValueError(
+                "the file of embeddings does not say where its samples are, or names a place outside its own folder "
+                "and was not written by you on this machine; give --data"
+            )
         if self._files:
             return None
         with self._lock:
             if self._source is None:
-                self._source = self.modality.source(self.data, self.split)
+                with no_downloads():
+                    self._source = self.modality.source(self.data, self.split)
                 self._row_of = {each: row for row, each in enumerate(self._source.names)}
             return self._source
 

@@ -1,6 +1,5 @@
 """Encoders by name: a run or export, a model of another library, weights in a file or a package, an ONNX file."""
 
-import contextlib
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -9,10 +8,12 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from nearfar.data.downloads import no_downloads
 from nearfar.devices import find_device
+from nearfar.messages import one_line
 from nearfar.modalities import modality_class
 from nearfar.modalities.base import Modality
-from nearfar.modalities.image.backbones import OWN
+from nearfar.model.allocation_limit import limit_for
 from nearfar.model.card import Card, config_of, read_card, start_of, transform_of
 from nearfar.model.encoder import Encoder
 from nearfar.model.export import how_to_open
@@ -74,7 +75,8 @@ def _load(spec: str | Path, device: torch.device | str, image_size: int | None, 
         raise ValueError(f"{spec} is a whole graph, not weights; {way}")
     if name.kind == "folder":
         folder = Path(name.name)
-        return (_start_of(folder) if untrained else _from_folder(folder)).to(device).eval()
+        with no_downloads():  # a folder may be anyone's: what it names is looked for on this machine
+            return (_start_of(folder) if untrained else _from_folder(folder)).to(device).eval()
     if untrained:
         torch.manual_seed(0)
     return _open_foreign(name, image_size, untrained=untrained).to(device).eval()
@@ -109,10 +111,11 @@ def _from_folder(folder: Path) -> Encoder:
     else:
         card, weights = read_card(folder / CARD), _read_weights(where)
     modality = modality_of(card, folder)
-    if card["backbone"] not in OWN or modality.config.options:  # first without memory: a card may name a huge network
-        with contextlib.suppress(RuntimeError), torch.device("meta"):  # a few cannot be built so
-            _check_fit(weights, modality.trained_encoder(untrained=True), where, card["backbone"])
-    network = modality.trained_encoder(untrained=True)
+    try:
+        with limit_for(weights):
+            network = modality.trained_encoder(untrained=True)
+    except ValueError as error:
+        raise ValueError(f"{where} does not fit {folder / CARD}: {one_line(error)}; export it again") from None
     _check_fit(weights, network, where, card["backbone"])
     network.load_state_dict(weights)
     return Encoder(network, modality, card, transform=_read_transform(folder, card, network), folder=folder)

@@ -9,6 +9,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from nearfar.losses.engine.gathered import note_gathered
+
 
 @dataclass(frozen=True)
 class Shard:
@@ -54,6 +56,7 @@ class Shard:
 
         Processes may have different numbers of rows: shorter ones are padded to be sent, and cut again.
         """
+        note_gathered()
         most = max(self.sizes)
         sent = x.detach()
         if len(sent) < most:
@@ -87,6 +90,11 @@ def global_rows(rows: int) -> int:
     """Rows of the global batch, given how many are here."""
     shard = current_shard()
     return rows if shard is None else shard.total
+
+
+def is_distributed() -> bool:
+    """Whether there are several processes, connected by `torch.distributed`."""
+    return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
 
 
 def shard_of(rows: int, device: torch.device | str = "cpu") -> Shard:

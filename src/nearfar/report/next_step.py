@@ -72,7 +72,7 @@ def colors_lost(run: RunRecord, judged: Judgement | None) -> NextStep | None:
         return None
     beside = [] if run.results is None else main_differences(run.results)
     histogram = any(each.name == COLORS and each.word == "WORSE" for each in beside)
-    start = judged is not None and judged.start == "WORSE" and run.done >= FEW_STEPS
+    start = _ended_worse(run, judged) and run.done >= FEW_STEPS
     if not histogram and not start:
         return None
     who = "a colour histogram" if histogram else "its start"
@@ -123,6 +123,11 @@ def still_falling(run: RunRecord, judged: Judgement | None) -> NextStep | None:
     if whole <= 0 or last < STILL_FALLING * whole:
         return None
     return _train(run, _longer(run, epochs, 2), "the loss was still falling")
+
+
+def _ended_worse(run: RunRecord, judged: Judgement | None) -> bool:
+    """Worse than it began, whether or not the start was kept for it."""
+    return run.adaptation.get("kept") == "start" or (judged is not None and judged.start == "WORSE")
 
 
 def _longer(run: RunRecord, epochs: int, times: float) -> dict[str, object]:

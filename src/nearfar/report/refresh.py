@@ -22,12 +22,12 @@ from nearfar.model.encoder import Encoder
 from nearfar.model.save import CARD
 from nearfar.progress import print_line
 from nearfar.report.figures import FIGURES, draw_curves
-from nearfar.report.judgement import judge
+from nearfar.report.judgement import is_headline, judge
 from nearfar.report.next_step import next_step
 from nearfar.report.page import write_report
 from nearfar.report.run import read_run
 from nearfar.report.samples import SAMPLES, Positives, take_samples
-from nearfar.report.summary_table import summary_table
+from nearfar.report.summary_table import all_metrics, headline_rows
 from nearfar.report.verdict import first_line
 from nearfar.weights.names import parse_name
 
@@ -176,17 +176,43 @@ def write_verdict(folder: Path) -> None:
         return
 
 
-def print_verdict(folder: Path, results: Results, console: Console) -> None:
-    """The answer first: better, same or WORSE; then the main numbers, then what to try next."""
+def print_verdict(
+    folder: Path, results: Results, console: Console, *, report: Path | None = None, every: bool = False
+) -> None:
+    """Better, same or WORSE; a row of numbers for each protocol; where the report is; what to try next.
+
+    Args:
+        folder: of the run or the evaluation.
+        results: what was measured now.
+        console: where to print.
+        report: the page, or the file of results; None: there is none.
+        every: print every metric, too.
+    """
     run = read_run(folder) if (folder / CARD).exists() else None
     judged = judge(results)
     level, line = first_line(run) if run is not None else (judged.level, f"{judged.line}.") if judged else ("note", "")
     if line:
-        console.print(Text(line, style=f"bold {_COLORS.get(level, '')}".strip()), soft_wrap=True)
+        console.print(Text(line, style=f"bold {_COLORS.get(level, '')}".strip()))
     if results.rows:
-        console.print(summary_table(results))
+        console.print(headline_rows(results, console.width))
+    if every:
+        console.print(all_metrics(results))
+    else:
+        for note in (each for each in results.notes if each not in results.details):
+            console.print(Text(f"note: {note}", style="dim"))
+    if report is not None:
+        what = "report" if report.suffix == ".html" else "results"
+        print_line(console, f"{what}: {report}{_measured_on(results)}")
     if run is not None and (step := next_step(run)) is not None:
         print_line(console, str(step))
+
+
+def _measured_on(results: Results) -> str:
+    """The samples behind the numbers, where they are of one data set."""
+    rows = [row for row in results.rows if is_headline(row)]
+    if len({(row.split, row.data) for row in rows}) != 1:
+        return ""
+    return f"  ({rows[0].n:,} {rows[0].split} samples of {rows[0].data})"
 
 
 def save_samples(

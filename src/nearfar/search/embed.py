@@ -26,6 +26,7 @@ from nearfar.progress import print_note, progress_bar
 from nearfar.python_objects import is_object, released_afterwards
 from nearfar.search.chunks import ChunkFolder, chunk_folder, difference
 from nearfar.search.files import output_suffix, read_about
+from nearfar.search.location import signed
 
 AHEAD = 2  # prepared batches that may wait
 
@@ -102,6 +103,7 @@ def embed(
     about = {
         "encoder": encoder.digest(),
         "backbone": encoder.card["backbone"],
+        "image_size": encoder.card.get("image_size"),  # which a network of another library may be given anew
         "data": _absolute(spec),
         **({"object": uuid.uuid4().hex} if is_object(spec) else {}),  # a later one of its name may hold other samples
         **({"root": reading["root"]} if reading.get("root") else {}),
@@ -112,6 +114,7 @@ def embed(
         "dtype": dtype,
         "chunk": chunk,
     }
+    about = signed(about)
     _check_replaced(path, about, progress)
     path.parent.mkdir(parents=True, exist_ok=True)
     with locked(chunk_folder(path)):

@@ -20,6 +20,7 @@ from pyarrow import parquet
 from torch import Tensor
 
 from nearfar.messages import one_line
+from nearfar.search.location import Location, location_of
 
 SUFFIXES = (".parquet", ".npz", ".npy")
 METADATA = b"nearfar"
@@ -74,6 +75,10 @@ class Embeddings:
     def labels(self) -> Sequence[str | None] | None:
         """N class names, or None where there are none."""
         return self._column("label")
+
+    def location(self, given: str | None = None) -> Location:
+        """Where the samples are: as the user says, else as the file says, if it may."""
+        return location_of(self.path, self.about).by(given)
 
     def _open_parquet(self) -> None:
         file = parquet.ParquetFile(self.path)

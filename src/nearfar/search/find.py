@@ -1,14 +1,19 @@
 """One query against a file of embeddings: results as a table and as a contact sheet."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from rich.console import Console, ConsoleOptions
 from rich.markup import escape
+from rich.measure import Measurement
 from rich.table import Table
+from rich.text import Text
 
+from nearfar.messages import shorten_path
 from nearfar.model.encoder import Encoder
 from nearfar.search.contact_sheet import CELL, contact_sheet
 from nearfar.search.files import Embeddings
@@ -16,6 +21,21 @@ from nearfar.search.index import Kind, lookup
 from nearfar.search.query import encode_query, vector_of
 from nearfar.search.search import search
 from nearfar.search.thumbnails import query_picture, thumbnails
+
+_NARROWEST = 24  # columns of a path
+
+
+@dataclass(frozen=True)
+class PathCell:
+    """A path in a table: cut in the middle where the column is narrow, so that the file's name can be read."""
+
+    path: str
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
+        yield Text(shorten_path(self.path, options.max_width), no_wrap=True)
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        return Measurement(min(len(self.path), _NARROWEST), len(self.path))
 
 
 @dataclass(frozen=True)
@@ -50,7 +70,9 @@ class Finder:
         )
         for similarity, row in zip(found.similarities, found.rows, strict=True):
             label = [escape(self.labels[row] or "")] if self.labels else []
-            table.add_row(f"{similarity:.4f}", escape(self.names[row]), *label)
+            name = self.names[row]
+            shown = PathCell(name) if self.encoder.modality.has_pictures else escape(name)
+            table.add_row(f"{similarity:.4f}", shown, *label)
         return table
 
     def write_sheet(self, found: SearchResult, out: Path, *, data: str | None = None) -> list[str]:
@@ -61,13 +83,13 @@ class Finder:
             out: a .png.
             data: where the samples are, if not where the file says.
         """
-        names, about = [self.names[row] for row in found.rows], self.file.about
-        modality, where, split = self.encoder.modality, data or about.get("data"), about.get("split")
-        pictures, missing = thumbnails(modality, names, where, size=CELL, split=split)
+        names = [self.names[row] for row in found.rows]
+        modality, where = self.encoder.modality, self.file.location(data)
+        pictures, missing = thumbnails(modality, names, where, size=CELL)
         if len(missing) == len(names):
             raise ValueError(f"no contact sheet: none of the samples can be shown ({missing[0]}); give --data")
         if found.kind == "like":
-            query = thumbnails(modality, [found.item], where, size=CELL, split=split)[0][0]
+            query = thumbnails(modality, [found.item], where, size=CELL)[0][0]
         elif found.kind == "text":
             query = np.full((CELL, CELL, 3), 255, np.uint8)
         else:

@@ -105,7 +105,9 @@ def search(
         raise ValueError(f"{seen} given, expected one of them")
     if isinstance(k, bool) or not isinstance(k, int) or k < 1:
         raise ValueError(f"k is {k!r}, expected a whole number of at least 1")
-    encoder, file = run if isinstance(run, Encoder) else load(run), _file(embeddings)
+    file = _file(embeddings)
+    size = file.about.get("image_size")
+    encoder = run if isinstance(run, Encoder) else load(run, image_size=size if isinstance(size, int) else None)
     if file.about and file.dim < encoder.num_features:  # `embed --dim`; a file that says nothing is compared as it is
         encoder = encoder.first(file.dim)
     finder = Finder(encoder, file)

@@ -12,6 +12,7 @@ from torch import Tensor
 from nearfar.messages import one_line
 from nearfar.modalities.base import Modality
 from nearfar.modalities.named_samples import NamedSamples
+from nearfar.search.location import Location
 
 GRAY = 200
 
@@ -19,7 +20,7 @@ Picture = NDArray[np.uint8]
 
 
 def thumbnails(
-    modality: Modality, names: Sequence[str], data: str | None, *, size: int, split: str | None = None
+    modality: Modality, names: Sequence[str], where: Location, *, size: int
 ) -> tuple[list[Picture], list[str]]:
     """The pictures of the samples with these names, and why some cannot be shown: those are plain gray.
 
@@ -28,20 +29,18 @@ def thumbnails(
     Args:
         modality: reads and draws the samples.
         names: K texts, as `Embeddings.names` gives them.
-        data: as `Modality.open` takes it; None if it is not known.
+        where: the samples are.
         size: side of each picture.
-        split: as `Modality.open` takes it.
 
     Raises:
         ValueError: where the data cannot be found.
     """
-    if data is None:
-        raise ValueError(f"the {modality.noun} cannot be shown: the file does not say where they are; give --data")
-    samples = modality.find(data, split, side=size)
+    samples = modality.find(*where, side=size)
     try:
         samples.open()
     except (OSError, ValueError, RuntimeError) as error:
-        raise ValueError(f"the {modality.noun} cannot be shown: {one_line(error)}; give --data") from None
+        way = "" if where.data is None else "; give --data"
+        raise ValueError(f"the {modality.noun} cannot be shown: {one_line(error)}{way}") from None
     pictures, missing = [], []
     for name in names:
         try:

@@ -21,6 +21,7 @@ from nearfar.notebook import Printed
 from nearfar.progress import progress_bar
 from nearfar.search.embed import ReadOptions, embed
 from nearfar.search.files import SUFFIXES, Embeddings, sample_embeddings
+from nearfar.search.location import Location
 from nearfar.selection.labelled import Labelled, read_labelled
 from nearfar.selection.pool import Pick, Pool, duplicate_threshold
 from nearfar.selection.strategies import STRATEGIES, cluster, uncertain
@@ -42,7 +43,7 @@ class Selection(Printed):
         samples: how many there are in all.
         labelled: how many of them are labelled already.
         left_out: near-duplicates of selected or labelled samples that would have been selected.
-        about: which data the embeddings are from.
+        location: of the data that the embeddings are from.
         path: of the table, if one was written.
     """
 
@@ -52,7 +53,7 @@ class Selection(Printed):
     samples: int
     labelled: int
     left_out: int
-    about: dict[str, Any]
+    location: Location
     path: Path | None = None
 
     def shown(self) -> str:
@@ -110,7 +111,7 @@ def select(
         reading: split, labels and size, as in `Encoder.open`.
     """
     _check(n, strategy, labelled, balance)
-    vectors, names, classes, about = _embeddings(data, encoder, progress, reading)
+    vectors, names, classes, location = _embeddings(data, encoder, progress, reading)
     known = Labelled(torch.zeros(0, dtype=torch.long), []) if labelled is None else read_labelled(labelled, names)
     pool = Pool(
         vectors,
@@ -125,10 +126,10 @@ def select(
             uncertain(pool, *_probabilities(vectors, known, classes, seed), advance)
         else:
             STRATEGIES[strategy](pool, advance)
-    return _result(pool, names, about, out)
+    return _result(pool, names, location, out)
 
 
-def _result(pool: Pool, names: list[str], about: dict[str, Any], out: str | Path | None) -> Selection:
+def _result(pool: Pool, names: list[str], location: Location, out: str | Path | None) -> Selection:
     picks: list[Pick] = pool.picks
     path = None if out is None else Path(out).expanduser()
     found = Selection(
@@ -138,7 +139,7 @@ def _result(pool: Pool, names: list[str], about: dict[str, Any], out: str | Path
         len(names),
         len(pool.labelled),
         pool.left_out,
-        about,
+        location,
         path,
     )
     if path is not None:
@@ -157,7 +158,7 @@ def _check(n: int, strategy: str, labelled: str | Path | None, balance: str | No
         raise ValueError("the strategy 'uncertain' needs labels; give --labelled FILE, or use 'facility'")
 
 
-_Read = tuple[Tensor, list[str], list[str | None] | None, dict[str, Any]]  # (N, D) unit rows, names, labels, about
+_Read = tuple[Tensor, list[str], list[str | None] | None, Location]  # (N, D) unit rows, names, labels
 
 
 def _embeddings(data: Any, encoder: str | Path | Encoder | None, progress: bool, reading: ReadOptions) -> _Read:
@@ -176,7 +177,7 @@ def _embeddings(data: Any, encoder: str | Path | Encoder | None, progress: bool,
         raise ValueError(f"data is {x.dtype} of shape {tuple(x.shape)}, expected (N, D) embeddings; or give encoder")
     if len(x) == 0 or not bool(x.isfinite().all()):
         raise ValueError(f"data of shape {tuple(x.shape)} has no rows or some that are not finite")
-    return l2_normalize(x.detach().cpu().float()), [str(i) for i in range(len(x))], None, {}
+    return l2_normalize(x.detach().cpu().float()), [str(i) for i in range(len(x))], None, Location(None)
 
 
 def _of_file(file: Embeddings) -> _Read:
@@ -184,7 +185,7 @@ def _of_file(file: Embeddings) -> _Read:
     for start, part in file.pieces():
         x[start : start + len(part)] = l2_normalize(part)
     labels = file.labels()
-    return x, list(file.names()), None if labels is None else list(labels), file.about
+    return x, list(file.names()), None if labels is None else list(labels), file.location()
 
 
 def _groups(x: Tensor, classes: list[str | None] | None, balance: Balance | None, seed: int) -> Tensor | None:

@@ -24,8 +24,7 @@ def write_sheet(found: Selection, modality: Modality, out: Path, *, data: str | 
         data: where the samples are, if not where the embeddings say.
     """
     names = found.names[:PICTURES]
-    where, split = data or found.about.get("data"), found.about.get("split")
-    pictures, missing = thumbnails(modality, names, where, size=CELL, split=split)
+    pictures, missing = thumbnails(modality, names, found.location.by(data), size=CELL)
     if len(missing) == len(names):
         raise ValueError(f"no contact sheet: none of the samples can be shown ({missing[0]}); give --samples")
     captions = [(f"{rank}. {name}", why) for rank, (name, why) in enumerate(zip(names, found.reasons, strict=False), 1)]

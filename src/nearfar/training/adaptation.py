@@ -36,7 +36,8 @@ def adapted_groups(encoder: nn.Module, groups: list[dict[str, Any]], adapt: Adap
     """Parameter groups of an optimizer, divided so that each pretrained block has its own learning rate.
 
     The last pretrained block has the learning rate of its group, each below `layer_decay` of the one above, and new
-    layers `head_lr` times the rate. Groups of pretrained weights have "pretrained": True.
+    layers `head_lr` times the rate. Groups of pretrained weights have "pretrained": True, which lets them wait while
+    new layers are trained alone; where there are no new layers they have nothing to wait for.
 
     Reference: Bao et al. 2022 (BEiT), appendix, https://arxiv.org/abs/2106.08254
     """
@@ -47,12 +48,14 @@ def adapted_groups(encoder: nn.Module, groups: list[dict[str, Any]], adapt: Adap
     names = ("layer_decay", "head_lr", "head_warmup")
     if not height or all(getattr(adapt, name) == getattr(plain, name) for name in names):
         return groups
+    waits = any(p not in height for group in groups for p in group["params"])
     found = []
     for group in groups:
         for above in sorted({height.get(p, -1) for p in group["params"]}):
             scale = adapt.head_lr if above < 0 else adapt.layer_decay**above
             some = [p for p in group["params"] if height.get(p, -1) == above]
             found.append(
-                {**group, "params": some, "lr_scale": group.get("lr_scale", 1.0) * scale, "pretrained": above >= 0}
+                {**group, "params": some, "lr_scale": group.get("lr_scale", 1.0) * scale}
+                | {"pretrained": above >= 0 and waits}
             )
     return found

@@ -46,7 +46,7 @@ class OptimizerConfig:
 
 @dataclass(frozen=True)
 class AdaptConfig:
-    """How pretrained weights are adapted. Nothing here has an effect on a run that draws its weights itself.
+    """How pretrained weights are adapted. Nothing here but `keep` has an effect on a run that draws its weights itself.
 
     The defaults change nothing; runs from weights get others from the automatic settings.
     """
@@ -71,7 +71,9 @@ class AdaptConfig:
         "random", "projections of two towers with weights: drawn, or fitted to the training pairs before the first step"
     )
     keep: Literal["end", "best"] = setting(
-        "end", "best: keep the start or a checkpoint if held-out samples without labels say that it is better"
+        "end",
+        "best: keep the start or a checkpoint if held-out samples without labels find it better; from random weights "
+        "the start, if clearly more of its neighbors share a label, a folder or a word in their file names",
     )
 
     def __post_init__(self) -> None:

@@ -1,7 +1,6 @@
 """The evaluation at the end of a run: trained encoder, untrained encoder and raw samples, and the report's samples."""
 
 import hashlib
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from nearfar.evaluation.splits import named
 from nearfar.model.load import load
 from nearfar.progress import print_line
 from nearfar.report.figures import FIGURES, draw_curves
-from nearfar.report.refresh import RESULTS, print_verdict, save_samples, write_verdict
+from nearfar.report.refresh import RESULTS, save_samples, write_verdict
 from nearfar.training.advice import labels_hint
 from nearfar.training.report_samples import two_views
 from nearfar.training.setup import TrainingSetup
@@ -26,7 +25,7 @@ _COMPARED = 20_000  # samples among which copies are looked for
 
 def evaluate_trained(setup: TrainingSetup, folder: Path, console: Console) -> Results:
     """Measure the trained encoder, and write results, curves and the samples that the report shows."""
-    start, config = time.perf_counter(), setup.config
+    config = setup.config
     encoder = load(folder, device=setup.device)  # as `nearfar evaluate` has it, to the last bit
     test, split = setup.splits.evaluated or (setup.train, "training")
     name = named(config.data.path, config.data.test if setup.test is not None else None)
@@ -42,10 +41,7 @@ def evaluate_trained(setup: TrainingSetup, folder: Path, console: Console) -> Re
         results.notes.append(hint)
     results.facts.update(data_facts(setup))
     _save(results, folder)
-    print_verdict(folder, results, console)
-    if results.rows:
-        console.print(f"evaluated in {time.perf_counter() - start:.0f} s on {len(test):,} {split} samples")
-    else:
+    if not results.rows:
         print_line(console, "not evaluated: " + "; ".join(results.notes))
     problem = save_samples(
         folder,

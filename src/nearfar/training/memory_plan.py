@@ -4,7 +4,6 @@ import copy
 import ctypes
 import gc
 import json
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
@@ -16,6 +15,7 @@ import torch
 from rich.console import Console
 from torch import Tensor, nn
 
+from nearfar.child_process import run_module
 from nearfar.config import TrainConfig
 from nearfar.data.dataset import Dataset
 from nearfar.data.loader import Loader
@@ -291,11 +291,7 @@ def measure(config: TrainConfig) -> int:
         raise ValueError("the peak is measured on one process; leave --processes and --nodes out, or do not measure")
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "plan.yaml").write_text(config.to_yaml(), encoding="utf-8")
-        child = subprocess.run(
-            [sys.executable, "-W", "ignore", "-m", "nearfar.training.memory_plan", folder],
-            capture_output=True,
-            text=True,
-        )
+        child = run_module("nearfar.training.memory_plan", folder)
     if child.returncode:
         reason = (child.stderr.strip().splitlines() or ["it was ended, perhaps for want of memory"])[-1]
         raise RuntimeError(f"the steps could not be measured: {reason}")

@@ -1,11 +1,13 @@
-"""What is kept of a run that adapted pretrained weights: its end, an earlier checkpoint, or the start itself."""
+"""What is kept of a run: its end, the start, or of one that adapted pretrained weights an earlier checkpoint."""
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from nearfar.model import checkpoint
+from nearfar.training.adaptation import pretrained_parts
 from nearfar.training.build_method import build_method
+from nearfar.training.kind_comparison import KeptStart, keep_better_start
 from nearfar.training.setup import TrainingSetup
 from nearfar.training.start_comparison import LEAST_GAIN
 
@@ -67,13 +69,18 @@ class ModelSelection:
         return f"{told} {'better' if self.step else 'no better'} ({self.score:.3f}, start {self.start_score:.3f})"
 
 
-def select_weights(setup: TrainingSetup, folder: Path) -> ModelSelection | None:
-    """Give the method of a finished run the weights that are kept, by what was measured in training; rank 0 only.
+def select_weights(setup: TrainingSetup, folder: Path) -> ModelSelection | KeptStart | None:
+    """Give the method of a finished run the weights that are kept; rank 0 only.
+
+    Of a run from given weights they follow from what was measured in training, of one from scratch from a comparison
+    of its start and its end.
 
     Returns:
-        What was kept; None: nothing was compared, and the end stays.
+        What was kept; None: the end stays, and there is nothing to tell.
     """
-    if setup.comparison is None or not (folder / "checkpoints" / BEST).exists():
+    if setup.comparison is None:
+        return None if pretrained_parts(setup.method.encoder) else keep_better_start(setup)
+    if not (folder / "checkpoints" / BEST).exists():
         return None
     best = checkpoint.load(folder / "checkpoints" / BEST)
     if "found" not in best:

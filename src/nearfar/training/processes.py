@@ -3,6 +3,7 @@
 import inspect
 import logging
 import os
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -65,6 +66,8 @@ def strategy(config: TrainConfig, device_type: str, *, idle: bool = False) -> "S
         return "auto"
     for name in ("lightning.fabric", "lightning.pytorch"):
         logging.getLogger(name).setLevel(logging.ERROR)
+    if sys.flags.safe_path:  # Lightning starts the others without Python's flags
+        os.environ["PYTHONSAFEPATH"] = "1"
     backend = "nccl" if device_type == "cuda" else "gloo"
     from lightning.pytorch.strategies import DDPStrategy, ModelParallelStrategy
     from torch.nn.parallel import DistributedDataParallel

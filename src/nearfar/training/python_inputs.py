@@ -9,7 +9,7 @@ from torch import nn
 
 from nearfar.config import TrainConfig
 from nearfar.data.config import DataConfig
-from nearfar.data.python_data import DataSpec, as_data, object_data, tell_notes
+from nearfar.data.python_data import DataSpec, as_data, named_parts, object_data, tell_notes
 from nearfar.methods import METHODS, Method, known_method, use_class
 from nearfar.modalities import MODALITIES, modality_class
 from nearfar.modalities.image.views.custom_views import CustomViews
@@ -17,8 +17,6 @@ from nearfar.plugins import describe
 from nearfar.python_objects import is_object, register, register_as
 from nearfar.settings import as_section
 from nearfar.training.attachments import Attachments
-
-TEST_PARTS = ("test", "validation", "valid", "val")
 
 
 def data_settings(data: Any, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -47,10 +45,7 @@ def data_section(data: Any) -> dict[str, Any]:
         return dict(as_section(DataConfig, str(data) if isinstance(data, Path) else data))
     if not isinstance(data, Mapping):
         return {"path": data}
-    if "train" not in data:
-        return dict(data)
-    test = next((data[name] for name in TEST_PARTS if name in data), None)
-    return {"path": data["train"], **({} if test is None else {"test": test})}
+    return named_parts(data)
 
 
 def _modality(spec: DataSpec, given: Mapping[str, Any]) -> str | None:

@@ -12,9 +12,10 @@ from nearfar.model.encoder import Encoder
 from nearfar.model.load import load
 from nearfar.model.save import write_model
 from nearfar.nn.whitening import EmbeddingTransform
-from nearfar.progress import print_line
+from nearfar.progress import print_line, stage
 from nearfar.training.attachments import Attachments
 from nearfar.training.errors import NotFiniteError
+from nearfar.training.kind_comparison import KeptStart
 from nearfar.training.model_selection import ModelSelection, select_weights
 from nearfar.training.processes import is_rank_zero, leave_process_group, shards_weights
 from nearfar.training.python_inputs import unstored
@@ -36,6 +37,7 @@ class Run:
         resume: continue from the newest checkpoint in the folder.
         console: where it prints; only rank 0 writes and prints.
         attachments: callbacks and loggers of the caller.
+        all_metrics: print every metric at the end, not only the main one of each protocol.
     """
 
     def __init__(
@@ -46,7 +48,9 @@ class Run:
         resume: bool,
         console: Console,
         attachments: Attachments | None = None,
+        all_metrics: bool = False,
     ) -> None:
+        self.all_metrics = all_metrics
         self.is_rank_zero, self.is_new = is_rank_zero(), not folder.exists()
         self.folder, self.console = folder, console if self.is_rank_zero else Console(quiet=True)
         for line in unstored(config, attachments):
@@ -58,7 +62,7 @@ class Run:
         self.state = restore_newest(self.setup, folder, self.console) if resume else None
         self.transform: EmbeddingTransform | None = None  # of the features, once they are learned
         self.embedding = EmbeddingChoice("plain", config.embedding)
-        self.selection: ModelSelection | None = None  # which weights, if they were compared with the start
+        self.selection: ModelSelection | KeptStart | None = None  # which weights, if they were compared with the start
         self._listed = 0  # samples in skipped.txt
 
     def execute(self) -> Results:
@@ -93,13 +97,16 @@ class Run:
         write_model(self.setup.method.encoder.state_dict(), self._card(), self.folder, self.transform)
         leave_process_group(wait=True)
         try:
-            return self._evaluate()
-        finally:
+            results = self._evaluate()
+        except BaseException:
             self._report()
+            raise
+        self._tell(results, self._write_report())
+        return results
 
     def trained_encoder(self) -> Encoder:
         """The encoder after training, on every rank; what rank 0 alone knows is read from the run folder."""
-        if self.is_rank_zero or shards_weights(self.setup.config) or self.setup.comparison is not None:
+        if self.is_rank_zero or shards_weights(self.setup.config) or self.setup.config.adapt.keep == "best":
             return load(self.folder)
         if self.setup.config.embedding != "plain":
             self._choose_embedding()  # the same on every rank: no chance, the same samples and weights
@@ -109,7 +116,7 @@ class Run:
         return Encoder(self.setup.method.encoder, self.setup.modality, self._card(), transform=self.transform)
 
     def _select_weights(self) -> None:
-        """Keep the start, or an earlier checkpoint, if held-out samples say that it is the better encoder."""
+        """Keep the start, or an earlier checkpoint, if it is the better encoder."""
         self.selection = select_weights(self.setup, self.folder)
         if self.selection is not None:
             print_line(self.console, self.selection.line())
@@ -132,17 +139,31 @@ class Run:
     def _evaluate(self) -> Results:
         from nearfar.training.final_evaluation import evaluate_trained
 
-        return evaluate_trained(self.setup, self.folder, self.console)
+        with stage(self.console, "evaluating"):
+            return evaluate_trained(self.setup, self.folder, self.console)
+
+    def _tell(self, results: Results, page: Path | None) -> None:
+        """The end of a run: verdict, numbers, report, and what to try next."""
+        from nearfar.report.refresh import print_verdict
+
+        print_verdict(self.folder, results, self.console, report=page, every=self.all_metrics)
+        if page is None:
+            print_line(self.console, f"run: {self.folder}")
 
     def _report(self) -> None:
+        if (page := self._write_report()) is not None:
+            print_line(self.console, f"report: {page}")
+
+    def _write_report(self) -> Path | None:
         """Write the page; a failure, as on a full disk, costs nothing else."""
         from nearfar.report.page import write_report
 
         try:
-            print_line(self.console, f"report: {write_report(self.folder)}")
+            return write_report(self.folder)
         except OSError as error:
             hint = f"nearfar report {self.folder}"
-            print_line(self.console, f"the report was not written ({error}); once that is mended: {hint}")
+            print_line(self.console, f"the report was not written ({error}); free some space, then: {hint}")
+            return None
 
     def _card(self) -> Card:
         setup = self.setup

@@ -112,13 +112,20 @@ def _resume(folder: Path, objects: Mapping[str, Any], given: Mapping[str, Any], 
     return _execute(config, folder, resume=True, attachments=attachments)[0]
 
 
-def run(config: TrainConfig, folder: Path, *, resume: bool = False, console: Console | None = None) -> Results:
-    """One run in a folder.
+def run(
+    config: TrainConfig,
+    folder: Path,
+    *,
+    resume: bool = False,
+    console: Console | None = None,
+    all_metrics: bool = False,
+) -> Results:
+    """One run in a folder; `all_metrics` prints every metric at its end.
 
     Raises:
         TrainingStopped: by Ctrl-C or SIGTERM before the end.
     """
-    return _execute(config, folder, resume=resume, console=console)[1]
+    return _execute(config, folder, resume=resume, console=console, all_metrics=all_metrics)[1]
 
 
 def _execute(
@@ -128,6 +135,7 @@ def _execute(
     resume: bool = False,
     console: Console | None = None,
     attachments: Attachments | None = None,
+    all_metrics: bool = False,
 ) -> tuple[Run, Results]:
     if folder.exists() and not folder.is_dir():
         raise FileExistsError(f"{folder} is a file, expected a folder for the run")
@@ -139,21 +147,25 @@ def _execute(
         print_line(terminal, f"ended by SIGTERM outside of the training steps; {how_to_continue(folder)}")
 
     with stop_outside_steps(folder, tell):
-        prepared = Run(config, folder, resume=resume, console=terminal, attachments=attachments)
+        prepared = Run(
+            config, folder, resume=resume, console=terminal, attachments=attachments, all_metrics=all_metrics
+        )
         busy = f"{folder} is in training by another process; wait until it ends, or train in another folder"
         with locked(folder, busy) if is_rank_zero() else nullcontext():
             return prepared, prepared.execute()
 
 
-def resume_run(folder: Path, *, console: Console | None = None, **settings: int | str | None) -> Results:
-    """Continue the run in a folder.
+def resume_run(
+    folder: Path, *, console: Console | None = None, all_metrics: bool = False, **settings: int | str | None
+) -> Results:
+    """Continue the run in a folder; `all_metrics` prints every metric at its end.
 
     Args:
         settings: those that may change: epochs, steps, processes, nodes, strategy; None: as before. Epochs replace a
             number of steps.
     """
     check_given_again(folder, Attachments())
-    return run(_resumed(folder, settings), folder, resume=True, console=console)
+    return run(_resumed(folder, settings), folder, resume=True, console=console, all_metrics=all_metrics)
 
 
 def _resumed(folder: Path, settings: Mapping[str, Any]) -> TrainConfig:

@@ -5,16 +5,18 @@ import re
 import warnings
 import zipfile
 from collections.abc import Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 DEPTH = 8  # of keys within keys
 CONVERT = (
     "convert it where you trust it: python -c \"import torch; x = torch.load('{name}', map_location='cpu', "
-    "weights_only=False); torch.save(x.get('state_dict', x.get('model', x)), 'weights.pt')\""
+    "weights_only=False); x = getattr(x, 'state_dict', lambda: x.get('state_dict', x.get('model', x)))(); "
+    "torch.save(x, 'weights.pt')\""
 )
 CONVERT_SCRIPT = (
     "it is a TorchScript archive, as OpenAI's CLIP is published, which is code; convert it where you trust it: "
@@ -31,14 +33,15 @@ def read_content(file: Path) -> Any:
     """What a file holds: tensors by name, or a training checkpoint."""
     if not file.is_file():
         raise FileNotFoundError(f"there is no file {str(file)!r}, expected weights, safetensors or torch")
-    if file.suffix == ".safetensors":
+    problem = _missing_content(file)
+    if problem is None and file.suffix == ".safetensors":
         return _safetensors(file)
-    problem = _archive_problem(file)
+    problem = problem or _archive_problem(file)
     if problem is not None:
         raise ValueError(f"{file} is not a file of weights: {problem}")
     try:
-        # Settings that many projects store beside; torch warns of pickles that it then refuses.
-        with torch.serialization.safe_globals([argparse.Namespace]), warnings.catch_warnings(action="ignore"):
+        # torch warns of pickles that it then refuses
+        with torch.serialization.safe_globals(_plain_values()), warnings.catch_warnings(action="ignore"):
             return torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises errors of every kind
         seen = re.search(r"GLOBAL ([\w.]+)", str(error)) or re.search(r"global ([\w.]+)", str(error))
@@ -46,8 +49,25 @@ def read_content(file: Path) -> Any:
             needs = f"it holds more than weights ({seen[1]}), and nothing of it was run"
             raise ValueError(f"{file}: {needs}; {CONVERT.format(name=file.name)}") from None
         raise ValueError(
-            f"{file} is not a file of weights, safetensors or torch ({type(error).__name__}): nothing of it was run"
+            f"{file} is not a whole file of weights, safetensors or torch ({type(error).__name__}), and nothing of it "
+            "was run; download or copy it again"
         ) from None
+
+
+def _plain_values() -> list[Any]:
+    """Classes of what many projects store beside weights: settings, paths, numbers of numpy such as a best accuracy.
+
+    None of them runs or opens anything; paths are read as names. numpy before 2.0 wrote other module names.
+    """
+    scalar = np.float64(0).__reduce__()[0]
+    numbers = [np.dtype, *(type(np.dtype(kind)) for kind in ("f2", "f4", "f8", "i4", "i8", "?"))]
+    scalars = [(scalar, f"numpy.{core}.multiarray.scalar") for core in ("core", "_core")]
+    paths = [
+        (kind, f"{module}.{name}")
+        for module in ("pathlib", "pathlib._local")
+        for kind, name in ((PurePosixPath, "PosixPath"), (PureWindowsPath, "WindowsPath"))
+    ]
+    return [argparse.Namespace, *numbers, *scalars, *paths]
 
 
 def tensors_of(content: Any) -> dict[str, Tensor]:
@@ -89,6 +109,17 @@ def _safetensors(file: Path) -> dict[str, Tensor]:
         raise ValueError(
             f"{file} is not a file of weights: no whole safetensors file ({reason}); copy it again"
         ) from None
+
+
+def _missing_content(file: Path) -> str | None:
+    """Why a file cannot hold any tensor, if its first bytes say so."""
+    with file.open("rb") as opened:
+        first = opened.read(40)
+    if not first:
+        return "it is empty; download or copy it again"
+    if first.startswith(b"version https://git-lfs"):
+        return "it is a pointer of Git LFS, which stands for the file; fetch that with git lfs pull"
+    return None
 
 
 def _archive_problem(file: Path) -> str | None:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
+from nearfar.data.downloads import check_allowed, downloads_allowed
 from nearfar.messages import one_line
 from nearfar.weights.packages import package_path
 
@@ -89,6 +90,7 @@ def _fetched(source: str, name: str) -> Path | None:
             return Path(cached)
         if isinstance(try_to_load_from_cache(source, "config.json"), str):
             return None  # the model is cached, without this file
+        check_allowed(f"the model {source!r}")
         with quiet_hub():
             return Path(hf_hub_download(source, name))
     except EntryNotFoundError:
@@ -163,7 +165,8 @@ def open_model(source: str, *, pretrained: bool) -> nn.Module:
 
 def _place(source: str) -> tuple[str, dict[str, Any]]:
     here = local_place(source)
-    return (str(here) if here.is_dir() else source), {"trust_remote_code": False, "local_files_only": here.is_dir()}
+    local = here.is_dir() or not downloads_allowed()
+    return (str(here) if here.is_dir() else source), {"trust_remote_code": False, "local_files_only": local}
 
 
 def _cannot_load(source: str, error: Exception, kind: Any = None) -> ValueError:

@@ -63,14 +63,21 @@ def begin_from_file(network: nn.Module, weights: str, backbone: str) -> None:
     setattr(network, "loaded", f"{file}: {fit.summary()}")  # noqa: B010, which torch's annotation refuses
 
 
+def model_folder_hint(file: Path) -> str:
+    """A line for a file that lies in the folder of a model of transformers, which says what the file does not."""
+    folder = file.parent
+    named = "open_clip" if (folder / "open_clip_config.json").is_file() else "hf"
+    stated = named == "open_clip" or (folder / "config.json").is_file()
+    return f"its folder is that of a model: {named}:{folder}" if stated and not (folder / CARD).is_file() else ""
+
+
 def fill(network: nn.Module, tensors: Mapping[str, Tensor], backbone: str, source: str) -> LayoutFit:
     """Fill a network with tensors by name, of any usual layout."""
     try:
         fit = fit_layout(tensors, network)
     except MisfitError as error:
         seen = f"its first is {shorten(next(iter(tensors)), 80)!r}" if tensors else "it holds no tensors by name"
-        raise ValueError(
-            f"{source} does not fit backbone {backbone!r}: {error}; {seen}; is it of another --backbone?"
-        ) from None
+        way = model_folder_hint(Path(source)) or "is it of another --backbone?"
+        raise ValueError(f"{source} does not fit backbone {backbone!r}: {error}; {seen}; {way}") from None
     network.load_state_dict(fit.tensors, strict=False)
     return fit

@@ -131,7 +131,7 @@ def test_photographs_start_from_weights_that_are_installed(monkeypatch: pytest.M
     monkeypatch.setattr(Request, "has_package", lambda *_: True)
     found = chosen("cpu", 3_000, 128)
     assert found.settings["weights"] == "package:efficientnet-lite0" and "backbone" not in found.settings
-    assert (found.settings["image_size"], found.settings["precision"]) == (128, "32")
+    assert found.settings["image_size"] == 128 and found.settings.get("precision") != "32"  # bfloat16 where it is fast
     assert found.settings["adapt"]["keep"] == "best" and found.settings["optimizer"]["name"] == "adamw"
     on_gpu = chosen("cuda", 3_000, 500).settings
     assert (on_gpu["weights"], on_gpu["image_size"]) == ("package:efficientnet-lite0", 224)
@@ -143,7 +143,7 @@ def test_photographs_start_from_weights_that_are_installed(monkeypatch: pytest.M
         chosen("cpu", 3_000, 128, weights=None),  # --weights none
         chosen("cuda", 1_000_000, 400),
     ):
-        assert "weights" not in other.settings and "adapt" not in other.settings
+        assert "weights" not in other.settings and other.settings["adapt"] == {"keep": "best"}
 
 
 def test_weights_none_are_drawn_at_random(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,3 +165,12 @@ def test_a_folder_of_photographs_gets_the_network_of_its_start(tmp_path: Path, m
 def test_several_gpus_share_a_larger_batch() -> None:
     assert chosen("cuda", 1_000_000, 400, processes=8).settings["batch_size"] == 2048
     assert chosen("cuda", 1_000_000, 400, processes=8, nodes=4).settings["batch_size"] == 4096
+
+
+def test_a_folder_of_pictures_is_known_to_methods_that_also_take_others(tmp_path: Path) -> None:
+    data = photos(tmp_path / "photos", 40, count=6)
+    found = completed({"data": str(data), "method": "pairs", "device": "cpu"})
+    assert found["modality"] == "image" and any("--modality" in note for note in found["notes"])
+    for number in range(9):
+        (data / f"{number}.wav").touch()  # more sounds than pictures
+    assert completed({"data": str(data), "method": "pairs", "device": "cpu"})["modality"] == "sound"

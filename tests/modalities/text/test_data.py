@@ -160,3 +160,9 @@ def test_refuses_in_one_line(
     assert "\n" not in str(error.value)
     with pytest.raises(FileNotFoundError, match=facts("folder")):
         open_texts(tmp_path / "gone.txt")
+
+
+def test_a_folder_without_texts_says_what_was_expected(tmp_path: Path) -> None:
+    (tmp_path / "a.png").touch()
+    with pytest.raises(ValueError, match=facts(f"{tmp_path} .txt .csv")):
+        open_texts(tmp_path)

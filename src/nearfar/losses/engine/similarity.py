@@ -19,6 +19,7 @@ from nearfar.losses.arguments import (
 )
 from nearfar.losses.engine.autograd import SumInputs
 from nearfar.losses.engine.backends import current_backend, require_all_rows
+from nearfar.losses.engine.gathered import warn_if_not_gathered
 from nearfar.losses.engine.guide import Guide
 from nearfar.losses.engine.layout import default_ids
 from nearfar.losses.engine.log_sums import LogSums, Terms, weights_of_similarities
@@ -108,6 +109,7 @@ def paired_similarity(x: Tensor, y: Tensor) -> Tensor:
 
 def sample_ids(z: Tensor, ids: Tensor | None) -> Tensor:
     """(B,), the given ids, or a different one for each row of `z`."""
+    warn_if_not_gathered(z)
     if ids is None:
         require_all_rows("a loss without ids")
         return default_ids(z.shape[0], 1, z)
@@ -156,9 +158,12 @@ def _logsumexp(
 
 @torch.no_grad()
 def block_log_sums(
-    query: Tensor, keys: Tensor, scale: Tensor, query_ids: Tensor | None, key_ids: Tensor | None, two_way: bool
+    query: Tensor, keys: Tensor | None, scale: Tensor, query_ids: Tensor | None, key_ids: Tensor | None, two_way: bool
 ) -> tuple[Tensor, Tensor | None]:
-    """The sums of queries over a block of their keys, and of that block over the queries; without autograd."""
+    """The sums of queries over a block of their keys, and of that block over the queries; without autograd.
+
+    Keys of None are the queries themselves.
+    """
     kernel = LogSums(Terms(two_way=two_way))
     rows, columns, _ = kernel.sums(SumInputs(query, keys, scale, 0.0, query_ids, key_ids))
     return rows, columns if two_way else None
@@ -167,7 +172,7 @@ def block_log_sums(
 @torch.no_grad()
 def block_log_sum_gradients(
     query: Tensor,
-    keys: Tensor,
+    keys: Tensor | None,
     scale: Tensor,
     query_ids: Tensor | None,
     key_ids: Tensor | None,
@@ -177,15 +182,17 @@ def block_log_sum_gradients(
     """Gradients in queries and keys, without the factor `scale`, for a block of keys.
 
     Args:
+        keys: None: the queries themselves, whose whole gradient is then the first result; the second is empty.
         rows: (B,), (B,): gradient and log-sum-exp of each query over all keys, not only this block.
         columns: (M,), (M,), the same of each key over all queries; None if not needed.
     """
-    grid = Grid(len(query), len(keys), query_ids, key_ids, like=query)
+    grid = Grid(len(query), None if keys is None else len(keys), query_ids, key_ids, like=query)
     with no_autocast(query):
-        q, k = grid.sort_rows(query), grid.sort_columns(keys)
+        q = grid.sort_rows(query)
+        k = q if keys is None else grid.sort_columns(keys)
         row_side = grid.sort_rows(rows[0]), grid.sort_rows(rows[1])
         column_side = None if columns is None else (grid.sort_columns(columns[0]), grid.sort_columns(columns[1]))
-        weights = weights_of_similarities(grid.similarities(q, k, scale), row_side, column_side)
-        of_query, of_keys = grid.weighted_sums(q, k, weights, for_keys=True)
-    assert of_keys is not None
-    return grid.restore_rows(of_query), grid.restore_columns(of_keys)
+        across = row_side if keys is None else column_side
+        weights = weights_of_similarities(grid.similarities(q, k, scale), row_side, across)
+        of_query, of_keys = grid.weighted_sums(q, k, weights, for_keys=keys is not None)
+    return grid.restore_rows(of_query), query.new_empty(0) if of_keys is None else grid.restore_columns(of_keys)

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from nearfar.losses.arguments import check_pair, check_rows, inverse_temperature, l2_normalize
 from nearfar.losses.engine.backends import mark_as_of_one_batch, require_all_rows
+from nearfar.losses.engine.gathered import warn_if_not_gathered
 from nearfar.losses.engine.layout import default_ids
 from nearfar.losses.engine.similarity import paired_similarity, sample_ids
 
@@ -32,6 +33,7 @@ def two_views(z1: Tensor, z2: Tensor, temperature: float | Tensor, ids: Tensor |
 def stack_views(z1: Tensor, z2: Tensor, ids: Tensor | None) -> tuple[Tensor, Tensor]:
     """(2B, D) normalized rows, z1 before z2, and their (2B,) ids: both views of a sample have the same."""
     check_pair("z1", z1, "z2", z2)
+    warn_if_not_gathered(z1)
     if ids is None:
         require_all_rows("a loss without ids")
     both = default_ids(z1.shape[0], 2, z1) if ids is None else sample_ids(z1, ids).repeat(2)

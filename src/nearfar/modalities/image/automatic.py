@@ -9,7 +9,6 @@ from pathlib import Path
 from statistics import median
 
 import numpy as np
-from PIL import Image
 
 from nearfar.modalities.automatic import (
     Automatic,
@@ -18,8 +17,10 @@ from nearfar.modalities.automatic import (
     choose_adaptation,
     choose_precision,
     fitting_batch,
+    keep_better_start,
 )
 from nearfar.modalities.config import VIEW_FACTORS
+from nearfar.modalities.image.data.decode import opened
 from nearfar.modalities.image.data.opening import find_images
 from nearfar.modalities.image.data.source import ImageSource
 from nearfar.weights.packages import INSTALL
@@ -75,7 +76,9 @@ def choose(request: Request, facts: PictureFacts) -> Automatic:
         time = CPU_TIME if device.type == "cpu" else GPU_TIME
         chosen.choose("time", time, "a usual length; --time, --steps or --epochs change it")
     chosen.lay(request.method.settings.get("image", {}))
-    if started:
+    if not started:
+        keep_better_start(chosen)
+    else:
         choose_adaptation(request, chosen, lr=ADAPTING_RATE, taught=request.method.needs_labels)
         if not request.method.needs_labels:
             chosen.choose("adapt.anchor", 1.0, "samples that the start finds alike stay alike")
@@ -92,7 +95,6 @@ def _choose_start(request: Request, chosen: Automatic, facts: PictureFacts, seen
     elif not request.starts_from_weights:
         return False
     if _from_package(request, chosen) and request.device.type == "cpu":
-        chosen.choose("precision", "32", "its depthwise convolutions are slower in bfloat16")
         chosen.choose("adapt.freeze_blocks", LOWER_BLOCKS, "the lower half costs half of a step, and changes little")
     return True
 
@@ -138,7 +140,7 @@ def _side(source: ImageSource, row: int) -> int | None:
     if source.paths is None:
         return None
     try:
-        with Image.open(source.paths[row]) as picture:
+        with opened(source.paths[row]) as picture:
             return min(picture.size)
     except Exception:  # a broken file is told when it is decoded
         return None

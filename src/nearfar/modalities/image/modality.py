@@ -8,7 +8,6 @@ from statistics import median
 from typing import Any, ClassVar, Self
 
 import torch
-from PIL import Image
 from torch import Tensor, nn
 
 from nearfar.config import TrainConfig
@@ -24,9 +23,9 @@ from nearfar.modalities.image.automatic import PictureFacts, choose, look_at
 from nearfar.modalities.image.backbones import backbone, check_size_of_input, stated_stem
 from nearfar.modalities.image.color_histogram import ColorHistogram
 from nearfar.modalities.image.data import opening
-from nearfar.modalities.image.data.decode import SUFFIXES
+from nearfar.modalities.image.data.decode import SUFFIXES, opened
 from nearfar.modalities.image.data.hugging_face import table_folder_splits
-from nearfar.modalities.image.data.opening import find_images, is_files, is_glyphs, open_images
+from nearfar.modalities.image.data.opening import are_pictures, find_images, is_files, is_glyphs, open_images
 from nearfar.modalities.image.data.python_images import is_picture, typical_side
 from nearfar.modalities.image.items import ImageItems
 from nearfar.modalities.image.published import backbone_of, published_preparation
@@ -127,7 +126,7 @@ class ImageModality(ImageItems):
 
     @classmethod
     def recognizes(cls, data: str) -> bool:
-        return is_object(data) and is_picture(first_sample(data))
+        return is_picture(first_sample(data)) if is_object(data) else are_pictures(data)
 
     @classmethod
     def automatic(cls, request: Request) -> Automatic:
@@ -258,7 +257,7 @@ class ImageModality(ImageItems):
             step = max(1, len(source.paths) // _MEASURED)
             sides = []
             for path in source.paths[::step][:_MEASURED]:
-                with suppress(Exception), Image.open(path) as image:  # Pillow raises errors of every kind
+                with suppress(Exception), opened(path) as image:  # Pillow raises errors of every kind
                     sides.append(min(image.size))
             return int(median(sides)) if sides else None
         except (OSError, ValueError):

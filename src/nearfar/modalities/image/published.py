@@ -16,6 +16,7 @@ from nearfar.weights.names import WeightsName
 from nearfar.weights.packages import find_package
 
 USUAL_SIZE = 224  # pixels, if a network does not say
+SMALL_SIZE = 32  # of a ResNet with a stem for small images, as on CIFAR
 # What files without a stated architecture are compared with, by a name that all networks of the kind have.
 _CANDIDATES = {
     "layer1.0.conv1.weight": ("resnet18", "resnet34", "resnet50", "resnet101", "resnet152", "wide_resnet50_2"),
@@ -56,7 +57,8 @@ def backbone_of(start: WeightsName) -> str | None:
 def identify(file: Path) -> str | None:
     """The backbone of a file: what it states, if timm knows it, else the first common one that it fits wholly."""
     content = read_content(file)
-    tensors = tensors_of(content)
+    if not (tensors := tensors_of(content)):
+        raise ValueError(f"{file} holds no tensors by name, expected the weights of a network")
     stated = stated_architecture(content)
     roots = {key: names for key, names in _CANDIDATES.items() if any(_ends(name, key) for name in tensors)}
     names = [each for found in roots.values() for each in found]

@@ -56,9 +56,8 @@ def choose_for_towers(request: Request, facts: PictureFacts) -> Automatic:
     chosen.choose("adapt.projections", "fitted", "one pass gives a joint space that random projections learn slowly")
     chosen.choose("adapt.head_lr", 1.0)
     chosen.choose("adapt.head_warmup", 0.0)
-    if locked:
-        choose_precision(chosen, device)
-    elif device.type == "cpu" and request.given.get("weights") == f"package:{IMAGE_START}":
+    choose_precision(chosen, device)
+    if not locked and device.type == "cpu" and request.given.get("weights") == f"package:{IMAGE_START}":
         chosen.choose("adapt.freeze_blocks", LOWER_BLOCKS, "the lower half costs half of a step, and changes little")
     usual = (256 if locked else 64) if device.type == "cpu" else batch_on_gpus(request, 512, facts.count)
     chosen.choose("batch_size", fitting_batch(usual, facts.count))

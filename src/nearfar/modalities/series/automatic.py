@@ -7,7 +7,7 @@ from torch import Tensor
 
 from nearfar.data.config import DataConfig
 from nearfar.losses.arguments import l2_normalize
-from nearfar.modalities.automatic import Automatic, Request, fitting_batch
+from nearfar.modalities.automatic import Automatic, Request, fitting_batch, keep_better_start
 from nearfar.modalities.series.data import has_series_splits, open_series
 from nearfar.modalities.series.views import normalized
 from nearfar.nn.kernel_encoder import KernelEncoder
@@ -59,6 +59,7 @@ def look_at(request: Request) -> SeriesFacts | None:
 def choose(request: Request, facts: SeriesFacts) -> Automatic:
     """The settings of a run on these series."""
     chosen = Automatic()
+    keep_better_start(chosen)
     _choose_normalization(chosen, facts)
     backbone = request.method.settings.get("series", {}).get("backbone")
     if backbone in BACKBONES:

@@ -12,7 +12,7 @@ import numpy as np
 
 from nearfar.data.config import ReadConfig
 from nearfar.data.sources import folder_splits
-from nearfar.modalities.automatic import Automatic, Request, choose_precision, fitting_batch
+from nearfar.modalities.automatic import Automatic, Request, choose_precision, fitting_batch, keep_better_start
 from nearfar.modalities.image.automatic import CPU_TIME, GPU_TIME
 from nearfar.modalities.sound.data import find_sounds
 from nearfar.modalities.sound.files import reader
@@ -64,6 +64,8 @@ def look_at(request: Request) -> SoundFacts | None:
 def choose(request: Request, facts: SoundFacts) -> Automatic:
     """The settings of a run on these sounds."""
     chosen, device = Automatic(), request.device
+    if not request.starts_from_weights:
+        keep_better_start(chosen)
     seen = f"{facts.count:,} sounds of about {facts.seconds:.2g} s"
     rate = min(facts.rate, HIGHEST_RATE)
     why = "the recordings' own" if rate == facts.rate else f"{facts.rate:,} Hz would cost more and tell little more"

@@ -20,7 +20,7 @@ from nearfar.modalities.automatic import Automatic, Request
 from nearfar.modalities.base import Modality
 from nearfar.modalities.baseline import Baseline
 from nearfar.modalities.image.views.prepare import is_finite
-from nearfar.modalities.picture_grid import ROWS
+from nearfar.modalities.picture_grid import rows_to_show
 from nearfar.modalities.sound.automatic import choose, look_at
 from nearfar.modalities.sound.backbones import AUDIO, STRETCHING, audio_encoder
 from nearfar.modalities.sound.data import BUILT_IN, OVER, SoundDataset, are_sounds, open_sounds
@@ -299,7 +299,7 @@ class SoundModality(Modality):
     def show(self, source: Dataset, folder: Path) -> str:
         assert isinstance(source, SoundDataset)
         self.save(folder)
-        sample = source.fetch(torch.arange(min(ROWS, len(source))))
+        sample = source.fetch(rows_to_show(len(source), self.config.seed))
         shown = sound_grid(sample, self.recipes, folder / "views.png", mel=self.mel, seed=self.config.seed)
         line = f"views: {self.preset}, shown in {shown}; choose others with --views"
         if source.clipped:

@@ -8,7 +8,6 @@ to the next, so all words are spoken in one order, from a fresh start.
 import ctypes
 import importlib.util
 import json
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -18,6 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from nearfar.child_process import run_module
 from nearfar.data.cache import cached_array
 from nearfar.modalities.sound.data import SoundDataset
 from nearfar.modalities.sound.resample import resample
@@ -69,11 +69,7 @@ def spoken(
         with tempfile.TemporaryDirectory() as folder:
             order, out = Path(folder) / "order.json", Path(folder) / "waves.npy"
             order.write_text(json.dumps(plans))
-            done = subprocess.run(
-                [sys.executable, "-m", "nearfar.modalities.sound.spoken", str(order), str(out)],
-                capture_output=True,
-                text=True,
-            )
+            done = run_module("nearfar.modalities.sound.spoken", str(order), str(out))
             if done.returncode != 0:
                 said = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
                 raise RuntimeError(f"eSpeak NG could not speak the words: {said}")

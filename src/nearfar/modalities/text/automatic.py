@@ -4,7 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nearfar.data.config import DataConfig
-from nearfar.modalities.automatic import Automatic, Request, choose_adaptation, choose_precision, fitting_batch
+from nearfar.modalities.automatic import (
+    Automatic,
+    Request,
+    choose_adaptation,
+    choose_precision,
+    fitting_batch,
+    keep_better_start,
+)
 from nearfar.modalities.text.data import open_texts
 from nearfar.modalities.text.encoders import BAG
 from nearfar.modalities.text.tokenizer import Tokenizer
@@ -67,6 +74,7 @@ def choose(request: Request, facts: TextFacts) -> Automatic:
         if not request.has_length:
             chosen.choose("time", ADAPTING_TIME, "a usual length; --time, --steps or --epochs change it")
         return chosen
+    keep_better_start(chosen)
     if request.device.type != "cpu" and count >= MANY:
         chosen.choose("backbone", "text-small", f"{count:,} sentences on a GPU")
         return chosen

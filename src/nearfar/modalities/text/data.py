@@ -217,10 +217,12 @@ def _file(path: Path, split: str | None) -> Path:
     if path.is_dir():
         files = sorted(file for file in path.iterdir() if file.suffix.lower() in (".txt", *READERS))
         names = [file.stem for file in files]
+        if not files:
+            raise ValueError(f"{path} has no file of texts, expected one of .txt, {', '.join(READERS)}")
         if split not in names:
-            there = ", ".join(map(repr, names[:12])) or "none"
+            there = ", ".join(map(repr, names[:12]))
             way_out = f"name one of them as the split{nearest(split or '', names)}"
-            if split is None and files:
+            if split is None:
                 usual = files[names.index("train") if "train" in names else 0]
                 way_out = f"give one of them, such as --data {usual}, in Python split={usual.stem!r}"
             raise ValueError(f"{path} has the files {there}; {way_out}")

@@ -22,7 +22,7 @@ from nearfar.modalities.text.automatic import choose, look_at
 from nearfar.modalities.text.data import TextDataset, open_texts
 from nearfar.modalities.text.encoders import BAG, text_encoder
 from nearfar.modalities.text.sentence_transformers import write_modules
-from nearfar.modalities.text.start import begin, model_source, with_absolute_folder, with_start
+from nearfar.modalities.text.start import begin, model_source, unread_modules, with_absolute_folder, with_start
 from nearfar.modalities.text.tfidf import TfIdfBaseline
 from nearfar.modalities.text.tokenizer import FILE, Tokenizer
 from nearfar.modalities.text.views import without_words
@@ -331,7 +331,10 @@ def make_text_encoder(config: TrainConfig, name: str, *, untrained: bool, dropou
         network.leave_out(tokenizer.special)  # type: ignore[operator]
     if start is not None:
         if source is not None:
-            setattr(network, "loaded", f"{start}: its published weights, tokenizer and {text.pooling} pooling")  # noqa: B010
+            left = unread_modules(source)
+            without = f"; left out: {', '.join(left)}" if left else ""
+            told = f"{start}: its published weights, tokenizer and {text.pooling} pooling{without}"
+            setattr(network, "loaded", told)  # noqa: B010, which torch's annotation refuses
         else:
             begin(network, start, name)
     elif published and not untrained:

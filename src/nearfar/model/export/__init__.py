@@ -50,7 +50,6 @@ FORMATS = {
         "layouts:to_timm",
         "timm.safetensors",
         "a plain state_dict of timm's model",
-        "nearfar.load('timm:NAME=FILE')",
     ),
     "torchvision": Format(
         "weights", "layouts:to_torchvision", "torchvision.safetensors", "a plain state_dict of torchvision's model"
@@ -67,8 +66,7 @@ def how_to_open(file: Path) -> str | None:
     known = (each for each in FORMATS.values() if each.opened_by and Path(each.path).suffix == file.suffix.lower())
     if (found := next(known, None)) is None:
         return None
-    quoted = str(file) if "'" in found.opened_by else repr(str(file))
-    return f"open it with {found.opened_by.replace('FILE', quoted)}"
+    return f"open it with {found.opened_by.replace('FILE', repr(str(file)))}"
 
 
 def other_formats(*kinds: str) -> str:

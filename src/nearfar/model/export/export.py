@@ -39,6 +39,7 @@ def export(
     *,
     licence: str | None = None,
     push: str | None = None,
+    image_size: int | None = None,
 ) -> Exported:
     """Write the encoder of a run in a format that others read.
 
@@ -51,6 +52,7 @@ def export(
             in exports/NAME/export for an encoder of another library.
         licence: of the weights, for the card, such as "Apache-2.0".
         push: user/name: upload the folder of the format huggingface to the hub, privately.
+        image_size: pixels of the input, of an encoder of another library; a run has its own.
     """
     if push is not None:
         if format != "huggingface":
@@ -58,7 +60,7 @@ def export(
         check_repository(push)
     if format not in FORMATS:
         raise ValueError(f"the format is {format!r}, expected one of {', '.join(FORMATS)}")
-    encoder = load(run)
+    encoder = load(run, image_size=image_size)
     folder = Path(run) if is_of_run(encoder.card) or Path(run).is_dir() else Path("exports") / _file_name(str(run))
     if FORMATS[format].kind != "folder" and not exportables(encoder):
         what = encoder.modality.noun

@@ -9,7 +9,7 @@ from nearfar.config import TrainConfig
 from nearfar.data.config import DataConfig
 from nearfar.modalities import make_modality, modality_class
 from nearfar.modalities.image.backbones import backbone
-from nearfar.modalities.image.published import USUAL_SIZE, backbone_of, published_preparation
+from nearfar.modalities.image.published import SMALL_SIZE, USUAL_SIZE, backbone_of, published_preparation
 from nearfar.modalities.image.views.view import IMAGENET_MEAN, IMAGENET_STD
 from nearfar.modalities.sound.huggingface import stated_rate
 from nearfar.modalities.text.config import TextConfig
@@ -19,6 +19,7 @@ from nearfar.model.encoder import Encoder
 from nearfar.progress import print_note
 from nearfar.weights.files import read_tensors
 from nearfar.weights.huggingface import TRANSFORMERS
+from nearfar.weights.load import model_folder_hint
 from nearfar.weights.names import WeightsName
 from nearfar.weights.packages import find_package
 
@@ -50,13 +51,17 @@ def open_images(name: WeightsName, size: int | None, *, untrained: bool) -> Enco
     known = backbone_of(name)
     if known is None:
         way = "open_clip:NETWORK" if _is_image_text(name) else "timm:NETWORK"
-        raise ValueError(f"the network of {name} is not known by its tensors; name it: {way}={name}")
+        hint = model_folder_hint(Path(name.name)) if name.kind == "file" else ""
+        raise ValueError(f"the network of {name} is not known by its tensors; {hint or f'name it: {way}={name}'}")
     wanted = PLAIN if name.kind == "file" else {**PLAIN, **published_preparation(known)}
     side = size or wanted["image_size"]
     assert isinstance(side, int)
     weights = None if untrained else str(name)
     network = backbone(known, size=side, weights=weights, published_stem=True if untrained else None)
     stem = getattr(network, "published_stem", True)
+    if size is None and not stem:
+        side = SMALL_SIZE
+        print_note(f"{name} is a {known} with a stem for small images: it reads {side} pixels, unless a size is given")
     licence = find_package(name.name).licence if name.kind == "package" else None
     told = name.file is not None or name.kind == "file"
     if told and (found := getattr(network, "loaded", None)) is not None:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from nearfar.data.dataset import Dataset
 from nearfar.modalities.image.data.annotations import Annotated, Annotations, Faults, Reader, find_annotations
-from nearfar.modalities.image.data.decode import PIXEL_LIMIT, rgb, why
+from nearfar.modalities.image.data.decode import opened, rgb, why
 from nearfar.modalities.image.data.glyphs import Split, glyph_scenes
 
 IN_MEMORY = 2 << 30  # bytes of decoded pictures that are kept; the rest is decoded at every look
@@ -195,11 +195,8 @@ def fitted(entry: Annotated, size: int) -> tuple[NDArray[np.uint8], tuple[int, i
     """
     if isinstance(entry.picture, np.ndarray):
         return _shrunk(Image.fromarray(entry.picture), size)
-    with Image.open(entry.picture) as image:
-        width, height = image.size
-        if width * height > PIXEL_LIMIT:
-            raise ValueError(f"{width}×{height} pixels are more than the limit of {PIXEL_LIMIT:,}")
-        lying = image.getexif().get(_ORIENTATION) in _LYING and entry.size == (width, height)
+    with opened(entry.picture) as image:
+        lying = image.getexif().get(_ORIENTATION) in _LYING and entry.size == image.size
         return _shrunk(rgb(image if lying else ImageOps.exif_transpose(image)), size)
 
 

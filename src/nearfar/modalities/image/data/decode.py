@@ -10,6 +10,8 @@ from PIL import Image, ImageOps, UnidentifiedImageError, features
 
 HEIF = frozenset({".heic", ".heif"})  # of phones; pillow-heif reads them
 SUFFIXES = HEIF | {".jpg", ".jpeg", ".jfif", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif", ".avif"}
+# What is read. Pillow knows more: it would hand PostScript in a file called `photo.jpg` to a program, Ghostscript.
+FORMATS = ("JPEG", "MPO", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "AVIF", "HEIF")
 PIXEL_LIMIT = 178_956_970  # where Pillow itself cries decompression bomb
 VERSION = 2  # part of every cache key; raise it when the same file comes out with other pixels
 
@@ -20,17 +22,13 @@ def decode(
     """The file's (first) picture as (size, size, 3), upright; short side to `size`, then the middle.
 
     Args:
-        formats: Pillow's names of those that may be read; None: all that it knows.
+        formats: Pillow's names of those that may be read; None: all of `FORMATS`.
 
     Raises:
         OSError, ValueError and whatever else Pillow raises: `why` turns it into a line.
     """
-    if isinstance(file, Path) and file.exists() and not file.is_file():
-        raise ValueError("a folder, a device or a pipe, expected a file")  # a pipe would be waited for without end
-    with opened(file, formats) as image:
+    with opened(file, formats, pixel_limit=pixel_limit) as image:
         width, height = image.size
-        if width * height > pixel_limit:
-            raise ValueError(f"{width}×{height} pixels are more than the limit of {pixel_limit:,}")
         if image.format == "JPEG" and min(width, height) > 2 * size:
             # The JPEG decoder can halve as it decodes; twice the size is left for the antialiasing below.
             factor = 2 * size / min(width, height)
@@ -38,11 +36,22 @@ def decode(
         return squared(image, size)
 
 
-def opened(file: Path | BinaryIO, formats: tuple[str, ...] | None = None) -> Image.Image:
-    """A picture not yet decoded, its first page or frame; a kind that needs another package is named."""
-    read_heif()
+def opened(
+    file: Path | BinaryIO, formats: tuple[str, ...] | None = None, *, pixel_limit: int = PIXEL_LIMIT
+) -> Image.Image:
+    """A picture not yet decoded, its first page or frame; a kind that needs another package is named.
+
+    Every picture that nearfar reads is opened here, so that kinds and pixels have one limit.
+    """
+    if isinstance(file, Path) and file.exists() and not file.is_file():
+        raise ValueError("a folder, a device or a pipe, expected a file")  # a pipe would be waited for without end
     try:
-        return Image.open(file, formats=formats)
+        image = Image.open(file, formats=readable_formats() if formats is None else formats)
+        width, height = image.size
+        if width * height > pixel_limit:
+            image.close()
+            raise ValueError(f"{width}×{height} pixels are more than the limit of {pixel_limit:,}")
+        return image
     except UnidentifiedImageError:
         kind = Path(file if isinstance(file, Path) else str(getattr(file, "name", ""))).suffix.lower()
         if kind in HEIF and not read_heif():
@@ -50,6 +59,14 @@ def opened(file: Path | BinaryIO, formats: tuple[str, ...] | None = None) -> Ima
         if kind == ".avif" and not features.check("avif"):
             raise ValueError("an AVIF image needs Pillow 11.3 or newer") from None
         raise
+
+
+@cache
+def readable_formats() -> tuple[str, ...]:
+    """Those of `FORMATS` that this Pillow can read."""
+    read_heif()
+    Image.init()
+    return tuple(name for name in FORMATS if name in Image.OPEN)
 
 
 @cache
@@ -108,7 +125,7 @@ def eight_bits(values: NDArray[np.generic]) -> NDArray[np.uint8]:
 def why(error: Exception) -> str:
     """The reason a picture could not be read, in a line."""
     if isinstance(error, UnidentifiedImageError):
-        return "not an image, or of an unknown kind"
+        return f"not an image of a kind that is read ({', '.join(FORMATS)})"
     if isinstance(error, FileNotFoundError):
         return "file not found"
     if isinstance(error, Image.DecompressionBombError):

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from nearfar.modalities.image.data.torchvision_sets import NAMES, known_name, to
 from nearfar.python_objects import is_object
 
 DEFAULT_SIZE = 128  # of files, whose own sizes differ
+_LOOKED_AT = 200  # files of a folder
 MARGIN = 1.15  # a little more than the encoder needs, for the views that crop
 
 
@@ -267,3 +269,12 @@ def _in_memory(source: ImageSource) -> ArrayDataset:
     elif images.shape[3] == 4:
         images = np.stack([source.read(i, images.shape[1]) for i in range(len(images))])
     return ArrayDataset(images, **source.facts(torch.arange(len(source))))
+
+
+def are_pictures(spec: str | Path) -> bool:
+    """Whether a path is a folder with more pictures than anything else."""
+    folder = Path(spec).expanduser()
+    if not folder.is_dir():
+        return False
+    found = [file.suffix.lower() in SUFFIXES for file in islice(folder.rglob("*.*"), _LOOKED_AT) if file.is_file()]
+    return sum(found) > len(found) / 2

@@ -21,7 +21,7 @@ from nearfar.data.dataset import ArrayDataset, Skipped
 from nearfar.data.python_data import ObjectData
 from nearfar.data.sources import Items, MadeItems
 from nearfar.modalities.image.data.arrays import channels_last, physical_memory, picture_shape
-from nearfar.modalities.image.data.decode import why
+from nearfar.modalities.image.data.decode import opened, why
 from nearfar.modalities.image.data.source import ImageSource
 from nearfar.modalities.image.data.stream import StreamDataset
 from nearfar.progress import progress_bar
@@ -180,8 +180,8 @@ def _width_and_height(image: Any) -> tuple[int, int]:
     if isinstance(image, bytes):
         import io
 
-        with Image.open(io.BytesIO(image)) as opened:
-            return opened.size
+        with opened(io.BytesIO(image)) as picture:
+            return picture.size
     size: tuple[int, int] = image.size
     return size
 

@@ -14,7 +14,7 @@ from nearfar.data.cache import replacing
 from nearfar.data.dataset import Skipped
 from nearfar.data.pack import shown_progress
 from nearfar.data.retry import retried
-from nearfar.modalities.image.data.decode import PIXEL_LIMIT, SUFFIXES, why
+from nearfar.modalities.image.data.decode import SUFFIXES, opened, why
 from nearfar.modalities.image.data.shards import INDEX
 from nearfar.modalities.image.data.source import ImageSource, as_picture
 
@@ -162,14 +162,11 @@ def _picture(source: ImageSource, index: int, verify: bool) -> tuple[str, bytes]
         file = io.BytesIO()
         (image if isinstance(image, Image.Image) else as_picture(image)).save(file, "PNG")
         return "png", file.getvalue()
-    with Image.open(io.BytesIO(image)) as opened:
-        width, height = opened.size
-        kind = str(opened.format).lower()
-        if width * height > PIXEL_LIMIT:
-            raise ValueError(f"{width}×{height} pixels are more than the limit of {PIXEL_LIMIT:,}")
+    with opened(io.BytesIO(image)) as picture:
+        kind = str(picture.format).lower()
         if verify:
-            opened.draft(None, (1, 1))  # a JPEG at an eighth, which reads all of it at a part of the work
-            opened.load()
+            picture.draft(None, (1, 1))  # a JPEG at an eighth, which reads all of it at a part of the work
+            picture.load()
     suffix = {"jpeg": "jpg", "mpo": "jpg"}.get(kind, kind)
     if f".{suffix}" not in SUFFIXES:
         raise ValueError(f"a picture of the kind {kind}, expected one of {', '.join(sorted(SUFFIXES))}")

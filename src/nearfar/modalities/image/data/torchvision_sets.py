@@ -10,6 +10,7 @@ import torch
 
 from nearfar.data.cache import cache_folder, locked
 from nearfar.data.columns import nearest
+from nearfar.data.downloads import check_allowed
 from nearfar.data.names import TORCHVISION
 from nearfar.data.sources import MadeItems
 from nearfar.modalities.image.data.arrays import channels_last, picture_shape
@@ -73,6 +74,7 @@ def _opened(name: str, folder: Path, split: str) -> Any:
         pass
     except ValueError as error:
         raise ValueError(f"{name}: {' '.join(str(error).split())}") from None
+    check_allowed(name)
     try:
         with locked(folder):  # of several processes one downloads, the others find it done
             return make(**arguments, download=True)

@@ -158,6 +158,15 @@ def dino(size: int, *, local_crops: int = 8, local_size: int | None = None) -> t
     return *large, *[local_view(first, local_size)] * local_crops
 
 
+def swav(size: int, *, local_crops: int = 6) -> tuple[ImageView, ...]:
+    """SwAV's multi-crop: two views as SimCLR's, of larger crops, and small views of small crops.
+
+    Reference: Caron et al. 2020, section 3.2, https://arxiv.org/abs/2006.09882; scales as in the authors' code
+    """
+    first, second = (replace(view, crop_scale=(0.14, 1.0)) for view in simclr(size))
+    return first, second, *[replace(local_view(first), crop_scale=(0.05, 0.14))] * local_crops
+
+
 def local_view(view: ImageView, size: int | None = None) -> ImageView:
     """A view as DINO's local crops are: a small part of the image in few pixels, otherwise as the given one.
 
@@ -245,6 +254,7 @@ PRESETS: dict[str, Callable[..., tuple[ImageView, ...]]] = {
         simclr,
         simclr_bicubic,
         supcon,
+        swav,
     )
 }
 
