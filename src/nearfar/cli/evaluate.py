@@ -8,7 +8,7 @@ from pathlib import Path
 from jsonargparse import ArgumentError as BadArgument
 from jsonargparse import ArgumentParser, DefaultHelpFormatter, Namespace
 
-from nearfar.cli.flags import describe, show_dashes
+from nearfar.cli.flags import check_sections, describe, show_dashes
 from nearfar.cli.train import explained, full_flags
 from nearfar.data.config import EvaluationData
 from nearfar.data.names import check_run_there, check_there
@@ -76,8 +76,10 @@ def main(arguments: list[str]) -> int:
     describe(parser, settings, "protocols.")
     show_dashes(parser)
     known = {action.dest: action.help or "" for action in parser._actions}
+    arguments = full_flags(arguments, SHORT)
+    check_sections(arguments, {"data": EvaluationData, "protocols": settings})
     try:
-        options = parser.parse_args(full_flags(arguments, SHORT))
+        options = parser.parse_args(arguments)
     except BadArgument as error:
         print(f"nearfar evaluate: {explained(str(error), known)}", file=sys.stderr)
         return 2

@@ -1,6 +1,5 @@
 """Sounds by number, from anywhere: `open_sounds` is the one door."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -22,6 +21,7 @@ from nearfar.data.rows import PATHS, Columns, RowSamples, Wanted, find_column, s
 from nearfar.data.sources import Source, built_in, built_in_split, folder_source, from_samples, is_folder, walk
 from nearfar.modalities.image.data.decode import SUFFIXES as PICTURES
 from nearfar.modalities.sound.files import SUFFIXES, VERSION, decode_sound, reader, why
+from nearfar.modalities.sound.name_pattern import NamePattern
 from nearfar.modalities.sound.store import SoundStore, Wave
 
 OVER = -32_768  # no value of a sound: it says that the sound is over
@@ -214,43 +214,26 @@ def _source(path: Path, spec: str, wanted: Wanted, read: ReadConfig) -> SoundSou
 
 def _by_pattern(folder: Path, pattern: str, wanted: Wanted) -> RowSamples:
     """What file names say, as the rows of a table."""
-    asked = compiled(pattern)
+    asked = NamePattern(pattern)
     others: list[Skipped] = []
     paths = sorted(path.relative_to(folder) for path in walk(folder, SUFFIXES, others))
     if not paths:
         raise ValueError(f"there is no sound in {folder}, expected {', '.join(sorted(SUFFIXES))} at any depth")
-    columns: Columns = {"path": [], **{name: [] for name in asked.groupindex}}
+    columns: Columns = {"path": [], **{name: [] for name in asked.names}}
     for path in paths:
         whole = path.as_posix() if "/" in pattern else path.name
-        match = asked.fullmatch(whole)
+        match = asked.match(whole)
         if match is None:
             others.append(Skipped(path.as_posix(), f"its name does not fit the pattern {pattern}"))
             continue
         columns["path"].append(path.as_posix())
-        for name, value in match.groupdict().items():
+        for name, value in match.items():
             columns[name].append(value)
     if not columns["path"]:
         raise ValueError(f"none of {len(paths)} names in {folder} fits the pattern {pattern}; the first is {paths[0]}")
     found = samples(columns, wanted, f"{folder} by the pattern {pattern}")
     found.skipped[:0] = others
     return found
-
-
-def compiled(pattern: str) -> re.Pattern[str]:
-    """A pattern of names as a regular expression; one without a suffix fits any.
-
-    >>> compiled("{label}_{speaker}_{take}").fullmatch("7_theo_12.wav").groupdict()
-    {'label': '7', 'speaker': 'theo', 'take': '12'}
-    """
-    pieces = re.split(r"\{(\w+)\}", pattern)
-    names = pieces[1::2]
-    if not names or len(set(names)) < len(names) or any(not name.isidentifier() for name in names) or "path" in names:
-        raise ValueError(
-            f"the pattern is {pattern!r}, expected different names in braces, such as '{{label}}_{{speaker}}_{{take}}'"
-        )
-    text = "".join(f"(?P<{p}>[^/]+?)" if i % 2 else re.escape(p) for i, p in enumerate(pieces))
-    suffix = "" if Path(pattern).suffix.lower() in SUFFIXES else r"\.\w+"
-    return re.compile(text + suffix)
 
 
 def are_sounds(spec: str | Path) -> bool:
