@@ -17,6 +17,7 @@ from nearfar.data.columns import nearest
 from nearfar.data.config import ReadConfig, read_config
 from nearfar.data.dataset import Dataset, Facts, Skipped
 from nearfar.data.pack import pack_samples
+from nearfar.data.row_sums import RowSums
 from nearfar.data.rows import PATHS, Columns, RowSamples, Wanted, find_column, samples
 from nearfar.data.sources import Source, built_in, built_in_split, folder_source, from_samples, is_folder, walk
 from nearfar.modalities.image.data.decode import SUFFIXES as PICTURES
@@ -38,6 +39,7 @@ class SoundDataset(Dataset):
         sample_rate: values a second.
         longest: values of a sound that `fetch` gives, at most: the first of them.
         clipped: names of sounds that are cut off at the top.
+        rows, sums: (N,) numbers of the sounds in their pack, and what they are compared with when they are read.
         facts: labels, classes, groups, names, skipped.
 
     >>> sounds = SoundDataset(np.arange(5, dtype=np.int16), np.array([0, 2]), np.array([2, 3]), sample_rate=8000)
@@ -45,7 +47,7 @@ class SoundDataset(Dataset):
     [[0, 1, -32768], [2, 3, 4]]
     """
 
-    columns = ("starts", "lengths")
+    columns = ("starts", "lengths", "rows")
     sample_rate: int
 
     def __init__(
@@ -57,11 +59,14 @@ class SoundDataset(Dataset):
         sample_rate: int,
         longest: int | None = None,
         clipped: Sequence[str] = (),
+        rows: NDArray[np.int64] | None = None,
+        sums: RowSums | None = None,
         **facts: Unpack[Facts],
     ) -> None:
         self.values, self.starts, self.lengths = values, starts, lengths
         self.sample_rate = self.size = sample_rate
         self.longest, self.clipped = longest, list(clipped)
+        self.rows, self.sums = np.arange(len(starts)) if rows is None else rows, sums
         self.describe(**facts)
 
     def __len__(self) -> int:
@@ -70,6 +75,9 @@ class SoundDataset(Dataset):
     def fetch(self, indices: Tensor) -> Tensor:
         """(B,) int64 to (B, L) int16, L the longest of them; after the end of a sound -32768."""
         rows = indices.cpu().numpy()
+        if self.sums is not None:
+            ranges = zip(self.starts[rows], self.lengths[rows], strict=True)
+            self.sums.check(self.rows[rows], (self.values[start : start + length] for start, length in ranges))
         lengths = np.minimum(self.lengths[rows], self.longest or self.lengths[rows])
         batch = np.full((len(rows), int(lengths.max(initial=0))), OVER, np.int16)
         for place, (start, length) in enumerate(zip(self.starts[rows], lengths, strict=True)):
@@ -155,6 +163,8 @@ def open_sounds(
         longest=most,
         **source.facts(torch.from_numpy(kept), done.skipped),
         clipped=[source.names[row] for row in kept if told["clipped"][row]],
+        rows=kept,
+        sums=RowSums(done.folder, told["sum"]),
     )
 
 
