@@ -7,7 +7,7 @@ from pathlib import Path
 from jsonargparse import ArgumentError as BadArgument
 from jsonargparse import ArgumentParser, Namespace
 
-from nearfar.cli.flags import describe, show_dashes
+from nearfar.cli.flags import check_sections, describe, show_dashes
 from nearfar.cli.help_text import full_help
 from nearfar.cli.train import explained, full_flags
 from nearfar.data.config import EvaluationData
@@ -68,8 +68,10 @@ def main(arguments: list[str]) -> int:
         print(full_help("evaluate", parser, SHORT))
         return 0
     known = {action.dest: action.help or "" for action in parser._actions}
+    arguments = full_flags(arguments, SHORT)
+    check_sections(arguments, {"data": EvaluationData, "protocols": settings})
     try:
-        options = parser.parse_args(full_flags(arguments, SHORT))
+        options = parser.parse_args(arguments)
     except BadArgument as error:
         print(f"nearfar evaluate: {explained(str(error), known)}", file=sys.stderr)
         return 2

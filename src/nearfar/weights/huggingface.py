@@ -12,6 +12,7 @@ from torch import nn
 
 from nearfar.data.downloads import check_allowed, downloads_allowed
 from nearfar.messages import one_line
+from nearfar.safe_read import read_json
 from nearfar.weights.packages import package_path
 
 TRANSFORMERS = "transformers:"  # before a folder or a name of the hub, as the name of a backbone
@@ -73,10 +74,8 @@ def modules_of(source: str) -> list[dict[str, Any]]:
 
 def _read_json(path: Path) -> Any:
     try:
-        if path.stat().st_size > LARGEST_FILE:
-            raise ValueError(f"it has {path.stat().st_size:,} bytes")
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
+        return read_json(path, LARGEST_FILE)
+    except ValueError as error:
         raise ValueError(f"{path} is no file of settings ({one_line(error)}), expected a JSON object") from None
 
 

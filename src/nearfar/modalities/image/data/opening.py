@@ -31,6 +31,7 @@ from nearfar.modalities.image.data.source import ImageSource
 from nearfar.modalities.image.data.stream import StreamDataset
 from nearfar.modalities.image.data.torchvision_sets import NAMES, known_name, torchvision_source
 from nearfar.python_objects import is_object
+from nearfar.safe_read import regular
 
 DEFAULT_SIZE = 128  # of files, whose own sizes differ
 _LOOKED_AT = 200  # files of a folder
@@ -208,7 +209,7 @@ def image_files(
         )
     if not path.exists():
         raise FileNotFoundError(f"there is no file or folder {str(spec)!r}")
-    tables.regular(path)
+    regular(path)
     kind, part = path.suffix.lower(), f" ({split})" if split else ""
     if kind in READERS:
         found = tables.read(path, wanted)
