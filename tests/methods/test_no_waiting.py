@@ -27,6 +27,7 @@ WAITING = {
     "dino": "as byol",
     "instdisc": "the bank checks its index and drops rows that are not finite",
     "lit": "texts are grouped by length",
+    "mlm": "as simcse",
     "moco": "the queue counts its rows, and the step is a buffer",
     "moco_v1": "as moco",
     "nnclr": "the queue counts its rows",

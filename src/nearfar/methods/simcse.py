@@ -193,7 +193,10 @@ class MaskedWords(nn.Module):
             tokens: (B, L) what was there.
             chosen: (B, L) booleans.
         """
-        states: Tensor = encoder.states(masked)  # type: ignore[operator]
+        return self.cost(encoder, encoder.states(masked), tokens, chosen)  # type: ignore[operator]
+
+    def cost(self, encoder: nn.Module, states: Tensor, tokens: Tensor, chosen: Tensor) -> Tensor:
+        """The same of states (B, L, F) that are there already."""
         embedding: nn.Embedding = encoder.token_embedding  # type: ignore[assignment]
         scores = F.linear(self.transform(states[chosen]), embedding.weight, self.bias)  # (K, vocabulary)
         cost = F.cross_entropy(scores.float(), tokens[chosen], reduction="none")  # (K,)
