@@ -140,13 +140,14 @@ export class PointMap {
   place() {
     this.placed = [];
     if (!this.address || this.zoom < CLOSE) return;
-    const [left, high] = this.toData(0, 0), [right, low] = this.toData(this.width, this.height), taken = new Set();
-    const cell = (x, y) => `${Math.floor(x / PICTURE)} ${Math.floor(y / PICTURE)}`;
+    const [left, high] = this.toData(0, 0), [right, low] = this.toData(this.width, this.height), taken = new Map();
+    const cell = (x, y) => `${Math.floor(x / PICTURE)} ${Math.floor(y / PICTURE)}`, around = [-PICTURE, 0, PICTURE];
+    const covered = (x, y) => around.some((dx) => around.some((dy) => { const other = taken.get(cell(x + dx, y + dy)); return other && Math.hypot(other[0] - x, other[1] - y) < 0.8 * PICTURE; }));
     for (let cy = this.cell(low); cy <= this.cell(high); cy++) {
       for (let k = this.first[this.cell(left) + CELLS * cy]; k < this.first[this.cell(right) + CELLS * cy + 1]; k++) {
         const row = this.order[k], [x, y] = this.toScreen(this.table[3 * row], this.table[3 * row + 1]);
-        if (x < 0 || y < 0 || x > this.width || y > this.height || !this.shown(row) || taken.has(cell(x, y))) continue;
-        taken.add(cell(x, y)); this.placed.push(row);
+        if (x < 0 || y < 0 || x > this.width || y > this.height || !this.shown(row) || covered(x, y)) continue;
+        taken.set(cell(x, y), [x, y]); this.placed.push(row);
         if (this.placed.length >= PICTURES) return;
       }
     }
