@@ -19,7 +19,7 @@ def main(arguments: list[str]) -> int:
         help="; ".join(f"{name}: {each.help}" for name, each in FORMATS.items()),
     )
     parser.add_argument("-o", "--out", help="the file or folder (default: RUN/export/...)")
-    parser.add_argument("--licence", help="of the weights, such as Apache-2.0, for the card")
+    parser.add_argument("--licence", help="license of the weights for the card, such as Apache-2.0")
     parser.add_argument("--push", metavar="USER/NAME", help="upload a huggingface folder to the hub, privately")
     options = parser.parse_args(arguments)
     if options.push and options.format != "huggingface":

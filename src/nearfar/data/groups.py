@@ -45,7 +45,7 @@ def with_groups(data: Grouped, path: str | Path) -> Grouped:
     if all(group is None for group in found):
         raise ValueError(
             f"none of the {len(stated)} paths of {file} is in the data (the first is {table.names[0]!r}, the data's "
-            f"{data.names[0]!r}); make it anew for this data"
+            f"{data.names[0]!r}); write it again for this data"
         )
     groups = group_column(found)
     grouped = copy.copy(data)

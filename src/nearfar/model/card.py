@@ -67,7 +67,7 @@ def read_card(path: Path) -> Card:
             raise ValueError(f"it has {path.stat().st_size:,} bytes")
         card = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is no card ({' '.join(str(error).split())}); export the run again") from None
+        raise ValueError(f"{path} is not a card ({' '.join(str(error).split())}); export the run again") from None
     if not isinstance(card, dict) or card.get("format") != FORMAT:
         raise ValueError(f"{path} is not the card of an encoder, expected an object with format {FORMAT!r}")
     if (found := card.get("version", 1)) != VERSION:

@@ -46,7 +46,7 @@ def read_content(file: Path) -> Any:
             needs = f"it holds more than weights ({seen[1]}), and nothing of it was run"
             raise ValueError(f"{file}: {needs}; {CONVERT.format(name=file.name)}") from None
         raise ValueError(
-            f"{file} is not a file of weights, safetensors or torch ({type(error).__name__}): nothing of it was run"
+            f"{file} is not a file of weights, safetensors or torch ({type(error).__name__}); no code in it was run"
         ) from None
 
 

@@ -127,8 +127,8 @@ def check_room(path: Path) -> None:
     there = physical_memory()
     if needed > there / 2:
         raise ValueError(
-            f"{path} unpacks to {needed / 1e9:.1f} GB, with {there / 1e9:.1f} GB of memory; save it as .npy, which is "
-            "read where it lies"
+            f"{path} unpacks to {needed / 1e9:.1f} GB, with {there / 1e9:.1f} GB of memory; save it as .npy, "
+            "which is memory-mapped"
         )
 
 
