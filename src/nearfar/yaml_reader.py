@@ -57,7 +57,7 @@ def read_yaml(path: Path) -> Mapping[Any, Any]:
     try:
         found = yaml.load(content.decode("utf-8"), _Plain)
     except (yaml.YAMLError, ValueError, OverflowError) as error:  # ValueError: of a date or a number that is none
-        raise ValueError(f"{path} is no YAML: {' '.join(str(error).split())[:300]}") from None
+        raise ValueError(f"{path} is not YAML: {' '.join(str(error).split())[:300]}") from None
     if not isinstance(found, Mapping):
         raise ValueError(f"{path} holds a {type(found).__name__}, expected keys and values")
     return found

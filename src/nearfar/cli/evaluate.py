@@ -46,9 +46,9 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--protocol", nargs="+", default=["knn", "linear"], help="what to measure")
     parser.add_argument("--against", nargs="+", default=[], help="further encoders to compare with")
     parser.add_argument("--seed", type=int | None, help="the first seed (default: the run's on its own data, else 0)")
-    parser.add_argument("--seeds", type=int, default=1, help="how many, for protocols that depend on one")
+    parser.add_argument("--seeds", type=int, default=1, help="number of seeds, for protocols that draw at random")
     parser.add_argument("--image_size", type=int | None, help="input size in pixels of encoders of other libraries")
-    parser.add_argument("--dim", type=int | None, help="numbers of an embedding to keep, the first (default: all)")
+    parser.add_argument("--dim", type=int | None, help="first numbers of each embedding to keep (default: all)")
     parser.add_argument("--batch_size", type=int, default=256, help="samples embedded at a time")
     parser.add_argument("--device", type=str, default="auto", help="auto, cpu, cuda, cuda:1, mps")
     parser.add_argument(

@@ -195,7 +195,7 @@ def split_folder(folder: Path, split: str) -> Path:
         if found := next((entry for entry in there if entry.lower() == name), None):
             return folder / found
     if "=" in split:
-        raise ValueError(f"{split!r} asks for a column, which a folder has by --data.pattern alone: give one")
+        raise ValueError(f"{split!r} asks for a column; a folder has columns only with --data.pattern: set it")
     raise ValueError(f"{folder} has no sub-folder for the split {split!r}{nearest(split, there)}")
 
 

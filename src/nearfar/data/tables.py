@@ -164,7 +164,7 @@ def path_and_rows(spec: str | Path) -> tuple[str, str | None]:
     (('pairs.csv', 'vendor!=noto'), ('pairs.csv', None))
     """
     if not str(spec):
-        raise ValueError("the data are '', expected a name, a file or a folder; the folder one is in is .")
+        raise ValueError("the data are '', expected a name, a file or a folder; for the current folder use .")
     suffixes = "|".join(suffix[1:] for suffix in READERS)
     named = None if Path(spec).exists() else re.fullmatch(rf"(.+\.(?i:{suffixes})):([^:=]+=.*)", str(spec), re.DOTALL)
     return (str(spec), None) if named is None else (named[1], named[2])

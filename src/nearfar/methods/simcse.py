@@ -83,7 +83,7 @@ class SimCSE(Method):
         super().__init__()
         check_at_least("mlm", mlm, 0.0)
         if not 0 <= warmup <= 1:
-            raise ValueError(f"warmup is {warmup}, expected a part of the run from 0 to 1")
+            raise ValueError(f"warmup is {warmup}, expected a fraction of the run from 0 to 1")
         if (mlm or warmup) and mask_token is None:
             raise ValueError(
                 "the tokenizer has no mask token (such as [MASK] or <mask>), which mlm and warmup need; set both to 0, "

@@ -65,7 +65,7 @@ def read_card(path: Path) -> Card:
     try:
         card = read_json(path, LARGEST_FILE)
     except ValueError as error:
-        raise ValueError(f"{path} is no card ({' '.join(str(error).split())}); export the run again") from None
+        raise ValueError(f"{path} is not a card ({' '.join(str(error).split())}); export the run again") from None
     if not isinstance(card, dict) or card.get("format") != FORMAT:
         raise ValueError(f"{path} is not the card of an encoder, expected an object with format {FORMAT!r}")
     if (found := card.get("version", 1)) != VERSION:

@@ -47,7 +47,7 @@ def read_settings(path: Path) -> dict[str, Any]:
     found = _read_json(path)
     if not isinstance(found, dict):
         fault = f"it holds a {type(found).__name__}"
-        raise ValueError(f"{path} is no file of settings ({fault}), expected a JSON object")
+        raise ValueError(f"{path} is not a settings file ({fault}), expected a JSON object")
     return found
 
 
@@ -76,7 +76,7 @@ def _read_json(path: Path) -> Any:
     try:
         return read_json(path, LARGEST_FILE)
     except ValueError as error:
-        raise ValueError(f"{path} is no file of settings ({one_line(error)}), expected a JSON object") from None
+        raise ValueError(f"{path} is not a settings file ({one_line(error)}), expected a JSON object") from None
 
 
 def _fetched(source: str, name: str) -> Path | None:
@@ -96,7 +96,7 @@ def _fetched(source: str, name: str) -> Path | None:
         return None
     except (OSError, HFValidationError) as error:
         raise FileNotFoundError(
-            f"{source!r} is no folder here, and could not be fetched as a name of the Hugging Face hub "
+            f"{source!r} is not a folder here, and could not be fetched from the Hugging Face hub "
             f"({one_line(error, 100)})"
         ) from None
 

@@ -257,13 +257,13 @@ def _numbers(channels: Sequence[Sequence[object]]) -> Values:
         for place, field in enumerate(channel):
             number = number_in(field)
             if number is None:
-                raise ValueError(f"{str(field)[:40]!r} is no number")
+                raise ValueError(f"{str(field)[:40]!r} is not a number")
             values[row, place] = number
     return values
 
 
 def number_in(field: object) -> float | None:
-    """NaN for what is missing, None for what is no number."""
+    """NaN for what is missing, None for what is not a number."""
     if field is None or (isinstance(field, str) and field.strip().lower() in MISSING):
         return float("nan")
     try:

@@ -58,7 +58,9 @@ class AudioEncoder(nn.Module):
         self.stretched = stretched
         self.hop = 2 ** len(channels)  # frames of the spectrogram to one of the encoder's
         if n_mels < self.hop:
-            raise ValueError(f"n_mels is {n_mels}, expected at least {self.hop}: the encoder has one band for so many")
+            raise ValueError(
+                f"n_mels is {n_mels}, expected at least {self.hop}: the encoder reads so many in each of its bands"
+            )
         self.blocks = (
             nn.ModuleList(  # the maximum before the ReLU: the same values, and a quarter of them to go through
                 nn.Sequential(nn.Conv2d(i, o, 3, padding=1), nn.BatchNorm2d(o), nn.MaxPool2d(2), nn.ReLU())

@@ -216,7 +216,9 @@ def _source(path: Path, spec: str, wanted: Wanted, read: ReadConfig) -> SoundSou
     if path.suffix.lower() in SUFFIXES:
         raise ValueError(f"{spec!r} is one sound, expected a folder of sounds: give its folder")
     if path.suffix.lower() not in tables.READERS:
-        raise ValueError(f"{spec!r} is no data of sounds, expected a folder or one of {', '.join(tables.READERS)}")
+        raise ValueError(
+            f"{spec!r} is not a collection of sounds, expected a folder or one of {', '.join(tables.READERS)}"
+        )
     found = tables.read(path, wanted)
     folder = read.folder or path.parent
     return from_samples(SoundSource, f"table {path}{part}", found, paths=[folder / name for name in found.names])

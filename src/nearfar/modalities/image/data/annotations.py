@@ -256,9 +256,11 @@ def _json(file: Path) -> dict[str, Any]:
     try:
         content = read_json(file, LOG)
     except (ValueError, RecursionError, OSError) as error:
-        raise ValueError(f"{file} is no JSON ({' '.join(str(error).split())})") from None
+        raise ValueError(f"{file} is not JSON ({' '.join(str(error).split())})") from None
     if not isinstance(content, dict) or not all(isinstance(content.get(k), list) for k in ("images", "annotations")):
-        raise ValueError(f"{file} is not COCO's, expected an object with lists of images, annotations and categories")
+        raise ValueError(
+            f"{file} is not a COCO file, expected an object with lists of images, annotations and categories"
+        )
     return content
 
 

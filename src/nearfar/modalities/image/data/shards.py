@@ -69,7 +69,7 @@ def shard_source(spec: str | Path, wanted: Wanted, index: Path | None = None) ->
         counts[file.absolute()] = len(inside)
     skipped = with_losses(skipped, counts, whole=Path(spec).expanduser().is_dir() and wanted.split is None)
     pictures = [sample.picture for sample in found if sample.picture is not None]
-    skipped += [Skipped(sample.name, "no picture among its members") for sample in found if sample.picture is None]
+    skipped += [Skipped(sample.name, "it has no picture") for sample in found if sample.picture is None]
     if not pictures:
         first = f"; the first, {skipped[0].path}: {skipped[0].reason}" if skipped else ""
         raise ValueError(f"there is no sample in {len(files)} shards of {spec}{first}")
