@@ -63,6 +63,7 @@ class SimCSE(Method):
             "clip_norm": 1.0,
         },
     }
+    host_numbers = ("steps", "progress")
     steps: Tensor  # () with the seed and the sample: its mask
     progress: Tensor  # () the part of the run that is done
 
@@ -137,11 +138,11 @@ class SimCSE(Method):
         return Step(loss, z1.detach(), z2.detach(), candidates=candidates, fair=fair, log=log)
 
     def after_step(self, progress: float) -> None:
-        self.steps += 1
-        self.progress.fill_(progress)
+        self.set_number("steps", self.number("steps") + 1)
+        self.set_number("progress", progress)
 
     def _warming(self) -> bool:
-        return float(self.progress) < self.warmup
+        return self.number("progress") < self.warmup
 
     def _guess(self, masked_words: "MaskedWords", batch: Batch) -> tuple[Tensor, Tensor]:
         """Of each sentence (B,) the nats that its masked words cost, and (B,) their number."""
@@ -153,7 +154,9 @@ class SimCSE(Method):
             mask=self.mask_token,
             special=self.special_tokens,
             # a text's own, whatever chunk of the batch and whatever process it is in
-            generator=[seeded_generator(int(self.steps), sample, self.seed) for sample in batch.index.tolist()],
+            generator=[
+                seeded_generator(int(self.number("steps")), sample, self.seed) for sample in batch.index.tolist()
+            ],
             rate=self.mask_rate,
         )
         length = trim_padding(tokens).shape[1]
