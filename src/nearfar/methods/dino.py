@@ -110,7 +110,7 @@ class DINO(Method):
 
     def contrast(self, encoded: Encoded) -> Step:
         z, t = from_names(encoded, "z"), from_names(encoded, "t").full
-        scores = [self.prototypes(x, frozen=self.number("progress") < self.frozen) for x in z.every]  # each (B, K)
+        scores = [self.prototypes(x, frozen=self.progress < self.frozen) for x in z.every]  # each (B, K)
         taught = [self.target[2](x) for x in t]  # each (B, K)
         targets = self._targets(torch.stack(taught))  # (V, B, K)
         pairs = pairs_of(len(z.full), len(z.local))
