@@ -110,7 +110,8 @@ def _choose_for_cpu(request: Request, chosen: Automatic, facts: PictureFacts, se
         chosen.choose("image_size", size, f"{seen}; more pixels tell a pretrained encoder more")
     else:
         size = 32 if facts.side < 48 else PHOTO if photographs else 64
-        chosen.choose("image_size", size, "as stored" if facts.side <= size else f"{seen}; {SMALL_VIEWS}")
+        stored = "as stored" if facts.side == size else f"{seen}, enlarged"
+        chosen.choose("image_size", size, stored if facts.side <= size else f"{seen}; {SMALL_VIEWS}")
     if facts.side <= size:
         chosen.choose("data.stored_size", facts.side)
     if not started:
