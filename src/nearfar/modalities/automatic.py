@@ -129,12 +129,13 @@ def batch_on_gpus(request: Request, each: int, samples: int) -> int:
 
 
 def fitting_batch(usual: int, samples: int) -> int:
-    """The usual batch size, or a power of two that makes at least two batches of fewer samples.
+    """The usual batch size, or a power of two that makes at least two batches of fewer samples, or one of 8 or fewer.
 
-    >>> fitting_batch(128, 5000), fitting_batch(128, 130), fitting_batch(128, 20)
-    (128, 64, 8)
+    >>> fitting_batch(128, 5000), fitting_batch(128, 130), fitting_batch(128, 20), fitting_batch(128, 6)
+    (128, 64, 8, 4)
     """
-    return min(usual, max(8, 1 << (samples // 2).bit_length() >> 1))
+    half, whole = (1 << max(1, count).bit_length() >> 1 for count in (samples // 2, samples))  # at most so many
+    return min(usual, max(min(8, whole), half, 2))
 
 
 def _value(settings: Mapping[str, Any], key: str) -> Any:

@@ -106,10 +106,11 @@ class Run:
 
     def trained_encoder(self) -> Encoder:
         """The encoder after training, on every rank; what rank 0 alone knows is read from the run folder."""
-        if self.is_rank_zero or shards_weights(self.setup.config) or self.setup.config.adapt.keep == "best":
+        if self.is_rank_zero or shards_weights(self.setup.config) or self.setup.comparison is not None:
             return load(self.folder)
+        self._select_weights()  # this and the next are the same on every rank: no chance, the same samples and weights
         if self.setup.config.embedding != "plain":
-            self._choose_embedding()  # the same on every rank: no chance, the same samples and weights
+            self._choose_embedding()
         return self._encoder().cpu().eval()
 
     def _encoder(self) -> Encoder:

@@ -123,7 +123,8 @@ def _choose_for_cpu(request: Request, chosen: Automatic, facts: PictureFacts, se
         chosen.choose("image_size", size, f"{seen}; the weights are of a network for small images")
     else:
         size = 32 if facts.side < 48 else PHOTO if photographs else 64
-        chosen.choose("image_size", size, "as stored" if facts.side <= size else f"{seen}; {SMALL_VIEWS}")
+        stored = "as stored" if facts.side == size else f"{seen}, enlarged"
+        chosen.choose("image_size", size, stored if facts.side <= size else f"{seen}; {SMALL_VIEWS}")
     if facts.side <= size:
         chosen.choose("data.stored_size", facts.side)
     if not started:
