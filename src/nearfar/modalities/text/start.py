@@ -75,12 +75,12 @@ def stated_head(source: str) -> str | None:
 
 def fill_head(network: nn.Module, source: str) -> None:
     """Give the head of a text encoder the weights of the model's own, if it has one."""
-    path = stated_head(source)
-    if path is None or getattr(network, "head", None) is None:
+    head, path = getattr(network, "head", None), stated_head(source)
+    if path is None or not isinstance(head, nn.Sequential):
         return
     file = model_file(source, f"{path}/{_DENSE}")
     assert file is not None
-    fill(network.head[0], read_tensors(file), "head", str(file))  # type: ignore[index]
+    fill(head[0], read_tensors(file), "head", str(file))
 
 
 def unread_modules(source: str) -> list[str]:
