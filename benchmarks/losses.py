@@ -2,6 +2,7 @@
 
     make bench                                   # all, into benchmarks/results/losses.md and losses.png
     .venv-bench/bin/python benchmarks/losses.py --quick     # up to 1,024 pairs, prints only
+    .venv-bench/bin/python benchmarks/losses.py --device cuda     # on a GPU, into benchmarks/results/losses-cuda.md
 
 Every contender of a case has a process of its own; the processes take turns, so that the machine's moods fall on
 all alike. Losses and gradients are compared before anything is timed.
@@ -9,6 +10,7 @@ all alike. Losses and gradients are compared before anything is timed.
 
 import argparse
 import json
+import os
 import statistics
 import sys
 import time
@@ -20,6 +22,7 @@ from worker import Worker
 
 RESULTS = Path(__file__).parent / "results"
 TEMPERATURE = 0.1
+DEVICE = os.environ.get("NEARFAR_BENCH_DEVICE", "cpu")  # set for the processes of the contenders
 Step = Callable[[], object]
 
 
@@ -30,7 +33,7 @@ def tensors(pairs: int, features: int):
     import torch
 
     generator = torch.Generator().manual_seed(0)
-    return [torch.randn(pairs, features, generator=generator).requires_grad_() for _ in range(2)]
+    return [torch.randn(pairs, features, generator=generator).to(DEVICE).requires_grad_() for _ in range(2)]
 
 
 def nearfar_nt_xent(pairs: int, features: int):
@@ -66,8 +69,9 @@ def dense_nt_xent(pairs: int, features: int):
     def loss():
         z = F.normalize(torch.cat([z1, z2]), dim=1)
         similarity = z @ z.T / TEMPERATURE
-        similarity = similarity.masked_fill(torch.eye(2 * pairs, dtype=torch.bool), float("-inf"))
-        return F.cross_entropy(similarity, torch.arange(2 * pairs).roll(pairs))
+        itself = torch.eye(2 * pairs, dtype=torch.bool, device=DEVICE)
+        similarity = similarity.masked_fill(itself, float("-inf"))
+        return F.cross_entropy(similarity, torch.arange(2 * pairs, device=DEVICE).roll(pairs))
 
     return loss, (z1, z2)
 
@@ -93,7 +97,7 @@ def nearfar_symmetric(pairs: int, features: int):
     from nearfar.losses import symmetric_info_nce
 
     z1, z2 = tensors(pairs, features)
-    scale = torch.tensor(1 / TEMPERATURE, requires_grad=True)
+    scale = torch.tensor(1 / TEMPERATURE, device=DEVICE, requires_grad=True)
     return lambda: symmetric_info_nce(z1, z2, temperature=1 / scale), (z1, z2, scale)
 
 
@@ -104,9 +108,44 @@ def open_clip_symmetric(pairs: int, features: int):
     from open_clip import ClipLoss
 
     z1, z2 = tensors(pairs, features)
-    scale = torch.tensor(1 / TEMPERATURE, requires_grad=True)
+    scale = torch.tensor(1 / TEMPERATURE, device=DEVICE, requires_grad=True)
     loss = ClipLoss()
     return lambda: loss(F.normalize(z1, dim=1), F.normalize(z2, dim=1), scale), (z1, z2, scale)
+
+
+def within(builder: str, make_context: Callable[[], object]) -> Callable[[int, int], tuple[Step, object]]:
+    """Another contender's work inside a context."""
+
+    def build(pairs: int, features: int):
+        work, leaves = globals()[builder](pairs, features)
+
+        def step():
+            with make_context():
+                return work()
+
+        return step, leaves
+
+    return build
+
+
+def engine(name: str, precision: str):
+    from nearfar.losses import use_engine
+
+    return use_engine(name, precision=precision)
+
+
+def bf16():
+    import torch
+
+    return torch.autocast(DEVICE, dtype=torch.bfloat16)
+
+
+for task in ("nt_xent", "symmetric"):
+    for how in ("auto exact", "auto tf32", "auto bf16", "tiles exact"):
+        build = within(f"nearfar_{task}", lambda how=how: engine(*how.split()))
+        globals()[f"nearfar_{task}_{how.replace(' ', '_')}"] = build
+dense_nt_xent_bf16 = within("dense_nt_xent", bf16)
+open_clip_symmetric_bf16 = within("open_clip_symmetric", bf16)
 
 
 def bare_products(pairs: int, features: int):
@@ -166,6 +205,26 @@ def cases() -> list[Case]:
     ]
 
 
+def cases_on_gpu() -> list[Case]:
+    """Exact float32 first, as the others do it; then what is rounded, by each."""
+
+    def ours(task: str) -> dict[str, str]:
+        how = {"nearfar": "auto exact", "tiles": "tiles exact", "tf32": "auto tf32", "bf16": "auto bf16"}
+        return {
+            name if name == "nearfar" else f"nearfar, {name}": f"nearfar_{task}_{words.replace(' ', '_')}"
+            for name, words in how.items()
+        }
+
+    nt_xent = ours("nt_xent") | {"plain dense": "dense_nt_xent", "plain dense, bf16": "dense_nt_xent_bf16"}
+    clip = ours("symmetric") | {"open_clip": "open_clip_symmetric", "open_clip, bf16": "open_clip_symmetric_bf16"}
+    bare = {"two bare products": "bare_products"}
+    return [
+        *(Case("nt_xent", n, 128, nt_xent | bare, 15, burst=20, quick=n < 2048) for n in (256, 1024, 8192)),
+        *(Case("symmetric_info_nce", n, 512, clip, 15, burst=20, quick=n < 2048) for n in (1024, 8192, 16384)),
+        Case("nt_xent", 65536, 128, ours("nt_xent"), 3),
+    ]
+
+
 # One process for each contender: it answers "check", "memory" and "time" on its standard input.
 
 
@@ -199,12 +258,27 @@ def serve(builder: str, pairs: int, features: int, burst: int) -> None:
     def seconds() -> float:
         if burst > 1:
             step()
+        finish()
         start = time.perf_counter()
         for _ in range(burst):
             step()
+        finish()
         return (time.perf_counter() - start) / burst
 
-    orders = {"check": check, "memory": lambda: extra_memory(step), "time": seconds}
+    def finish() -> None:
+        if DEVICE != "cpu":
+            torch.accelerator.synchronize()
+
+    def memory() -> float:
+        if DEVICE == "cpu":
+            return extra_memory(step)
+        step()  # tiles are tuned once
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        step()
+        return (torch.cuda.max_memory_allocated() - before) / 2**20
+
+    orders = {"check": check, "memory": memory, "time": seconds}
     for line in sys.stdin:
         print(json.dumps(orders[line.strip()]()), flush=True)
 
@@ -230,8 +304,9 @@ def run(case: Case) -> None:
 def agree(case: Case) -> None:
     """Stop where a contender's loss or gradient is not nearfar's: a quick wrong answer is no rival."""
     for name, marks in case.checks.items():
+        most = 0.1 if name.endswith(("bf16", "tf32")) else 1e-3
         for ours, theirs in zip(case.checks["nearfar"], marks, strict=False):
-            if abs(ours - theirs) > 1e-3 * max(abs(ours), 1e-3):
+            if abs(ours - theirs) > most * max(abs(ours), 1e-3):
                 raise SystemExit(f"{case.task} at {case.pairs} pairs: nearfar {ours:.6g}, {name} {theirs:.6g}")
 
 
@@ -305,9 +380,39 @@ def plot(results: list[Case], path: Path) -> None:
     figure.savefig(path, dpi=110)
 
 
+def on_gpu(device: str, quick: bool) -> None:
+    import torch
+
+    if not torch.cuda.is_available():
+        raise SystemExit(f"benchmarks/losses.py: there is no device {device!r} here; leave --device out")
+    from machine import describe
+
+    os.environ["NEARFAR_BENCH_DEVICE"] = device
+    results = [case for case in cases_on_gpu() if case.quick or not quick]
+    for number, case in enumerate(results, 1):
+        print(f"[{number}/{len(results)}] {case.task}, {case.pairs:,} pairs, D = {case.features}", file=sys.stderr)
+        run(case)
+    page = gpu_page(f"Measured on {torch.cuda.get_device_name()}; {describe()}.", table(results))
+    print(page)
+    if not quick:
+        (RESULTS / "losses-cuda.md").write_text(page)
+
+
+def gpu_page(where: str, rows: str) -> str:
+    return (
+        "# Losses on a GPU: time and memory of forward + backward\n\n"
+        f"`python benchmarks/losses.py --device cuda` in `.venv-bench` with a GPU build of torch. {where}\n"
+        "Medians of interleaved repeats, each contender in a process of its own. Rows without a precision are float32; "
+        "dense ones with bf16 run under autocast. Extra memory is that of torch's allocator. "
+        "[How the kernel works](../../docs/concepts/kernel.md).\n\n"
+        f"{rows}\n"
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="the small cases alone; writes nothing")
+    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"), help="cuda: a GPU (default: cpu)")
     parser.add_argument("--serve", nargs=4, metavar=("BUILDER", "PAIRS", "FEATURES", "BURST"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve:
@@ -316,6 +421,8 @@ def main() -> None:
 
     from machine import describe
 
+    if options.device != "cpu":
+        return on_gpu(options.device, options.quick)
     results = [case for case in cases() if case.quick or not options.quick]
     for number, case in enumerate(results, 1):
         print(f"[{number}/{len(results)}] {case.task}, {case.pairs:,} pairs, D = {case.features}", file=sys.stderr)

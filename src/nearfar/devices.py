@@ -16,3 +16,15 @@ def find_device(name: str) -> torch.device:
         return torch.device(name)
     accelerator = torch.accelerator.current_accelerator(check_available=True)
     return accelerator or torch.device("cpu")
+
+
+WITHOUT_FLOAT64 = {"mps"}  # kinds of devices
+
+
+def in_float64(x: torch.Tensor) -> torch.Tensor:
+    """The tensor in float64, on its device; on the CPU where the device has none.
+
+    >>> in_float64(torch.ones(1)).dtype
+    torch.float64
+    """
+    return x.to("cpu", torch.float64) if x.device.type in WITHOUT_FLOAT64 else x.double()

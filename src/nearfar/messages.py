@@ -22,39 +22,128 @@ def nearest_or_all(word: str, known: Iterable[str]) -> str:
     return nearest(word, names) or f"; known are {', '.join(names)}"
 
 
-MEANINGS = {  # words of a name that users bring from elsewhere: the words that stand for it here
+MEANINGS = {  # words of a name that users bring from elsewhere: the words of names that stand for it here
     "lr": "learning rate",
-    "tau": "temperature",
+    "tau": "temperature options",
     "bs": "batch size",
     "model": "backbone",
     "arch": "backbone",
     "network": "backbone",
     "img": "image",
+    "imgsz": "image size",
     "resolution": "image size",
-    "crop": "views",
-    "augment": "views",
-    "augmentation": "views",
-    "transforms": "views",
+    "crop": "views scale local",
+    "multicrop": "views local count",
+    "crops": "views local count",
+    "aug": "views preset",
+    "augment": "views preset",
+    "augmentation": "views preset",
+    "augmentations": "views preset",
+    "transform": "views preset",
+    "transforms": "views preset",
+    "jitter": "views color",
+    "grayscale": "views color",
+    "solarize": "views color preset",
+    "blur": "views preset",
+    "hflip": "views orientation",
+    "flip": "views orientation",
+    "rotate": "views orientation",
+    "rotation": "views orientation",
     "gpus": "processes device",
-    "gpu": "device",
+    "gpu": "device processes",
+    "cuda": "device",
+    "cpu": "device",
     "devices": "processes device",
+    "ddp": "processes strategy",
+    "distributed": "processes nodes strategy",
+    "world": "processes nodes",
     "amp": "precision",
     "fp16": "precision",
+    "bf16": "precision",
+    "half": "precision",
+    "opt": "optimizer",
+    "adam": "optimizer name",
+    "sgd": "optimizer name",
     "wd": "weight decay",
+    "scheduler": "schedule",
+    "cosine": "schedule",
+    "grad": "clip accumulate batches",
+    "gradient": "clip accumulate batches",
+    "accum": "accumulate batches",
+    "accumulation": "accumulate batches",
     "duration": "time",
+    "hours": "time",
+    "minutes": "time",
     "iterations": "steps",
     "iters": "steps",
-    "output": "out",
-    "input": "data path",
-    "dataset": "data path",
-    "classes": "labels",
+    "frozen": "freeze blocks adapt",
+    "finetune": "adapt weights",
+    "init": "weights pretrained",
+    "load": "weights resume",
     "checkpoint": "resume weights",
+    "ckpt": "resume weights checkpoint",
+    "save": "out checkpoint",
+    "output": "out",
+    "outdir": "out",
+    "input": "data",
+    "dataset": "data",
+    "csv": "data",
+    "train": "data path",
+    "val": "validation",
+    "valid": "validation",
+    "holdout": "held",
+    "class": "label labels",
+    "classes": "labels",
+    "target": "labels label",
+    "targets": "labels label",
+    "col": "column",
     "threads": "workers",
+    "random": "seed",
+    "state": "seed",
+    "log": "logger",
+    "wandb": "logger",
+    "mlflow": "logger",
+    "trackio": "logger",
+    "gradcache": "micro batch",
+    "queue": "options",
+    "hidden": "options",
+    "projection": "options",
+    "projector": "options",
+    "proj": "options",
+    "ema": "options momentum",
+    "teacher": "options",
+    "negatives": "negative options",
+    "margin": "options",
+    "multi": "count",
+    "classifier": "protocol",
+    "probe": "protocol",
+    "task": "protocol",
+    "metric": "protocol",
+    "baseline": "against",
+    "compare": "against",
+    "neighbors": "k",
+    "topk": "k",
 }
+_EMPTY = {
+    "num",
+    "n",
+    "number",
+    "of",
+    "the",
+    "max",
+    "use",
+    "no",
+    "dir",
+    "type",
+    "enable",
+}  # say nothing of what is meant
+_LEAST_ALIKE = 0.45
+_TYPED_WRONG = 0.72  # share of equal letters from which a name is taken for a misspelled one
+_OF_BEST = 0.7  # of the score of the best, for those listed beside it
 
 
 def nearest_by_meaning(word: str, known: Mapping[str, str], count: int = 3) -> str:
-    """A hint at the names that most probably were meant: alike in letters, in their words or in their help text.
+    """A hint at the names that most probably were meant: misspelled, or alike in their words or their help text.
 
     Args:
         word: what was typed.
@@ -63,29 +152,47 @@ def nearest_by_meaning(word: str, known: Mapping[str, str], count: int = 3) -> s
 
     >>> nearest_by_meaning("learning-rate", {"optimizer.lr": "peak learning rate", "epochs": "", "views": ""})
     "; did you mean 'optimizer.lr'?"
+    >>> nearest_by_meaning("gpu", {"device": "", "epochs": ""})
+    "; did you mean 'device'?"
     """
     typed = word[:80].lower()
-    asked = set(re.findall(r"[a-z0-9]+", typed.replace("_", " ")))
-    asked |= {each for one in tuple(asked) for each in get_close_matches(one, MEANINGS, n=1, cutoff=0.8)}
-    asked |= {part for one in tuple(asked) for part in MEANINGS.get(one, "").split()}
+    asked = _words(typed) - _EMPTY or _words(typed)
+    meanings = {each: set(_stands_for(each).split()) - {each} for each in asked}
 
     def score(name: str) -> float:
         last = name.rsplit(".", 1)[-1].lower()
         letters = max(SequenceMatcher(None, typed, each).ratio() for each in (last, name.lower()))
-        words = set(re.findall(r"[a-z0-9]+", name.lower().replace("_", " ")))
-        helped = set(re.findall(r"[a-z0-9]+", known[name].lower()))
-        return letters + (len(asked & words) + 0.5 * len(asked & (helped - words))) / len(asked or {""})
+        words, helped = _words(last), _words(known[name])
+        above = _words(name) - words
+        hits = [_hit(each, meanings[each], words, above, helped) for each in asked]
+        foreign = len(words) / (len(words) + len(hits)) / 100  # of equal hits the shortest name
+        return max(letters if letters >= _TYPED_WRONG else 0.0, sum(hits) / max(1, len(hits)) - foreign)
 
     scores = sorted(((score(name), name) for name in known), key=lambda each: (-each[0], each[1]))
-    if not scores or scores[0][0] < _LEAST_ALIKE:
-        return ""
     close = [name for each, name in scores[:count] if each >= max(_LEAST_ALIKE, _OF_BEST * scores[0][0])]
-    listed = " or ".join(filter(None, [", ".join(map(repr, close[:-1])), repr(close[-1])]))
-    return f"; did you mean {listed}?"
+    listed = " or ".join(filter(None, [", ".join(map(repr, close[:-1])), *map(repr, close[-1:])]))
+    return f"; did you mean {listed}?" if close else ""
 
 
-_LEAST_ALIKE = 0.6
-_OF_BEST = 0.7  # of the score of the best, for those listed beside it
+def _words(text: str) -> set[str]:
+    return set(re.findall(r"[a-z0-9]+", text.lower().replace("_", " ")))
+
+
+def _stands_for(word: str) -> str:
+    """The words that stand for a word, which may be misspelled."""
+    close = get_close_matches(word, MEANINGS, n=1, cutoff=0.85)
+    return MEANINGS[close[0]] if close else ""
+
+
+def _hit(word: str, meant: set[str], words: set[str], above: set[str], helped: set[str]) -> float:
+    """How well a word fits a name of such words, in sections of such words, with such a help text."""
+    if word in words or get_close_matches(word, words, n=1, cutoff=0.8):
+        return 1.0
+    if meant & words:
+        return 0.7 + 0.3 * len(meant & (words | above)) / len(meant)
+    if word in above or (meant and meant <= helped):
+        return 0.6
+    return 0.5 if word in helped and len(word) > 2 else 0.0
 
 
 def shorten(text: str, limit: int) -> str:

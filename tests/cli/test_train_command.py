@@ -157,7 +157,12 @@ def test_what_views_change_is_said_in_words(color: str, asked: list[TrainConfig]
 
 @pytest.mark.parametrize(
     "command",
-    ["train photoss/", "train --data ./photoss", "evaluate runs/none", "embed runs/none . -o a.npy", "doctor photoss"],
+    [
+        *("train photoss/", "train --data ./photoss", "evaluate runs/none", "evaluate --encoder none --data ."),
+        *("embed runs/none . -o a.npy", "embed none . -o a.npy", "doctor photoss", "explore none", "export none"),
+        *("search none a.npy --like b", "report none", "finish none", "duplicates none.npy", "select photoss -n 3"),
+        "mine none a.csv -o b",
+    ],
 )
 def test_a_mistyped_path_fails_before_torch_is_imported(tmp_path: Path, command: str) -> None:
     (tmp_path / "photos").mkdir()
@@ -167,12 +172,16 @@ def test_a_mistyped_path_fails_before_torch_is_imported(tmp_path: Path, command:
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["1", "False"], done.stderr
-    assert tells(done.stderr, "photos" if "photoss" in command else "runs/none")
+    assert tells(done.stderr, "photos" if "photoss" in command else "none")
 
 
 @pytest.mark.parametrize(
     ("flags", "expected"),
-    [("--tempurature 1", "temperature"), ("--learning 1", "learning-rate"), ("--thread 2", "workers")],
+    [
+        *(("--tempurature 1", "temperature"), ("--learning 1", "learning-rate"), ("--thread 2", "workers")),
+        *(("--gpu 1", "'device'"), ("--wandb true", "'logger'"), ("--hflip 0.5", "'views.orientation'")),
+        *(("--queue-size 64", "'options'"), ("--ddp true", "'strategy'"), ("--random-state 1", "'seed'")),
+    ],
 )
 def test_a_wrong_flag_lists_at_most_three_by_meaning(
     flags: str, expected: str, capsys: pytest.CaptureFixture[str]

@@ -16,7 +16,7 @@ from nearfar.losses.reference import DEFINITIONS
 def test_every_loss_is_compared() -> None:
     rows = list(check.compare_losses())
     primitives = {name for name in losses.__all__ if name.startswith("similarity_")}
-    others = {"estimate_log_normalizer", "tile_size", "top_k_similarity"}
+    others = {"estimate_log_normalizer", "tile_size", "top_k_similarity", "use_engine"}
     assert {row.loss for row in rows} == set(losses.__all__) - primitives - others
     assert all(row.passed for row in rows), [row for row in rows if not row.passed]
 
@@ -53,3 +53,11 @@ def test_a_loss_is_compared_once_its_definition_is_declared(monkeypatch: pytest.
 
     rows = list(check.compare_losses(tiles=(None,)))
     assert [row.loss for row in rows] == ["mean_product"] and rows[0].passed
+
+
+def test_what_rounded_products_cost_is_measured() -> None:
+    rows = list(check.compare_losses(tiles=(None,), precisions=("exact", "tf32", "bf16")))
+    worst = {row.precision: row for row in check.worst_by_precision(rows)}
+    assert all(row.passed for row in rows)
+    errors = [worst[p].value_error for p in ("exact", "tf32", "bf16")]  # type: ignore[index]
+    assert 0 < 10 * errors[0] < errors[1] < errors[2] < 0.1

@@ -12,7 +12,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from nearfar.distributed.grad_cache import encode_in_chunks, equal_chunks
 from nearfar.methods import METHODS, Batch, Method
 from nearfar.methods.method import Encoded
-from nearfar.nn.sequence import CPCEncoder
+from nearfar.nn.sequence import CPCEncoder, DilatedEncoder
 from nearfar.nn.text import TextEncoder
 from nearfar.nn.towers import TwoTowers
 from tests.support.facts import facts
@@ -43,8 +43,10 @@ def make(name: str, *, dropout: float = 0.0) -> Method:
         encoder = TwoTowers(encoder, words(dropout), embed_dim=8)
     elif name == "cpc":
         encoder = CPCEncoder(1, kernels=(4, 4), strides=(2, 2), width=8, context=6)
-    elif name == "simcse":
-        encoder = words(max(dropout, 0.1))
+    elif name == "ts2vec":
+        encoder = DilatedEncoder(1, width=6, depth=2, features=8)
+    elif name in ("simcse", "mlm"):
+        encoder = words(max(dropout, 0.1) if name == "simcse" else dropout)
     options = dict(METHODS[name].toy_options)
     if "dims" in options:
         options["dims"] = [12, 4]
@@ -67,12 +69,12 @@ def make_batch(name: str, step: int = 0) -> Batch:
     views = [x + 0.3 * normal(ROWS, 10), x + 0.3 * normal(ROWS, 10)]
     if name in ("clip", "lit", "siglip"):
         views = [x, tokens]
-    elif name == "cpc":
+    elif name in ("cpc", "ts2vec"):
         wave = normal(ROWS, 1, 40)
         wave[3, :, 25:] = torch.nan  # a shorter one
         views = [wave]
-    elif name == "simcse":
-        views = [tokens, tokens.flip(0), tokens.roll(1, 0)]
+    elif name in ("simcse", "mlm"):
+        views = [tokens, tokens.flip(0)] if name == "mlm" else [tokens, tokens.flip(0), tokens.roll(1, 0)]
     index = torch.randperm(SAMPLES, generator=generator)[:ROWS]
     ids = index.clone()
     ids[1] = ids[0]  # two that are no negatives of each other

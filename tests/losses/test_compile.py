@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from nearfar.losses import nt_xent, reference
+from nearfar.losses import nt_xent, reference, use_engine
 from nearfar.losses.engine.backends import DenseBackend, use_backend
 from tests.losses.agreement import assert_near, rows
 
@@ -44,6 +44,37 @@ def test_a_number_of_a_temperature_and_ids_are_traced_too() -> None:
     assert_near(compiled(z1, z2, temperature=0.2, ids=ids), nt_xent(z1, z2, temperature=0.2, ids=ids), 1e-12)
     with use_backend(DenseBackend()):
         assert_near(compiled(z1, z2, temperature=0.2, ids=ids), nt_xent(z1, z2, temperature=0.2, ids=ids), 1e-12)
+
+
+QUERY, KEYS = (rows(n, 4, seed=n, dtype=torch.float32).requires_grad_() for n in (6, 5))
+SCALE, BIAS = (torch.tensor(x, requires_grad=True) for x in (1.3, 0.2))
+IDS = torch.tensor([0, 1, 2, 3, 1, 0]), torch.tensor([0, 4, 1, 1, 7])
+HOW = (None, "auto", "exact", None)
+OPERATORS = {
+    "log_sums, two ways": ("log_sums", (QUERY, KEYS, SCALE, 1.0, None, 0.0, *IDS, *[None] * 3, False, True, *HOW)),
+    "log_sums, rows with themselves": (
+        "log_sums",
+        (QUERY, None, None, 2.0, None, 0.0, IDS[0], IDS[0].clone(), *[None] * 3, True, False, *HOW),
+    ),
+    "softplus_sums": ("softplus_sums", (QUERY, KEYS, SCALE, 1.0, BIAS, 0.0, *IDS, *[None] * 3, False, False, *HOW)),
+    "top_k": ("top_k", (QUERY.detach(), KEYS.detach(), 2, *IDS)),
+}
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_operators_pass_torchs_own_check(name: str) -> None:
+    operator, arguments = OPERATORS[name]
+    torch.library.opcheck(getattr(torch.ops.nearfar, operator).default, arguments)
+
+
+def test_an_engine_chosen_later_is_heard() -> None:
+    torch._dynamo.reset()
+    z1, z2 = rows(2, 300, 8, dtype=torch.float32).unbind()
+    compiled = torch.compile(lambda a, b: nt_xent(a, b, temperature=0.1), backend="aot_eager", fullgraph=True)
+    exact = compiled(z1, z2)
+    with use_engine(precision="bf16"):
+        assert 1e-7 < abs(compiled(z1, z2) / exact - 1) < 1e-2
+    assert torch.equal(compiled(z1, z2), exact)
 
 
 class WithLoss(nn.Module):

@@ -15,7 +15,7 @@ from tests.report.test_report import HOSTILE, fill, row, seen
 from tests.support.browser import found_by_axe, kept
 from tests.support.facts import tells
 
-SECTIONS = ("evaluation", "curves", "similarities", "health", "map", "nearest-neighbours", "negatives", "views")
+SECTIONS = ("is-it-learning", "is-it-healthy", "evaluation", "map", "nearest-neighbours", "negatives", "views")
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +82,7 @@ def test_pointer_and_keys_are_answered(browser: Any, report: Path) -> None:
     page.keyboard.press("Enter")  # light turns to dark
     assert page.evaluate(ink) != light and page.locator("#theme").inner_text() == "Light"
 
-    page.locator("#curves .chart svg").first.hover()
+    page.locator("#is-it-learning .chart svg").first.hover()
     assert "loss 0" in page.locator(".tip").inner_text()
     page.locator("#time-of-similarities").focus()
     tall = "[...document.querySelectorAll('.bars.l0 rect')].findIndex(bar => Number(bar.getAttribute('height')) > 1)"
@@ -114,7 +114,8 @@ def test_a_point_of_the_map_shows_its_sample(browser: Any, report: Path) -> None
     canvas.scroll_into_view_if_needed()
     # The place of sample 8, by the rule that the map is drawn by: whole, in the middle, with a margin of 14.
     place = page.evaluate(
-        """() => { const c = document.getElementById("map-canvas"), at = nearfar.charts.at(-1).places.PCA;
+        """() => { const MAP = nearfar.charts.find((each) => each.kind === "map");
+        const c = document.getElementById("map-canvas"), at = MAP.places.PCA;
         const b = (v) => [Math.min(...v), Math.max(...v)], [l, r] = b(at.x), [d, u] = b(at.y);
         const k = Math.min((c.clientWidth - 28) / (r - l), (c.clientHeight - 28) / (u - d));
         return [c.clientWidth / 2 + (at.x[7] - (l + r) / 2) * k, c.clientHeight / 2 - (at.y[7] - (d + u) / 2) * k]; }"""
@@ -134,7 +135,8 @@ def test_a_point_of_the_map_shows_its_sample(browser: Any, report: Path) -> None
     page.keyboard.press("0")
     page.keyboard.press("Enter")
     nearest = page.evaluate(
-        """() => { const c = document.getElementById("map-canvas"), at = nearfar.charts.at(-1).places.PCA;
+        """() => { const MAP = nearfar.charts.find((each) => each.kind === "map");
+        const c = document.getElementById("map-canvas"), at = MAP.places.PCA;
         const b = (v) => (Math.min(...v) + Math.max(...v)) / 2, x = b(at.x), y = b(at.y);
         const far = at.x.map((v, i) => (v - x) ** 2 + (at.y[i] - y) ** 2);
         const told = [c.getAttribute("role"), c.getAttribute("aria-label"), c.tabIndex];

@@ -134,8 +134,8 @@ def test_a_whole_run_is_told(tmp_path: Path) -> None:
         "Healthy: it learns; 1 earlier warning",
         "k-NN reaches 83.0 % (81.0 to 85.0) accuracy on 2,000 test samples of glyphs",
         "2.1 times the untrained encoder at 40.0 % (38.0 to 42.0), 43.0 points (40.2 to 45.8) more; 6.9 times",
-        "log N: nothing learned 6.2",
-        "effective rank 30.5",
+        "nothing learned 6.2",
+        "Effective rank 30.5",
         "epochs: 3",
         "torch",
     ):
@@ -143,8 +143,8 @@ def test_a_whole_run_is_told(tmp_path: Path) -> None:
     assert sum(tag == "img" for tag, _ in page.tags) == 1
     assert all(attrs.get("alt") for tag, attrs in page.tags if tag == "img")
     kinds = [chart["kind"] for chart in json.loads(page.scripts[1])]
-    assert kinds == ["lines"] * 5 + ["histograms", "heat", "heat"]
-    for title in ("Loss", "k-NN during training", "Effective rank", "Mutual information, lower bound", "Learning rate"):
+    assert sorted(kinds) == ["heat"] * 2 + ["histograms"] + ["lines"] * 5
+    for title in ("Loss", "Accuracy of the nearest neighbors", "Directions in use", "Learning rate"):
         assert title in page.text
     assert tells(page.text.replace("0.61", "0.62"), "positives 0.62 negatives 0.00")
     assert sum(tag == "polyline" for tag, _ in page.tags) == 5  # of a single value a point
@@ -308,7 +308,7 @@ def test_single_samples_are_shown(tmp_path: Path) -> None:
     thumbs = [attrs for _, attrs in page.tags if attrs.get("class") == "thumb"]
     assert len(thumbs) == 3 * 9 + 3 * 2 and all(attrs["aria-label"] and attrs["role"] == "img" for attrs in thumbs)
     assert thumbs[0]["style"] == "--c:3;--r:0" and "cat/" in str(thumbs[1]["aria-label"])  # sample 3, of six in a row
-    found = json.loads(page.scripts[1])[-1]
+    found = next(chart for chart in json.loads(page.scripts[1]) if chart["kind"] == "map")
     assert found["kind"] == "map" and found["columns"] == 6 and len(found["places"]["PCA"]["x"]) == 30
 
 
@@ -593,3 +593,23 @@ def test_umap_lays_out_neighborhoods(tmp_path: Path, capsys: pytest.CaptureFixtu
     first, second = places[two.labels == 0], places[two.labels == 1]
     apart = np.linalg.norm(first.mean(0) - second.mean(0))
     assert places.shape == (60, 2) and apart > 2 * max(first.std(0).max(), second.std(0).max())
+
+
+def test_the_first_lines_are_the_verdict_and_bars(tmp_path: Path) -> None:
+    fill(tmp_path)
+    text = write_report(tmp_path).read_text()
+    head = text[text.index("<header>") : text.index("</header>")]
+    widths = re.findall(r'class="bar(?: own)?" style="width:([\d.]+)%"', head)
+    assert widths == ["83.0", "40.0", "12.0"]  # trained, start, best baseline
+    assert head.index('class="level') < head.index('class="scores"') < head.index("Try next") < head.index("In words")
+    assert "better" in head and "raw" in head
+
+
+def test_accuracies_go_from_0_to_1_and_every_chart_says_what_to_see() -> None:
+    keys = ("loss", "knn", "accuracy", "effective_rank", "deviation", "lr", "samples_per_second")
+    charts = training_curves([{"step": s, **dict.fromkeys(keys, 0.4 + s / 100)} for s in range(3)])
+    ranges = {chart.title: line_chart(chart)[2] for chart in charts}
+    assert [ranges[title] for title in ranges if "ccuracy" in title or "right view" in title] == [(0.0, 1.0)] * 2
+    assert ranges["Directions in use"][0] == 0 and ranges["Loss"][0] > 0.3
+    assert all(chart.look_for and chart.sentence().startswith(chart.look_for) for chart in charts)
+    assert {chart.group for chart in charts} == {"learning", "health", "details"}

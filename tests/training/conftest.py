@@ -2,10 +2,11 @@
 
 import pytest
 
+from nearfar.evaluation.results import Results
 from nearfar.training.run import Run
 
 
 @pytest.fixture
 def train_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """The evaluation left out."""
-    monkeypatch.setattr(Run, "_evaluate", lambda self: None)
+    monkeypatch.setattr(Run, "_evaluate", lambda self: Results())

@@ -29,8 +29,12 @@ def main(arguments: list[str]) -> int:
     )
     parser.add_argument("--device", default="cpu", help="where the losses are computed, such as cuda (default: cpu)")
     parser.add_argument("--pairs", type=int, default=8192, help="pairs of the large batch (default: 8192)")
-    parser.add_argument("--processes", type=int, default=2, help="that share a batch; 1: none (default: 2)")
-    parser.add_argument("--rows", type=int, default=12, help="of a run's data, in each of two batches (default: 12)")
+    parser.add_argument(
+        "--processes", type=int, default=2, help="processes that share a batch; 1 skips this check (default: 2)"
+    )
+    parser.add_argument(
+        "--rows", type=int, default=12, help="samples of a run's data in each of two batches (default: 12)"
+    )
     options = parser.parse_args(arguments)
     for name, least in (("pairs", 1), ("processes", 1), ("rows", 8)):
         if getattr(options, name) < least:
@@ -55,7 +59,7 @@ def main(arguments: list[str]) -> int:
     if off or not all(row.passed for row in rows):
         fault = f"{off} row{'s are' if off > 1 else ' is'} off by more than the tolerance"
         fault = fault if off else f"{'this' if options.what else 'a'} method is wrong, as said above"
-        console.print(f"[red]{fault}[/]: do not train so" + ("" if options.what else " here; please report it"))
+        console.print(f"[red]{fault}[/]: do not train with this" + ("" if options.what else " here; please report it"))
         return 1
     what = "this method's training agrees" if options.what else "every loss and every gradient agrees"
     console.print(f"[green]{what} with its definition here[/]")
@@ -64,15 +68,24 @@ def main(arguments: list[str]) -> int:
 
 def check_losses(console: Any, device: Any, pairs: int) -> int:
     """Every loss on this device, and a large batch; how many are wrong."""
-    from nearfar.distributed.check import TOLERANCE, compare_losses, time_large_batch
+    from nearfar.distributed.check import TOLERANCE, compare_losses, time_large_batch, worst_by_precision
+    from nearfar.losses.engine.precision import PRECISIONS
 
     with stage(console, "comparing losses and gradients"):
-        found = list(compare_losses(device))
+        found = list(compare_losses(device, precisions=PRECISIONS))
     rows = (
-        (r.loss, "auto" if r.tile is None else str(r.tile), r.value_error, r.gradient_error, r.passed) for r in found
+        (r.loss, "auto" if r.tile is None else str(r.tile), r.value_error, r.gradient_error, r.passed)
+        for r in found
+        if r.precision == "exact"
     )
     title = f"losses: float32 in tiles, against the reference in float64, to {TOLERANCE:g}"
     show(console, title, ("loss", "tile", "value", "gradient"), rows)
+    show(
+        console,
+        f"precision of the products of similarities on {device.type}, by {engine_on(device)}: the worst of all losses",
+        ("precision", "value", "gradient"),
+        ((w.precision, w.value_error, w.gradient_error, w.passed) for w in worst_by_precision(found)),
+    )
     with stage(console, f"NT-Xent over {pairs:,} pairs, forward and backward"):
         seconds, loss = time_large_batch(pairs, device)
     matrix = 4 * (2 * pairs) ** 2 / 2**30
@@ -83,12 +96,19 @@ def check_losses(console: Any, device: Any, pairs: int) -> int:
     return sum(not row.passed for row in found)
 
 
+def engine_on(device: Any) -> str:
+    """The engine that losses take by themselves on this device."""
+    from nearfar.losses.engine.backends import has_triton
+
+    return "Triton" if device.type == "cuda" and has_triton() else "tiles"
+
+
 def check_methods(console: Any, what: str | None, processes: int, rows: int) -> list["CertificateRow"]:
     """Training steps of every method, of a run's, or of one's own, in every variant."""
     from nearfar.distributed.certificate import certify_methods
 
     found: list[CertificateRow] = []
-    with stage(console, "reading" if what else "making every method, small") as say:
+    with stage(console, "reading" if what else "building a small instance of every method") as say:
         for of_method in certify_methods(subjects(what, rows), processes=processes, said=say):
             found += of_method
     columns = ("method", "trained", "loss", "gradient", "state", "tolerance")
@@ -108,7 +128,7 @@ def subjects(what: str | None, rows: int) -> list["Subject"]:
     if ":" in what and not Path(what).exists():
         return [subject_from(what)]
     if not (Path(what) / "config.yaml").is_file():
-        raise FileNotFoundError(f"{what} is no run folder: it has no config.yaml; expected one, or MODULE:NAME")
+        raise FileNotFoundError(f"{what} is not a run folder: it has no config.yaml; expected one, or MODULE:NAME")
     from nearfar.training.check_run import subject_of_run
 
     return [subject_of_run(Path(what), rows)]
@@ -120,7 +140,7 @@ def show(console: Any, title: str, columns: tuple[str, ...], rows: Iterable[tupl
 
     table = Table(title=title)
     for name in (*columns, ""):
-        table.add_column(name, justify="left" if name in ("loss", "method", "trained", "") else "right")
+        table.add_column(name, justify="left" if name in ("loss", "method", "trained", "precision", "") else "right")
     for *cells, passed in rows:
         words = [f"{cell:.0e}" if isinstance(cell, float) else cell for cell in cells]
         table.add_row(*words, "[green]right[/]" if passed else "[red]WRONG[/]")

@@ -4,7 +4,7 @@ import shlex
 from pathlib import Path
 
 from nearfar.cli.parser import Parser
-from nearfar.data.names import check_there
+from nearfar.data.names import check_run_there, check_there
 from nearfar.weights.names import EXPECTED
 
 
@@ -18,7 +18,7 @@ def main(arguments: list[str]) -> int:
         "labels are probably wrong, and which samples are unlike all others.",
     )
     parser.add_argument("data", help="a folder, a table, arrays, 'glyphs', or a torchvision data set by name")
-    parser.add_argument("--test", help="data that must not be in it")
+    parser.add_argument("--test", help="test data: samples in both are reported as leaks")
     parser.add_argument(
         "--labels",
         "--data.labels",
@@ -40,6 +40,7 @@ def main(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     for data in (options.data, options.test):
         check_there(data)
+    check_run_there(options.encoder)
 
     from nearfar.doctor.audit import audit, write_audit
     from nearfar.doctor.doctor_function import doctor

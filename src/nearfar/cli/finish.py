@@ -1,6 +1,7 @@
 """`nearfar finish`: the model of a stopped run as a file."""
 
 from nearfar.cli.parser import Parser
+from nearfar.data.names import check_files_there
 
 
 def main(arguments: list[str]) -> int:
@@ -11,6 +12,7 @@ def main(arguments: list[str]) -> int:
     )
     parser.add_argument("run", help="the folder of a run that was stopped")
     options = parser.parse_args(arguments)
+    check_files_there(options.run, expected="a run folder")
 
     from nearfar.training.finish import finish
 

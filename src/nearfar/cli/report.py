@@ -1,6 +1,7 @@
 """`nearfar report`: write the report of a run again, or compare several runs."""
 
 from nearfar.cli.parser import Parser
+from nearfar.data.names import check_files_there
 
 
 def main(arguments: list[str]) -> int:
@@ -15,6 +16,7 @@ def main(arguments: list[str]) -> int:
         "-o", "--out", help="file of the comparison (default: comparison.html), or for a copy of the one report"
     )
     options = parser.parse_args(arguments)
+    check_files_there(*options.runs, expected="a run folder")
 
     from nearfar.report.report_function import report
 

@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 from nearfar.cli.parser import Parser
+from nearfar.data.names import check_files_there, check_run_there
 from nearfar.weights.names import EXPECTED
 
 
@@ -22,10 +23,15 @@ def main(arguments: list[str]) -> int:
     query.add_argument("--like", metavar="NAME", help="a sample of the file as the query, by its name there")
     parser.add_argument("-k", type=int, default=20, help="number of results (default: 20)")
     parser.add_argument("--index", choices=["exact", "ivf", "hnsw"], default="exact", help="ivf and hnsw need faiss")
-    parser.add_argument("--effort", type=int, default=64, help="of ivf and hnsw: more finds more (default: 64)")
+    parser.add_argument(
+        "--effort", type=int, default=64, help="search effort of ivf and hnsw: higher finds more (default: 64)"
+    )
     parser.add_argument("--data", help="where the samples are, if they moved since they were embedded")
     parser.add_argument("-o", "--out", help="the contact sheet, a .png (default: a new one, named after the query)")
     options = parser.parse_args(arguments)
+    check_run_there(options.run)
+    check_files_there(options.embeddings, expected="a file that nearfar embed wrote")
+    check_files_there(options.image, options.sound, expected="a file as the query")
     if options.k < 1:
         raise ValueError(f"-k is {options.k}, expected at least 1")
 

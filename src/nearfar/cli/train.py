@@ -8,11 +8,11 @@ from typing import Any
 from jsonargparse import ArgumentError as BadArgument
 from jsonargparse import ArgumentParser, Namespace
 
-from nearfar.cli.flags import describe, main_flags, show_dashes
+from nearfar.cli.flags import check_sections, describe, main_flags, show_dashes
 from nearfar.cli.help_text import full_help
 from nearfar.config import TrainConfig, completed
 from nearfar.data.names import check_there
-from nearfar.settings import build, checked_values, overlaid, unknown_key, with_sections
+from nearfar.settings import build, checked_values, overlaid, sections, unknown_key, with_sections
 from nearfar.yaml_reader import read_yaml
 
 SHORT = {
@@ -59,8 +59,10 @@ def main(arguments: list[str]) -> int:
     known |= {alias.removeprefix("--"): "" for alias in SHORT}
     names, arguments = take_configs(positional_data(arguments))
     files = [config_file(name) for name in names]
+    arguments = full_flags(arguments, SHORT)
+    check_sections(arguments, sections(TrainConfig))
     try:
-        options = parser.parse_args(full_flags(arguments, SHORT), defaults=False)
+        options = parser.parse_args(arguments, defaults=False)
     except BadArgument as error:
         print(f"nearfar train: {explained(str(error), known)}", file=sys.stderr)
         return 2
@@ -94,13 +96,17 @@ def main(arguments: list[str]) -> int:
 
 
 def positional_data(arguments: list[str]) -> list[str]:
-    """`nearfar train photos/` as `nearfar train --data photos/`.
+    """`nearfar train photos/` as `nearfar train --data photos/`; the data may also follow the flags.
 
-    >>> positional_data(["photos/", "--epochs", "3"])
-    ['--data', 'photos/', '--epochs', '3']
+    >>> positional_data(["photos/", "--epochs", "3"]), positional_data(["--epochs", "3", "photos/"])
+    (['--data', 'photos/', '--epochs', '3'], ['--epochs', '3', '--data', 'photos/'])
     """
-    given = arguments[:1] and not arguments[0].startswith("-")
-    return ["--data", *arguments] if given else arguments
+    values = [not each.startswith("-") for each in arguments]
+    if values[:1] == [True]:
+        return ["--data", *arguments]
+    if values[-3:] == [False, True, True] and "=" not in arguments[-3]:  # a flag, its value, and one more
+        return [*arguments[:-1], "--data", arguments[-1]]
+    return arguments
 
 
 def configured_data(files: list[Path], options: Namespace) -> str | None:

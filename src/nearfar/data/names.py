@@ -38,10 +38,26 @@ def check_there(
 
 
 def check_run_there(run: str | None) -> None:
-    """Refuse a run, export or file that is plainly meant as a path and is not there; others are looked up later."""
-    if run is None or not re.match(r"[~/]|\.\.?/|runs/", run) or Path(run).expanduser().exists():
+    """Refuse a run, export or file that is not there; names of libraries and of the hub are looked up later."""
+    if run is None or ":" in run or Path(run).expanduser().exists():
         return
-    raise FileNotFoundError(f"there is no run or file {run!r}{_siblings(Path(run).expanduser())}")
+    path_like = re.match(r"[~/]|\.\.?/|runs/", run)
+    if not path_like and _HUB.fullmatch(run) and not Path(run).parent.is_dir():
+        return
+    close = _siblings(Path(run).expanduser()) or "; expected a run or export folder, or a name such as timm:NAME"
+    raise FileNotFoundError(f"there is no run or file {run!r}{close}")
+
+
+def check_files_there(*files: str | None, expected: str) -> None:
+    """Refuse files that are not there.
+
+    Args:
+        expected: what each should be, for the message.
+    """
+    for file in files:
+        if file is not None and not Path(file).expanduser().exists():
+            hint = _siblings(Path(file).expanduser())
+            raise FileNotFoundError(f"there is no file or folder {file!r}, expected {expected}{hint}")
 
 
 def _of_own_modality(run: Path) -> bool:

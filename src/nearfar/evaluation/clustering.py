@@ -5,6 +5,7 @@ import warnings
 import torch
 from torch import Tensor
 
+from nearfar.devices import in_float64
 from nearfar.losses.arguments import check_ids, check_rows, l2_normalize
 
 _ENTRIES = 1 << 22  # distances held at once
@@ -45,7 +46,7 @@ def k_means(z: Tensor, *, k: int, seed: int, restarts: int = 5, iterations: int 
             empty = (size == 0).nonzero()[:, 0]
             centres[empty] = x[distance.topk(len(empty)).indices]
         distance, clusters = _nearest(x, centres)
-        cost = float(distance.double().sum())
+        cost = float(in_float64(distance).sum())
         if best is None or cost < best[0]:
             best = cost, clusters
     assert best is not None
@@ -65,7 +66,7 @@ def _spread(x: Tensor, k: int, generator: torch.Generator) -> Tensor:
     rows = [int(torch.randint(len(x), (1,), generator=generator))]
     distance = (x - x[rows[0]]).square().sum(1)
     for _ in range(k - 1):
-        weights = distance.double().cpu()
+        weights = distance.cpu().double()
         weights = weights if bool(weights.sum() > 0) else torch.ones_like(weights)  # all rows alike
         rows.append(int(torch.multinomial(weights, 1, generator=generator)))
         distance = torch.minimum(distance, (x - x[rows[-1]]).square().sum(1))

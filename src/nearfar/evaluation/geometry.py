@@ -6,6 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from nearfar.devices import in_float64
 from nearfar.losses.arguments import check_pair, check_positive, check_rows, l2_normalize
 from nearfar.losses.engine.similarity import sample_ids, similarity_logsumexp
 from nearfar.losses.engine.top_k import top_k_similarity
@@ -120,13 +121,13 @@ def similarity_histograms(z1: Tensor, z2: Tensor, *, bins: int = 50, queries: in
     def count(s: Tensor) -> Tensor:
         return torch.histc(s.clamp(-1, 1), bins, min=-1, max=1)
 
-    positive, negative = count((u1 * u2).sum(1)), u1.new_zeros(bins, dtype=torch.float64)
+    positive, negative = count((u1 * u2).sum(1)), in_float64(u1.new_zeros(bins))
     chosen = torch.linspace(0, len(u1) - 1, min(queries, len(u1)), device=u1.device).round().long()
     for rows in chosen.split(max(1, _TILE // len(u2))):
         s = u1[rows] @ u2.T  # (rows, B)
         others = torch.ones_like(s, dtype=torch.bool)
         others[torch.arange(len(rows), device=s.device), rows] = False
-        negative += count(s[others])
+        negative += in_float64(count(s[others]))
     return Histograms(torch.linspace(-1, 1, bins + 1), positive.long().cpu(), negative.long().cpu())
 
 
@@ -200,7 +201,7 @@ class Neighborhood(NamedTuple):
 
         Reference: Radovanović et al. 2010, "Hubs in space", eq. 1, https://www.jmlr.org/papers/v11/radovanovic10a.html
         """
-        centred = self.occurrence.double() - self.occurrence.double().mean()
+        centred = in_float64(self.occurrence) - in_float64(self.occurrence).mean()
         deviation = centred.square().mean().sqrt()
         return float((centred**3).mean() / deviation**3) if deviation > 0 else 0.0
 
@@ -219,5 +220,5 @@ def neighborhood(z: Tensor, labels: Tensor | None = None, *, k: int = 10) -> Nei
         raise ValueError(f"z has shape {tuple(z.shape)}, expected at least two rows: there is no neighbour")
     u, ids = l2_normalize(z), torch.arange(len(z), device=z.device)
     _, index = top_k_similarity(u, u, k=min(k, len(z) - 1), query_ids=ids, key_ids=ids)  # (N, k)
-    pure = None if labels is None else (labels[index] == labels[:, None]).double().mean(1)
+    pure = None if labels is None else in_float64(labels[index] == labels[:, None]).mean(1)
     return Neighborhood(index.flatten().bincount(minlength=len(z)), pure)

@@ -6,7 +6,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from nearfar.devices import WITHOUT_FLOAT64, in_float64
 from nearfar.losses.arguments import upcast_half
+from nearfar.losses.engine.precision import no_autocast
 
 _RANK = 256  # eigenvectors of the covariance that the curvature follows; the others count as alike
 _PART = 1 << 18  # entries of the features processed together, so that forward and backward share the cache
@@ -32,15 +34,15 @@ def curvature(x: Tensor) -> Curvature:
     features = x.shape[1]
     mean_square = float(x.square().mean())
     if features <= 2 * _RANK:
-        values, vectors = torch.linalg.eigh((x.T @ x).double() / len(x))
+        values, vectors = torch.linalg.eigh(in_float64(x.T @ x) / len(x))
         return Curvature(values.clamp_min(0), vectors, 0.0)
     start = torch.randn(features, min(_RANK, len(x)), generator=torch.Generator().manual_seed(0)).to(x)
     basis = torch.linalg.qr(x.T @ (x @ start)).Q  # (F, k)
     projected = x @ basis  # (M, k)
-    values, turn = torch.linalg.eigh((projected.T @ projected).double() / len(x))
+    values, turn = torch.linalg.eigh(in_float64(projected.T @ projected) / len(x))
     values = values.clamp_min(0)
     rest = max(0.0, features * mean_square - float(values.sum())) / (features - len(values))
-    return Curvature(values, basis.double() @ turn, rest)
+    return Curvature(values, in_float64(basis) @ turn, rest)
 
 
 def fit_logistic(
@@ -70,17 +72,19 @@ def fit_logistic(
         refine: go on in float64 where float32 ends, about 1e-3 off in probability.
 
     Returns:
-        (C, F) weight and (C,) bias, float64.
+        (C, F) weight and (C,) bias, float64; on the CPU where the device of x has none.
     """
     x = upcast_half(x)
     ridge = 1 / (c * len(x))
-    with torch.no_grad(), torch.autocast(x.device.type, enabled=False):
+    with torch.no_grad(), no_autocast(x):
         problem: _Problem | _SparseProblem
         if x.is_sparse:
+            if x.device.type in WITHOUT_FLOAT64:
+                x, labels = x.cpu(), labels.cpu()
             problem = _SparseProblem(x, labels, classes, ridge)
         else:
             problem = _Problem(x, labels, classes, ridge, curvature(x) if shape is None else shape)
-        point = torch.zeros(classes, x.shape[1] + 1, dtype=torch.float64, device=x.device)
+        point = in_float64(x.new_zeros(classes, x.shape[1] + 1))
         if start is not None:
             point = torch.cat([start[0], start[1][:, None]], 1).to(point)
         search = _Search(problem, point, _SPARSE_MEMORY if x.is_sparse else _MEMORY)
@@ -88,7 +92,8 @@ def fit_logistic(
         search.run(iterations, max(tolerance, _SINGLE) if single else tolerance)
         if single and (refine or tolerance < _SINGLE):
             if refine:
-                problem.x = x.double()
+                problem.x = in_float64(x)
+                problem.labels = labels.to(problem.x.device)
             search.evaluate()
             search.run(iterations, tolerance)
     return search.point[:, :-1].clone(), search.point[:, -1].clone()
@@ -114,13 +119,13 @@ class _Problem:
         for part, labels in zip(x.split(rows), self.labels.split(rows), strict=True):
             logits = torch.addmm(bias, part, weight.T)  # (rows, C)
             log_p = logits.log_softmax(1)
-            loss -= float(log_p.gather(1, labels[:, None]).sum(dtype=torch.float64))
+            loss -= float(in_float64(log_p.gather(1, labels[:, None])).sum())
             error = log_p.exp_()
             error.scatter_add_(1, labels[:, None], -torch.ones_like(error[:, :1]))
             summed.addmm_(error.T, part)
             pushed += error.sum(0)
-        gradient[:, :-1] = summed.double() / len(x) + self.ridge * point[:, :-1]
-        gradient[:, -1] = pushed.double() / len(x)
+        gradient[:, :-1] = in_float64(summed) / len(x) + self.ridge * point[:, :-1]
+        gradient[:, -1] = in_float64(pushed) / len(x)
         return loss / len(x) + self.ridge / 2 * float(point[:, :-1].square().sum()), gradient
 
     def solve(self, gradient: Tensor) -> Tensor:
@@ -152,7 +157,7 @@ class _SparseProblem:
         gradient, loss = torch.zeros_like(point), 0.0
         for (part, turned), labels in zip(self.parts, self.labels.split(self.at_once), strict=True):
             log_p = (torch.sparse.mm(part, weight) + bias).log_softmax(1)  # (rows, C)
-            loss -= float(log_p.gather(1, labels[:, None]).sum(dtype=torch.float64))
+            loss -= float(in_float64(log_p.gather(1, labels[:, None])).sum())
             error = log_p.exp_()
             error.scatter_add_(1, labels[:, None], -torch.ones_like(error[:, :1]))
             gradient[:, :-1] += torch.sparse.mm(turned, error).T

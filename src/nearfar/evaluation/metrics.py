@@ -112,7 +112,7 @@ def with_interval(value: float, draws: Tensor, n: int, *, least: float = 0.0, mo
 
 def mean_estimate(values: Tensor, *, count: int, seed: int) -> Estimate:
     """The mean of (N,) values of independent samples, with its bootstrap interval."""
-    values = values.double().cpu()
+    values = values.cpu().double()
     draws = [
         weights.double() @ values / len(values)
         for weights in resamples(torch.zeros(len(values)), count=count, seed=seed)

@@ -7,6 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from nearfar.devices import WITHOUT_FLOAT64
 from nearfar.losses import reference
 from nearfar.losses.arguments import (
     Reduction,
@@ -249,7 +250,7 @@ def _distance_as_inner_product(query: Tensor, keys: Tensor) -> tuple[Tensor, Ten
 
     A small distance between long rows is a difference of large squares: in float64, where the device has it.
     """
-    if query.device.type != "mps":
+    if query.device.type not in WITHOUT_FLOAT64:
         query, keys = query.double(), keys.double()
     center = keys.detach().mean(0)  # a shift changes no distance, and keeps the squares small
     q, k = query - center, keys - center

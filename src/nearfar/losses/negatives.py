@@ -1,5 +1,6 @@
 """Losses that treat negatives differently: some are false negatives, some are harder than others."""
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -173,10 +174,10 @@ def _without_false_negatives(
     if positive_prior == 0:
         return negatives
     floor = log_count - scale
-    removed = positive + log_count + positive.new_tensor(positive_prior).log() - negatives  # log of the fraction
+    removed = positive + log_count + math.log(positive_prior) - negatives  # log of the fraction
     some_left = removed < 0
     removed = torch.where(some_left, removed, -1.0)  # a value with a finite gradient where the floor is used
-    rest = negatives + (-torch.expm1(removed)).log() - positive.new_tensor(1 - positive_prior).log()
+    rest = negatives + (-torch.expm1(removed)).log() - math.log(1 - positive_prior)
     return torch.where(some_left & (rest > floor), rest, floor)
 
 

@@ -15,6 +15,7 @@ from nearfar.methods.diet import DIET
 from nearfar.methods.dino import DINO
 from nearfar.methods.instdisc import InstDisc
 from nearfar.methods.method import Batch, Encoded, Horizon, Method, Step
+from nearfar.methods.mlm import MLM
 from nearfar.methods.moco import MoCo, MoCoV1
 from nearfar.methods.moco_v3 import MoCoV3
 from nearfar.methods.nnclr import NNCLR
@@ -24,6 +25,7 @@ from nearfar.methods.simcse import SimCSE
 from nearfar.methods.simsiam import SimSiam
 from nearfar.methods.supcon import SupCon
 from nearfar.methods.swav import SwAV
+from nearfar.methods.ts2vec import TS2Vec
 from nearfar.methods.vicreg import VICReg
 from nearfar.plugins import import_string
 from nearfar.python_objects import find_object, is_object
@@ -36,6 +38,7 @@ __all__ = [
     "DIET",
     "DINO",
     "METHODS",
+    "MLM",
     "NNCLR",
     "BarlowTwins",
     "Batch",
@@ -57,6 +60,7 @@ __all__ = [
     "Step",
     "SupCon",
     "SwAV",
+    "TS2Vec",
     "VICReg",
     "choose_views",
     "find_method",

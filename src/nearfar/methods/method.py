@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from nearfar.methods.advice import RunFacts, Verdict
+from nearfar.nn.host_numbers import HostNumbers
 
 Encoded = dict[str, Tensor]  # each (B, ...): rows of samples, so that it can be chunked and gathered
 Toy = tuple["Method", list["Batch"]]
@@ -87,7 +88,7 @@ def decay_groups(parameters: Iterable[nn.Parameter], weight_decay: float, **sett
     ]
 
 
-class Method(nn.Module):
+class Method(HostNumbers):
     """A method is `encode`, `contrast` and `after_step`. State that must survive a checkpoint is in buffers.
 
     It is made as `Name(encoder, features=encoder.num_features, samples=..., **options)`. The options are the keyword

@@ -288,15 +288,13 @@ class Modality(ABC):
     def find(
         self, spec: str | None, split: str | None = None, within: Path | None = None, *, side: int | None = None
     ) -> NamedSamples:
-        """Samples by name, one at a time: for search and the explorer. Nothing is downloaded for them.
+        """Samples by name, one at a time, at `side` pixels, for search and the explorer. Nothing is downloaded.
 
-        Args:
-            spec: as `open` takes it; None if it is not known, and then nothing is found.
-            within: a folder that no file may leave; None: what the data name themselves.
-            side: pixels to read images at; None: as for the encoder.
+        `spec` is as `open` takes it, None if it is not known; `within` a folder that no file may leave.
         """
         read = self.read_config_of_others() if spec is None else self.read_config_of(spec)
-        return NamedSamples(self.reading(replace(read, stored_size=side or read.stored_size)), spec, split, within)
+        reader = self.reading(replace(read, stored_size=side or read.stored_size))
+        return NamedSamples(reader, spec, split, within)
 
     def source(self, spec: str, split: str | None = None) -> SamplesByRow:
         """Single samples by row, without decoding the rest if that is possible."""

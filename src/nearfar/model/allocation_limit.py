@@ -14,7 +14,7 @@ class AllocationLimit(TorchDispatchMode):
     """Within this, making more numbers than `limit` in all raises ValueError, before memory is asked for."""
 
     def __init__(self, limit: int) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.limit, self.made = limit, 0
 
     def __torch_dispatch__(

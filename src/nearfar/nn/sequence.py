@@ -131,7 +131,7 @@ class DilatedEncoder(nn.Module):
         pooling: of the frames to h.
 
     Reference: Yue et al. 2022, section 3.1, https://arxiv.org/abs/2106.10466. Deviations: a linear map in place of the
-    last block, and views in place of masked latents.
+    last block; other methods than `TS2Vec` have views in place of masked latents.
     """
 
     hop = 1
@@ -147,10 +147,16 @@ class DilatedEncoder(nn.Module):
         self.pooling = pooling
         self.num_features = pooled_dim(features, pooling)
 
-    def frames(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """(B, C, T) to (B, T, features), and (B, T) booleans: False at padding."""
+    def frames(self, x: Tensor, keep: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """(B, C, T) to (B, T, features), and (B, T) booleans: False at padding.
+
+        Args:
+            keep: (B, T) booleans; the others are masked behind the first layer, as TS2Vec masks.
+        """
         x, ends = zero_missing(x, self.hop)
         x = self.inlet(x)
+        if keep is not None:
+            x = x * keep.unsqueeze(1)
         for block in self.blocks:
             x = block(x, ends)
         x = self.outlet(x)
@@ -188,6 +194,7 @@ PRESETS: dict[str, Callable[..., nn.Module]] = {
     "cpc-series-fine": partial(_small, kernels=(5, 3, 3), strides=(1, 1, 1)),  # one for each step
     "dilated": DilatedEncoder,  # series; 0.17 M
     "dilated-small": partial(DilatedEncoder, width=32, depth=6, features=256),  # 0.05 M
+    "dilated-deep": partial(DilatedEncoder, depth=10),  # TS2Vec's depth; 0.27 M
     "kernels": KernelEncoder,  # series; 3,000 parameters
     "cpc-kernels": CPCKernelEncoder,
 }

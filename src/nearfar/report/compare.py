@@ -11,8 +11,9 @@ from nearfar.messages import shorten
 from nearfar.methods import METHODS
 from nearfar.report.curves import overlaid_curves
 from nearfar.report.markup import Charts, data_address, details, document, sentence, table, table_row, verdict_block
-from nearfar.report.page import curve_figures
+from nearfar.report.page import curve_figures, no_curves
 from nearfar.report.run import RunRecord, read_run
+from nearfar.report.scoreboard import scoreboard
 from nearfar.report.verdict import clearly_better, is_headline, value_and_interval, verdict
 
 _MAX_SETTING = 200  # characters
@@ -43,12 +44,13 @@ def render_comparison(runs: Runs) -> str:
         "Results": _results(runs),
         "Differences in configuration": _side_by_side(differing, runs, "Table of differences")
         or sentence("The configurations do not differ."),
-        "Curves": curve_figures(overlaid_curves({name: run.metrics for name, run in runs.items()}), charts),
+        "Curves": curve_figures(overlaid_curves({name: run.metrics for name, run in runs.items()}), charts)
+        or no_curves(),
         "Views": _views(runs),
         "Common configuration": details("Settings that all runs share", table((), common_rows, "Common settings")),
         "Environment": _environments(runs),
     }
-    header = "".join(verdict_block(*verdict(run), name=name) for name, run in runs.items())
+    header = "".join(verdict_block(*verdict(run), scoreboard(run.results), name=name) for name, run in runs.items())
     return document(f"{len(runs)} runs compared", header, sections, charts)
 
 

@@ -30,9 +30,13 @@ class LineChart:
     x_title: str = "step"
     y_title: str = ""  # where the chart's title does not say it
     unit: bool = False  # both axes go from 0 to 1
+    share: bool = False  # the y axis goes from 0 to 1
+    zero: bool = False  # the y axis begins at 0
+    look_for: str = ""  # what to see, in a sentence
+    group: str = "details"  # "learning", "health" or "details"
 
     def sentence(self) -> str:
-        """The chart in words."""
+        """What to look for, then the chart in words."""
         parts = []
         for curve in self.curves:
             low, high = min(curve.y), max(curve.y)
@@ -41,9 +45,9 @@ class LineChart:
             if curve.dashed or low == high:
                 parts.append(f"{curve.name} {curve.y[-1]:.4g}")
             else:
-                course = f"from {curve.y[0]:.4g} to {curve.y[-1]:.4g}, between {low:.4g} and {high:.4g}"
-                parts.append(f"{curve.name} {course}")
-        return "; ".join(parts)
+                parts.append(f"{curve.name} from {curve.y[0]:.3g} to {curve.y[-1]:.3g}")
+        course = "; ".join(parts)
+        return f"{self.look_for} {course[:1].upper()}{course[1:]}." if self.look_for else course
 
     def data(self) -> dict[str, Any]:
         """For the page's script."""
@@ -60,22 +64,87 @@ class LineChart:
         return found
 
 
-_CHARTS = {  # by title: the name of each curve by its key in metrics.jsonl
-    "Loss": {"loss": "loss", "ceiling": "log N: nothing learned"},
-    "Perplexity of masked words": {"word_perplexity": "perplexity"},
-    "k-NN during training": {"knn": "k-NN accuracy"},
-    "Scores of held-out pairs": {"spearman": "Spearman's correlation with the cosines"},
-    "Loss of held-out samples": {"validation_loss": "InfoNCE at temperature 0.1"},
-    "Effective rank": {"effective_rank": "effective rank"},
-    "RankMe of held-out samples": {"validation_rank": "RankMe", "validation_rank_limit": "largest possible"},
-    "Alignment and uniformity": {"alignment": "alignment", "uniformity": "uniformity"},
-    "Mutual information, lower bound": {"bound": "bound log N - loss", "ceiling": "ceiling log N"},
-    "Contrastive accuracy": {"accuracy": "accuracy"},
-    "Standard deviation of a dimension": {"deviation": "deviation"},
-    "Temperature": {"temperature": "temperature"},
-    "Learning rate": {"lr": "learning rate"},
-    "Gradient norm": {"gradient_norm": "gradient norm"},
-    "Speed": {"samples_per_second": "samples per second"},
+@dataclass(frozen=True)
+class _Metric:
+    """A chart of the log: the name of each curve by its key in metrics.jsonl, and what to see in it."""
+
+    names: dict[str, str]
+    group: str
+    look_for: str
+    share: bool = False
+    zero: bool = False
+
+
+_CHARTS = {
+    "Loss": _Metric(
+        {"loss": "loss", "ceiling": "nothing learned"},
+        "learning",
+        "Should fall below the dashed line and then flatten; still falling at the end: train longer.",
+    ),
+    "Accuracy of the nearest neighbors": _Metric(
+        {"knn": "k-NN accuracy"},
+        "learning",
+        "Should rise: how often neighbors in the embedding have the right label, which training never sees.",
+        share=True,
+    ),
+    "Agreement with human scores": _Metric(
+        {"spearman": "Spearman's correlation with the cosines"},
+        "learning",
+        "Should rise: whether pairs that people call similar are close.",
+    ),
+    "Loss of held-out samples": _Metric(
+        {"validation_loss": "InfoNCE at temperature 0.1"},
+        "learning",
+        "Should fall with the loss; rising while the loss falls is overfitting.",
+    ),
+    "How often the right view is found": _Metric(
+        {"accuracy": "accuracy"},
+        "learning",
+        "Should rise: the other view of a sample is picked out of the whole batch.",
+        share=True,
+    ),
+    "Perplexity of masked words": _Metric(
+        {"word_perplexity": "perplexity"}, "learning", "Should fall: hidden words are guessed better."
+    ),
+    "Directions in use": _Metric(
+        {"effective_rank": "effective rank"},
+        "health",
+        "Should stay well above 1, where all samples have the same embedding (collapse).",
+        zero=True,
+    ),
+    "Directions in use, held-out samples": _Metric(
+        {"validation_rank": "RankMe", "validation_rank_limit": "largest possible"},
+        "health",
+        "Should stay well above 1; the dashed line is the largest possible.",
+        zero=True,
+    ),
+    "Spread of each dimension": _Metric(
+        {"deviation": "standard deviation"}, "health", "Should stay away from 0, which is a collapse.", zero=True
+    ),
+    "Closeness of views, evenness of samples": _Metric(
+        {"alignment": "alignment", "uniformity": "uniformity"},
+        "health",
+        "Alignment should fall: the views of a sample move together. Uniformity should stay far below 0, where all "
+        "samples lie in one place.",
+    ),
+    "Size of the gradient": _Metric(
+        {"gradient_norm": "gradient norm"},
+        "health",
+        "Should have no jumps; if it has many, lower the learning rate.",
+        zero=True,
+    ),
+    "Information shared by two views": _Metric(
+        {"bound": "log N - loss", "ceiling": "largest possible, log N"},
+        "details",
+        "A lower bound of mutual information in nats; near the dashed line only a larger batch can show more.",
+    ),
+    "Temperature": _Metric(
+        {"temperature": "temperature"}, "details", "Learned: lower sharpens the loss on the most similar negatives."
+    ),
+    "Learning rate": _Metric({"lr": "learning rate"}, "details", "Rises in the warm-up, then follows the schedule."),
+    "Speed": _Metric(
+        {"samples_per_second": "samples per second"}, "details", "Should be level; dips are waits for data or the disk."
+    ),
 }
 _LIMITS = ("ceiling", "validation_rank_limit")
 
@@ -83,12 +152,12 @@ _LIMITS = ("ceiling", "validation_rank_limit")
 def training_curves(metrics: Metrics) -> list[LineChart]:
     """A chart for each group of metrics that was logged; a constant temperature has none (`fixed_temperature`)."""
     charts = []
-    for title, names in _CHARTS.items():
+    for title, metric in _CHARTS.items():
         if title == "Temperature" and fixed_temperature(metrics) is not None:
             continue
-        curves = [curve for key, name in names.items() if (curve := _curve(metrics, key, name))]
+        curves = [curve for key, name in metric.names.items() if (curve := _curve(metrics, key, name))]
         if not all(curve.dashed for curve in curves):
-            charts.append(LineChart(title, curves))
+            charts.append(_line_chart(title, metric, curves))
     return charts + _by_horizon(metrics)
 
 
@@ -99,9 +168,9 @@ def overlaid_curves(runs: Mapping[str, Metrics]) -> list[LineChart]:
         runs: metrics by the name of the run, in the order of their colors.
     """
     charts = []
-    for title, names in _CHARTS.items():
-        limits = {key: name for key, name in names.items() if key in _LIMITS}
-        measured = {key: name for key, name in names.items() if key not in _LIMITS}
+    for title, metric in _CHARTS.items():
+        limits = {key: name for key, name in metric.names.items() if key in _LIMITS}
+        measured = {key: name for key, name in metric.names.items() if key not in _LIMITS}
         for key, name in measured.items():
             curves = []
             for color, (run, metrics) in enumerate(runs.items()):
@@ -109,8 +178,13 @@ def overlaid_curves(runs: Mapping[str, Metrics]) -> list[LineChart]:
                     bounds = (_curve(metrics, limit, f"{run}: {text}") for limit, text in limits.items())
                     curves += [replace(curve, color=color) for curve in (own, *bounds) if curve]
             if curves:
-                charts.append(LineChart(title if len(measured) == 1 else f"{title}: {name}", curves))
+                charts.append(_line_chart(title if len(measured) == 1 else f"{title}: {name}", metric, curves))
     return charts
+
+
+def _line_chart(title: str, metric: _Metric, curves: list[Curve]) -> LineChart:
+    found = LineChart(title, curves, look_for=metric.look_for, group=metric.group)
+    return replace(found, share=metric.share, zero=metric.zero)
 
 
 def fixed_temperature(metrics: Metrics) -> float | None:
@@ -134,9 +208,20 @@ def _by_horizon(metrics: Metrics) -> list[LineChart]:
         return [Curve(name, [float(x) for x in last["horizons"]], [float(f"{y:.6g}") for y in values], dashed)]
 
     accuracy = curve("horizon_accuracy", "accuracy")
-    bound = curve("horizon_bound", "bound log N - loss") + curve("horizon_ceiling", "ceiling log N", dashed=True)
-    titles = {"Contrastive accuracy by horizon": accuracy, "Mutual information by horizon, lower bound": bound}
-    return [LineChart(title, curves, "frames ahead") for title, curves in titles.items() if curves]
+    bound = curve("horizon_bound", "log N - loss") + curve("horizon_ceiling", "largest possible, log N", dashed=True)
+    look_for = "Falls with the distance: what is further ahead is harder to foresee."
+    charts = [
+        LineChart(
+            "How often the right future is found",
+            accuracy,
+            "frames ahead",
+            share=True,
+            look_for=look_for,
+            group="learning",
+        ),
+        LineChart("Information about the future", bound, "frames ahead", look_for=look_for),
+    ]
+    return [chart for chart in charts if chart.curves]
 
 
 def _curve(metrics: Metrics, key: str, name: str) -> Curve | None:

@@ -2,10 +2,13 @@
 
 import base64
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from importlib.resources import files
 from typing import Any
+
+from nearfar.report.next_step import NextStep
 
 # With this policy the browser refuses every request to another address.
 _POLICY = (
@@ -55,7 +58,7 @@ def document(title: str, header: str, sections: Mapping[str, str], charts: Chart
         style: more CSS rules.
     """
     shown = {name: content for name, content in sections.items() if content}
-    anchors = {name: name.lower().replace(" ", "-") for name in shown}
+    anchors = {name: re.sub(r"\W+", "-", name.lower()).strip("-") for name in shown}
     links = "".join(f'<a href="#{anchors[name]}">{escape(name)}</a>' for name in shown)
     body = "".join(
         f'<section id="{anchors[name]}" aria-labelledby="{anchors[name]}-title">'
@@ -76,13 +79,34 @@ def document(title: str, header: str, sections: Mapping[str, str], charts: Chart
     )
 
 
-def verdict_block(level: str, sentences: Sequence[str], name: str | None = None) -> str:
-    """The verdict on a run: its health in the color of the level, then the other sentences."""
-    health, *others = map(escape, sentences)
-    first = f'<p class="level {level}">{health}</p>'
+def verdict_block(
+    level: str,
+    sentences: Sequence[str],
+    scores: str = "",
+    folded: Sequence[str] = (),
+    step: NextStep | None = None,
+    name: str | None = None,
+) -> str:
+    """The verdict on a run.
+
+    Args:
+        level: of the run, which colors the first sentence.
+        sentences: the verdict first.
+        scores: markup of the numbers.
+        folded: sentences for those who want all of it.
+        step: what to try next.
+        name: of the run, where there are several.
+    """
+    verdict, *others = map(escape, sentences)
+    first = f'<p class="level {level}">{verdict}</p>'
     if name is not None:
-        first = f'<p><strong>{escape(name)}</strong> <span class="level {level}">{health}</span></p>'
-    return f'<div class="verdict {level}">{first}{"".join(f"<p>{each}</p>" for each in others)}</div>'
+        first = f'<p><strong>{escape(name)}</strong> <span class="level {level}">{verdict}</span></p>'
+    content = first + scores + "".join(f"<p>{each}</p>" for each in others)
+    if step is not None:
+        content += f"<p>Try next: {escape(step.reason)}</p>"
+        content += f'<pre class="command" tabindex="0" aria-label="command">{escape(step.command)}</pre>'
+    content += details("In words", "".join(f"<p>{escape(each)}</p>" for each in folded))
+    return f'<div class="verdict {level}">{content}</div>'
 
 
 def table(titles: Sequence[str], rows: Iterable[str], label: str, numbers: Sequence[str] = ()) -> str:

@@ -13,10 +13,12 @@ from nearfar.methods import known_method
 from nearfar.metric_text import percent
 from nearfar.report.curves import LineChart, Metrics, fixed_temperature, training_curves
 from nearfar.report.markup import Charts, data_address, details, document, sentence, table, table_row, verdict_block
+from nearfar.report.next_step import next_step
 from nearfar.report.run import PER_CLASS, HealthVerdict, ProtocolCurves, RunRecord, read_run
 from nearfar.report.sample_sections import map_section, negatives_section, neighbors_section, thumbnail_style
 from nearfar.report.samples import SAMPLES, add_umap
 from nearfar.report.score_charts import has_charts, score_section
+from nearfar.report.scoreboard import scoreboard
 from nearfar.report.similarity_charts import similarity_section
 from nearfar.report.svg import line_figure
 from nearfar.report.verdict import is_headline, verdict
@@ -46,30 +48,51 @@ def write_report(folder: Path | str, *, umap: bool = False, notify: Callable[[st
 
 def render(run: RunRecord) -> str:
     """The page as text."""
-    charts, samples = Charts(), run.samples
+    charts, samples, curves = Charts(), run.samples, training_curves(run.metrics)
+    by_group = {name: [chart for chart in curves if chart.group == name] for name in ("learning", "health", "details")}
     broken = any(SAMPLES in problem for problem in run.problems)
     absent = f"Not shown: {SAMPLES} {'could not be read' if broken else 'is missing; nearfar evaluate writes it'}."
     sections = {
+        "Is it learning?": curve_figures(by_group["learning"], charts) if curves else no_curves(),
+        "Is it healthy?": _health(run.verdicts)
+        + _grid(curve_parts(by_group["health"], charts) + (similar := similarity_section(run.metrics, charts))[0]),
         "Evaluation": _evaluation(run.results) + score_section(run.figures, charts) + _figures(run.figures),
-        "Curves": curve_figures(training_curves(run.metrics), charts) + _temperature(run.metrics),
-        "Similarities": similarity_section(run.metrics, charts),
-        "Health": _health(run.verdicts),
         "Map": sentence(absent) if samples is None else map_section(samples, charts),
         "Nearest neighbours": sentence(absent) if samples is None else neighbors_section(samples),
         "Negatives": sentence(absent) if samples is None else negatives_section(samples),
         "Views": _views(run),
+        "Details": details("More charts", _grid(curve_parts(by_group["details"], charts) + similar[1]))
+        + _temperature(run.metrics),
         "Configuration": _configuration(run),
         "Environment": _environment(run.environment),
     }
-    return document(run.name, verdict_block(*verdict(run)), sections, charts, thumbnail_style(samples))
+    return document(run.name, _header(run), sections, charts, thumbnail_style(samples))
+
+
+def _header(run: RunRecord) -> str:
+    """Verdict and bars, health, what to try next; the rest of the words is folded."""
+    level, sentences = verdict(run)
+    first = [each for each in sentences[1:3] if not each.startswith("Try next")][:1]
+    step = next_step(run)
+    others = [each for each in sentences[1:] if each not in first and each != str(step)]
+    return verdict_block(level, [sentences[0], *first], scoreboard(run.results), others, step)
 
 
 def curve_figures(found: Sequence[LineChart], charts: Charts) -> str:
     """Charts of the training metrics, with their captions."""
-    if not found:
-        return sentence("No curves: metrics.jsonl is missing or holds no measurements.")
-    figures = "".join(line_figure(chart, chart.sentence(), charts) for chart in found)
-    return f'<div class="charts">{figures}</div>'
+    return _grid(curve_parts(found, charts))
+
+
+def curve_parts(found: Sequence[LineChart], charts: Charts) -> str:
+    return "".join(line_figure(chart, chart.sentence(), charts) for chart in found)
+
+
+def _grid(figures: str) -> str:
+    return f'<div class="charts">{figures}</div>' if figures else ""
+
+
+def no_curves() -> str:
+    return sentence("No curves: metrics.jsonl is missing or holds no measurements.")
 
 
 def _evaluation(results: Results | None) -> str:

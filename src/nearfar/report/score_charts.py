@@ -17,6 +17,10 @@ from nearfar.report.svg import heat_map, heat_map_box, line_figure
 Arrays = Mapping[str, NDArray[Any]]  # behind a number, as protocols name them
 _MAX_CLASSES = 12  # that get a curve each
 _POINTS = 101  # of a curve
+_LOOK_FOR = {
+    "ROC": "The nearer to the upper left corner, the better; the dashed line is chance.",
+    "Precision and recall": "The higher the line stays, the better.",
+}
 _DIAGONAL = ([0.0, 1.0], [0.0, 1.0])
 
 
@@ -96,9 +100,13 @@ def _lines(encoders: Mapping[str, Arrays], charts: Charts) -> str:
         if chart is not None:
             means = [curve for curve in chart.curves if not (curve.dashed or curve.faint)]
             areas = ", ".join(f"{curve.name} {float(np.trapezoid(curve.y, curve.x)):.3f}" for curve in means)
-            content += line_figure(chart, f"One class against the rest, mean over classes. Area: {areas}.", charts)
+            content += line_figure(
+                chart, f"{_LOOK_FOR[chart.title]} One class against the rest, mean over classes. Area: {areas}.", charts
+            )
     if (chart := calibration_chart(encoders)) is not None:
-        content += line_figure(chart, "How often predictions are right, by their confidence.", charts)
+        content += line_figure(
+            chart, "On the dashed line the confidence is right; below it, the classifier is too sure.", charts
+        )
     return content
 
 
@@ -133,7 +141,8 @@ def _confusion(encoder: str, arrays: Arrays, charts: Charts) -> str:
     wrong = counts * (1 - np.eye(len(counts)))
     order = [divmod(int(place), len(counts)) for place in np.argsort(-wrong, axis=None, kind="stable")[:3]]
     most = [f"{names[i]} taken for {names[j]} ({counted(int(wrong[i, j]), 'time')})" for i, j in order if wrong[i, j]]
-    caption = f"Each row sums to one. {percent(float(np.trace(counts) / max(counts.sum(), 1)))} are right; "
+    right = percent(float(np.trace(counts) / max(counts.sum(), 1)))
+    caption = f"A strong diagonal is good; each row sums to one. {right} are right; "
     caption += f"most frequent errors: {', '.join(most)}." if most else "there are no errors."
     return charts.figure(f"Confusion: {encoder}", drawing, data, caption)
 

@@ -15,20 +15,20 @@ _COLORS = {"negatives": 1, "positives": 0}  # palette numbers, in the order of d
 Floats = NDArray[np.float64]
 
 
-def similarity_section(metrics: Metrics, charts: Charts) -> str:
-    """The section; a sentence where no similarities were logged."""
+def similarity_section(metrics: Metrics, charts: Charts) -> tuple[str, str]:
+    """The histogram with its slider, and how it came about, for the details; a sentence where nothing was logged."""
     logged = [line for line in metrics if _is_complete(line.get("positives"), line.get("negatives"))]
     bins = len(logged[-1]["positives"]) if logged else 0
     logged = [line for line in logged if len(line["positives"]) == bins]
     if not logged:
-        return sentence("No similarities of positives and negatives were logged.")
+        return sentence("No similarities of positives and negatives were logged."), ""
     chosen = np.linspace(0, len(logged) - 1, min(_MAX_TIMES, len(logged))).round().astype(int)
     kept = [logged[i] for i in chosen.tolist()]
     edges = np.linspace(-1, 1, bins + 1)
     centers = (edges[1:] + edges[:-1]) / 2
     shares = {name: np.stack([_shares(line[name]) for line in kept]) for name in _COLORS}  # (T, bins)
     steps = [float(line["step"]) for line in kept]
-    content = _histogram(shares, centers, steps, charts)
+    histogram, content = _histogram(shares, centers, steps, charts), ""
     if len(kept) > 1:
         for name, share in reversed(shares.items()):
             data = {"kind": "heat", "z": np.round(share.T[::-1], 4).tolist(), "box": heat_map_box(None)}
@@ -36,10 +36,10 @@ def similarity_section(metrics: Metrics, charts: Charts) -> str:
             # One column for each measurement: their steps may be unevenly spaced.
             drawing = heat_map(share.T, (1.0, float(len(kept))), (-1.0, 1.0), "measurement", "similarity")
             first, last = _mean(share[0], centers), _mean(share[-1], centers)
-            caption = f"The mean of the {name} went from {first:.2f} to {last:.2f}."
+            should = "Should rise" if name == "positives" else "Should stay around 0"
+            caption = f"{should}: the mean of the {name} went from {first:.2f} to {last:.2f}."
             content += charts.figure(f"Similarity of {name} over time", drawing, data, caption)
-    explained = "Cosine similarities of the embeddings that the loss compared, in the batches that were logged."
-    return f'{sentence(explained)}<div class="charts">{content}</div>'
+    return histogram, content
 
 
 def _histogram(shares: dict[str, Floats], centers: Floats, steps: list[float], charts: Charts) -> str:
@@ -62,9 +62,10 @@ def _histogram(shares: dict[str, Floats], centers: Floats, steps: list[float], c
     near, far = shares["positives"][-1], shares["negatives"][-1]
     median = centers[min(int(np.searchsorted(near.cumsum(), 0.5)), len(centers) - 1)]
     caption = (
-        f"At step {steps[-1]:,.0f} positives have a mean similarity of {_mean(near, centers):.2f}, negatives of "
-        f"{_mean(far, centers):.2f}; {100 * float(far[centers >= median].sum()):.2g} % of the negatives are as "
-        "similar as the median positive."
+        "The two should come apart: positives, views of one sample, to the right; negatives, of different samples, "
+        f"around 0. At step {steps[-1]:,.0f} positives have a mean cosine similarity of {_mean(near, centers):.2f}, "
+        f"negatives of {_mean(far, centers):.2f}; {100 * float(far[centers >= median].sum()):.2g} % of the negatives "
+        "are as similar as the median positive."
     )
     figure = charts.figure("Positives and negatives", f'{drawing}<ul class="key">{legend}</ul>', data, caption)
     return f"<div>{figure}{slider}</div>"

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from nearfar.messages import shorten
+from nearfar.messages import shorten_path
 from nearfar.report.curves import Curve, LineChart
 from nearfar.report.markup import Charts, data_address
 
@@ -21,7 +21,7 @@ LEFT, RIGHT, TOP, BOTTOM = 48, 10, 8, 38  # margins around the plot; the left on
 COLORS = 8
 _TALL = 320  # height of a confusion matrix
 _MAX_NAMED = 30  # rows of a heat map whose names fit beside it
-_MAX_LETTERS = 10  # of such a name
+_MAX_LETTERS = 18  # of such a name
 _DIGIT = 7.0  # pixels, in the widest of the usual fonts
 Range = tuple[float, float]
 
@@ -32,7 +32,9 @@ def line_chart(chart: LineChart) -> tuple[str, Range, Range]:
         x_range = y_range = (0.0, 1.0)
     else:
         x_range = padded_range([x for curve in chart.curves for x in curve.x], 0.0)
-        y_range = padded_range([y for curve in chart.curves for y in curve.y], 0.05)
+        heights = [y for curve in chart.curves for y in curve.y] + ([0.0] if chart.zero else [])
+        y_range = (0.0, 1.0) if chart.share else padded_range(heights, 0.05)
+        y_range = (max(0.0, y_range[0]), y_range[1]) if chart.zero else y_range
     left, colored = _left_margin(y_range, chart.y_title), list(zip(chart.curves, chart.colors(), strict=True))
     curves = "".join(_polyline(curve, color, x_range, y_range, left) for curve, color in colored)
     items = [
@@ -171,7 +173,7 @@ def _class_names(names: list[str], left: int, bottom: int) -> str:
     content, size, below = "", 11 if len(names) <= 14 else 8, bottom + 6
     row_height, column_width = (bottom - TOP) / len(names), (WIDTH - left - RIGHT) / len(names)
     for i, name in enumerate(names):
-        text = escape(shorten(name, _MAX_LETTERS))
+        text = f"{escape(shorten_path(name, _MAX_LETTERS))}<title>{escape(name)}</title>"
         y, x = TOP + (i + 0.5) * row_height + size / 3, left + (i + 0.5) * column_width + size / 3
         content += f'<text x="{left - 4}" y="{y:.1f}" font-size="{size}" text-anchor="end">{text}</text>'
         turned = f'transform="rotate(-90 {x:.1f} {below})"'

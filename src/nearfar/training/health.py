@@ -109,8 +109,8 @@ def judge(found: dict[str, float | list[float]], step: int, total: int) -> list[
             Verdict(
                 "note",
                 "ceiling",
-                f"the bound {bound:.2f} has reached its ceiling log N = {ceiling:.2f}: the task is solved; a larger "
-                "batch or queue, or stronger views, would teach more",
+                f"the loss {ceiling - bound:.2f} is close to 0: batches of this size teach nothing more; use a larger "
+                "batch or queue, or stronger views",
             )
         )
     similar = _value(found, "positive_similarity")
@@ -157,7 +157,7 @@ def well(found: dict[str, float | list[float]]) -> Verdict:
         return Verdict("note", "well", f"{words}: too few rows or dimensions to tell a collapse by")
     if "bound" in found:
         bound, ceiling = _value(found, "bound") or 0.0, _value(found, "ceiling") or 0.0
-        words += f"; the bound is {bound:.2f} of at most log N = {ceiling:.2f}"
+        words += f"; loss {ceiling - bound:.2f}, where {ceiling:.2f} means nothing learned"
     if rank < _NEAR * _collapsed(limit):
         return Verdict("note", "well", words)
     return Verdict("good", "well", f"no collapse, {words}")

@@ -133,7 +133,7 @@ def test_photographs_start_from_weights_that_are_installed(monkeypatch: pytest.M
     monkeypatch.setattr(Request, "has_package", lambda *_: True)
     found = chosen("cpu", 3_000, 128)
     assert found.settings["weights"] == "package:efficientnet-lite0" and "backbone" not in found.settings
-    assert found.settings["image_size"] == 128 and found.settings.get("precision") != "32"  # bfloat16 where it is fast
+    assert found.settings["image_size"] == 128 and found.settings.get("precision", "bf16") == "bf16"
     assert found.settings["adapt"]["keep"] == "best" and found.settings["optimizer"]["name"] == "adamw"
     on_gpu = chosen("cuda", 3_000, 500).settings
     assert (on_gpu["weights"], on_gpu["image_size"]) == ("package:efficientnet-lite0", 224)

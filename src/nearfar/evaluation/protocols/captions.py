@@ -71,7 +71,7 @@ def _examples(task: Task, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
             known.setdefault(text, []).append(place)
     pairs = [(place, number) for number, text in enumerate(texts) for place in known.get(text, ())]
     if not pairs:
-        raise ValueError("it reads no texts, and no training image has a caption of the test part, to find it by")
+        raise ValueError("it reads no texts, and no training image shares a caption with the test part")
     places, numbers = torch.tensor(pairs).T
     return places, numbers
 
@@ -203,7 +203,7 @@ def chance_recall(right: Tensor, answers: int, k: int) -> float:
     """
     missed = torch.ones(len(right), dtype=torch.float64)
     for drawn in range(k):  # without replacement: each of the first k is wrong
-        missed *= ((answers - right.double().cpu() - drawn) / max(answers - drawn, 1)).clamp_min(0)
+        missed *= ((answers - right.cpu().double() - drawn) / max(answers - drawn, 1)).clamp_min(0)
     return float(1 - missed.mean())
 
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from nearfar.devices import in_float64
 from nearfar.evaluation.metrics import mean_estimate, proportion
 from nearfar.evaluation.paired import SampleValues
 from nearfar.evaluation.protocols.protocol import Protocol
@@ -82,7 +83,7 @@ def retrieval(
     if queries is not None and len(asking) > queries:
         asking = asking[torch.linspace(0, len(asking) - 1, queries).long()]
     cutoffs = [k for k in cutoffs if k < len(z)]
-    places = torch.arange(1, len(z) + 1, device=z.device, dtype=torch.float64)
+    places = in_float64(torch.arange(1, len(z) + 1, device=z.device))
     precisions: list[Tensor] = []
     hits: dict[int, list[Tensor]] = {k: [] for k in cutoffs}
     for part in asking.split(max(1, _ENTRIES // len(z))):
@@ -91,7 +92,7 @@ def retrieval(
         order = s.argsort(dim=1, descending=True)[:, :-1]
         right = labels[order] == labels[part, None]  # (part, N - 1)
         found = right.cumsum(1)  # (part, N - 1)
-        precisions.append((right * found / places[:-1]).sum(1) / found[:, -1])
+        precisions.append((in_float64(right * found) / places[:-1]).sum(1) / found[:, -1].to(places))
         for k in cutoffs:
             hits[k].append(found[:, k - 1])
     counts = {k: torch.cat(h) for k, h in hits.items()}

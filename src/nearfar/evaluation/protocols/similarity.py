@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from nearfar.devices import in_float64
 from nearfar.evaluation.metrics import Estimate, resamples, with_interval
 from nearfar.evaluation.paired import SampleValues
 from nearfar.evaluation.protocols.protocol import NoSettings, Protocol
@@ -35,7 +36,7 @@ def pair_cosines(first: Tensor, second: Tensor) -> Tensor:
     check_rows("first", first)
     check_rows("second", second)
     check_compatible("first", first, "second", second)
-    return (l2_normalize(first) * l2_normalize(second)).sum(1, dtype=torch.float64).round(decimals=_DECIMALS)
+    return in_float64(l2_normalize(first) * l2_normalize(second)).sum(1).round(decimals=_DECIMALS)
 
 
 def spearman(x: Tensor, y: Tensor) -> float:

@@ -49,27 +49,35 @@ class _Current(local):
     """Of each thread: torch.compile can read it, unlike a context variable."""
 
     backend: Backend | None = None
+
+
+class _Choice:
+    """Of the whole process, as `torch.backends` are: torch.compile sees when it changes, and compiles anew."""
+
     engine: Engine = "auto"
     precision: Precision = "exact"
 
 
 _CURRENT = _Current()
+_CHOICE = _Choice()
 
 
 def current_backend() -> Backend | None:
     """None: the engine's own sums, by tiles or by Triton."""
-    if _CURRENT.backend is None and _CURRENT.engine == "dense":
+    if _CURRENT.backend is None and _CHOICE.engine == "dense":
         return _DENSE
     return _CURRENT.backend
 
 
 def current_engine() -> tuple[Engine, Precision]:
-    return _CURRENT.engine, _CURRENT.precision
+    return _CHOICE.engine, _CHOICE.precision
 
 
 @contextmanager
 def use_engine(engine: Engine | None = None, *, precision: Precision | None = None) -> Iterator[None]:
     """Within this context every loss computes its similarities in this way. The result is the same up to rounding.
+
+    It holds for the whole process, also for other threads, and is noted by each loss for its backward pass.
 
     Args:
         engine: "tiles" (plain torch, on any device), "triton" (fused kernels for CUDA and ROCm), "dense" (the whole
@@ -86,19 +94,19 @@ def use_engine(engine: Engine | None = None, *, precision: Precision | None = No
     ...     round(float(nt_xent(z, z, temperature=0.5)), 3)
     0.594
     """
-    engine, precision = engine or _CURRENT.engine, precision or _CURRENT.precision
+    engine, precision = engine or _CHOICE.engine, precision or _CHOICE.precision
     check_choice("engine", engine, get_args(Engine))
     check_choice("precision", precision, PRECISIONS)
     if engine == "triton" and not has_triton():
         raise ImportError(
             "engine 'triton' needs the package triton, which is not installed: use 'tiles', or install it"
         )
-    before = _CURRENT.engine, _CURRENT.precision
-    _CURRENT.engine, _CURRENT.precision = engine, precision
+    before = _CHOICE.engine, _CHOICE.precision
+    _CHOICE.engine, _CHOICE.precision = engine, precision
     try:
         yield
     finally:
-        _CURRENT.engine, _CURRENT.precision = before
+        _CHOICE.engine, _CHOICE.precision = before
 
 
 @cache

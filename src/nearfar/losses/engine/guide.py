@@ -4,6 +4,8 @@ from typing import NamedTuple
 
 from torch import Tensor
 
+from nearfar.losses.engine.precision import no_autocast
+
 
 class Guide(NamedTuple):
     """Rows of a guide for queries and keys. A pair whose inner product is above the query's limit is left out.
@@ -21,4 +23,5 @@ class Guide(NamedTuple):
 
     def excluded(self, rows: slice, columns: slice) -> Tensor:
         """A mask of these queries and keys."""
-        return self.query[rows] @ self.keys[columns].T > self.limit[rows, None]
+        with no_autocast(self.query):
+            return self.query[rows] @ self.keys[columns].T > self.limit[rows, None]

@@ -141,7 +141,8 @@ def _register(name: str) -> None:
         keys = rows.query if rows.keys is None else rows.keys
         if isinstance(kernel, LogSums) and exp_is_safe(rows.query, keys, rows.scale, terms.max_norm):
             kernel.totals = sums[3], sums[4] if len(sums[4]) else None
-        found = kernel.gradients(rows, sums[:3], args[:3], (True, *needs, needs[1]))
+        rows_grad, columns_grad, pairs_grad = (None if g is None or g.numel() == 0 else g for g in args[:3])
+        found = kernel.gradients(rows, sums[:3], (rows_grad, columns_grad, pairs_grad), (True, *needs, needs[1]))
         wanted = True, needs[0], needs[1], needs[1] and name == "softplus_sums"
         empty = rows.query.new_empty(0)
         return tuple(_apart([empty if g is None or not n else g for g, n in zip(found, wanted, strict=True)]))

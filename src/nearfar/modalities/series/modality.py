@@ -20,6 +20,7 @@ from nearfar.modalities.automatic import Automatic, Request
 from nearfar.modalities.base import Modality
 from nearfar.modalities.baseline import Baseline
 from nearfar.modalities.own_network import own_network
+from nearfar.modalities.picture_grid import rows_to_show
 from nearfar.modalities.series.automatic import choose, look_at
 from nearfar.modalities.series.config import SeriesConfig
 from nearfar.modalities.series.data import (
@@ -30,7 +31,7 @@ from nearfar.modalities.series.data import (
     looks_like_series,
     open_series,
 )
-from nearfar.modalities.series.plot import ROWS, plot_views, series_pictures
+from nearfar.modalities.series.plot import plot_views, series_pictures
 from nearfar.modalities.series.views import SERIES_PRESETS, SeriesPreparation, jittered, local_view, make_series_views
 from nearfar.nn.sequence import sequence_encoder
 from nearfar.nn.shard import Shard
@@ -185,7 +186,7 @@ class SeriesModality(Modality):
         return {"modality": self.name, "preprocessing": self.preparation.words}
 
     def show(self, source: Dataset, folder: Path) -> str:
-        sample = self.prepare(source.fetch(torch.arange(min(ROWS, len(source)))))
+        sample = self.prepare(source.fetch(rows_to_show(len(source), self.config.seed)))
         shown = plot_views(sample, self.recipes, folder / "views.png", seed=self.config.seed)
         return f"views: {self.preset}, shown in {shown}; choose others with --views"
 

@@ -20,7 +20,7 @@ from nearfar.modalities.automatic import Automatic, Request
 from nearfar.modalities.base import Modality
 from nearfar.modalities.baseline import Baseline
 from nearfar.modalities.image.views.prepare import is_finite
-from nearfar.modalities.picture_grid import ROWS
+from nearfar.modalities.picture_grid import rows_to_show
 from nearfar.modalities.sound.automatic import choose, look_at
 from nearfar.modalities.sound.backbones import AUDIO, STRETCHING, audio_encoder
 from nearfar.modalities.sound.data import BUILT_IN, OVER, SoundDataset, are_sounds, open_sounds
@@ -200,7 +200,9 @@ class SoundModality(Modality):
         return make_sound_views(samples, self.recipes, seed=seed, step=step, shard=shard)
 
     def guide_items(self, samples: Tensor, source: Dataset, index: Tensor, **drawn: Any) -> list[tuple[str, Any]]:
-        raise ValueError("sounds have no guide, which may hear at another rate; leave out --options.guide")
+        raise ValueError(
+            "a guide is not supported for sounds, since its sample rate may differ; leave out --options.guide"
+        )
 
     def pair_of_views(self, samples: Tensor, source: Dataset, index: Tensor, *, seed: int, step: int) -> list[Tensor]:
         full = self.recipes[: len(self.recipes) - self.local_views]
@@ -299,7 +301,7 @@ class SoundModality(Modality):
     def show(self, source: Dataset, folder: Path) -> str:
         assert isinstance(source, SoundDataset)
         self.save(folder)
-        sample = source.fetch(torch.arange(min(ROWS, len(source))))
+        sample = source.fetch(rows_to_show(len(source), self.config.seed))
         shown = sound_grid(sample, self.recipes, folder / "views.png", mel=self.mel, seed=self.config.seed)
         line = f"views: {self.preset}, shown in {shown}; choose others with --views"
         if source.clipped:
