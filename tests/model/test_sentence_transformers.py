@@ -12,10 +12,12 @@ import torch
 
 from nearfar import _torchvision  # noqa: F401, before transformers
 from nearfar.cli import main
+from nearfar.modalities.text.start import start_settings, unread_modules
 from nearfar.model.export.export import export
 from nearfar.model.load import load
 from nearfar.model.save import write_model
 from nearfar.nn.whitening import fit_transform
+from nearfar.weights.names import parse_name
 from nearfar.weights.packages import is_installed, package_path
 from tests.modalities.text.test_tokenizer import TEXTS, hugging_face
 from tests.model.test_export import run_of
@@ -91,6 +93,18 @@ def test_a_model_of_transformers_is_the_same_in_every_library(
         torch.testing.assert_close((states * real).sum(1) / real.sum(1), wanted, rtol=1e-4, atol=1e-5)
     page = (done.path / "README.md").read_text(encoding="utf-8")
     assert "SentenceTransformer(" in page
+
+
+def test_a_head_of_sentence_transformers_is_read(tmp_path: Path) -> None:
+    run = of_bert(tmp_path, head=True, normalize=True)
+    folder = export(run, "huggingface").path / "transformers"
+    found = load(f"hf:{folder}")
+    torch.testing.assert_close(found.encode(SENTENCES), load(run).encode(SENTENCES))
+    same_in_sentence_transformers(folder, found.encode(SENTENCES))
+    assert start_settings(parse_name(f"hf:{folder}"))["head"] is True and unread_modules(str(folder)) == []
+    stated = folder / "2_Dense" / "config.json"
+    stated.write_text(stated.read_text().replace("activation.Tanh", "linear.Identity"))
+    assert "head" not in start_settings(parse_name(f"hf:{folder}")) and unread_modules(str(folder)) == ["2_Dense"]
 
 
 @pytest.mark.skipif(not is_installed("minilm"), reason="needs the extra weights")

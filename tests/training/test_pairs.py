@@ -175,6 +175,11 @@ def test_pairs_without_scores_are_refused(tmp_path: Path) -> None:
     assert "\n" not in str(error.value)
 
 
+def test_dims_are_refused_as_an_option_that_the_method_does_not_have(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=facts("simclr 'dims'")):
+        Run(config("simclr", modality="image", options={"dims": [8]}), tmp_path / "run", resume=False, console=QUIET)
+
+
 def test_pairs_on_pictures_nest_their_embeddings(tmp_path: Path) -> None:
     given = config("pairs", modality="image", epochs=1, options={"dims": [256, 8]}, embedding="plain")
     Run(given, tmp_path / "run", resume=False, console=QUIET).execute()

@@ -3,6 +3,7 @@
 import torch
 
 from nearfar.config import TrainConfig
+from nearfar.methods import find_method
 from nearfar.modalities import modality_class
 from nearfar.modalities.config import VIEW_FACTORS
 from nearfar.training.attachments import check_loggers
@@ -22,7 +23,7 @@ def check_supported(config: TrainConfig, device: torch.device) -> None:
     mixed = config.embedding == "whitened" or (
         config.embedding == "auto" and len(modality_class(config.kind).queries) == 1
     )
-    if config.options.get("dims") and mixed:
+    if config.options.get("dims") and mixed and "dims" in find_method(config.method).options():
         raise ValueError(
             f"--options.dims nests embeddings, and --embedding is {config.embedding}: whitening mixes their numbers, "
             "and the first would mean nothing; set --embedding plain"

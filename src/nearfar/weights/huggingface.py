@@ -35,11 +35,17 @@ def local_place(source: str) -> Path:
     return here
 
 
-def settings_file(source: str, name: str) -> dict[str, Any] | None:
-    """A JSON file of a model, from its folder, the hub's cache or the hub; None if the model has no such file."""
+def model_file(source: str, name: str) -> Path | None:
+    """A file of a model, from its folder, the hub's cache or the hub; None if the model has no such file."""
     here = local_place(source)
     path: Path | None = here / name if here.is_dir() else _fetched(source, name)
-    return read_settings(path) if path is not None and path.is_file() else None
+    return path if path is not None and path.is_file() else None
+
+
+def settings_file(source: str, name: str) -> dict[str, Any] | None:
+    """A JSON file of a model; None if the model has no such file."""
+    path = model_file(source, name)
+    return None if path is None else read_settings(path)
 
 
 def read_settings(path: Path) -> dict[str, Any]:

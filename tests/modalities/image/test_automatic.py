@@ -16,6 +16,7 @@ from nearfar.modalities.image.automatic import PictureFacts, choose, look_at
 from nearfar.modalities.image.backbones import backbone
 from nearfar.settings import build
 from nearfar.weights.packages import is_installed
+from tests.support.facts import facts
 
 
 class OnDevice(Request):
@@ -184,3 +185,9 @@ def test_weights_of_a_network_for_small_images_see_small_images(tmp_path: Path) 
         torch.save({"state_dict": state}, tmp_path / "weights.ckpt")
         found = chosen("cpu", 3_000, 128, weights=str(tmp_path / "weights.ckpt"))
         assert found.settings["image_size"] == (32 if small else 96)
+
+
+def test_weights_of_texts_are_refused_for_pictures(tmp_path: Path) -> None:
+    data = str(photos(tmp_path / "photos", 40, count=6))
+    with pytest.raises(ValueError, match=facts("package:minilm texts images")):
+        completed({"data": data, "weights": "package:minilm", "device": "cpu"})

@@ -103,6 +103,10 @@ def test_runs_from_weights_take_small_steps_and_may_keep_their_start(sentences: 
     found = settings(scored, method="cosent", weights="package:minilm")
     assert (found["options"], found["optimizer"]["lr"], found["batch_size"]) == ({"temperature": 0.2}, 1e-4, 32)
     assert (found["text"]["dropout"], found["adapt"]["freeze_blocks"]) == (0.0, 3)
+    (tmp_path / "sts").mkdir()
+    for part in ("train", "test"):
+        (tmp_path / "sts" / f"{part}.csv").write_text(scored.read_text())
+    assert settings(tmp_path / "sts", method="cosent", weights="package:minilm")["options"] == {"temperature": 0.2}
     asked = settings(scored, method="cosent", weights="package:minilm", options={"temperature": 0.05})
     assert asked["options"] == {"temperature": 0.05}
     assert "options" not in settings(scored, method="cosent", weights="package:minilm", recipe="paper")

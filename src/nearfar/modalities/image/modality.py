@@ -28,7 +28,7 @@ from nearfar.modalities.image.data.hugging_face import table_folder_splits
 from nearfar.modalities.image.data.opening import are_pictures, find_images, is_files, is_glyphs, open_images
 from nearfar.modalities.image.data.python_images import is_picture, typical_side
 from nearfar.modalities.image.items import ImageItems
-from nearfar.modalities.image.published import backbone_of, published_preparation
+from nearfar.modalities.image.published import backbone_of, check_reads_images, published_preparation
 from nearfar.modalities.image.views.custom_views import CustomViews, as_recipes
 from nearfar.modalities.image.views.factors import with_factors
 from nearfar.modalities.image.views.grid import view_grid
@@ -156,6 +156,7 @@ class ImageModality(ImageItems):
         if not merged.get("weights"):
             return
         start = parse_name(merged["weights"]).absolute()
+        check_reads_images(start)
         merged["weights"] = str(start)
         if not given.get("backbone") and (found := backbone_of(start)) is not None:
             merged["backbone"] = found

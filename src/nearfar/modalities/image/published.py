@@ -9,7 +9,7 @@ from nearfar.modalities.image.backbones import OWN, backbone, published_backbone
 from nearfar.modalities.image.huggingface import published_scale
 from nearfar.modalities.image.views.view import IMAGENET_MEAN, IMAGENET_STD
 from nearfar.weights.files import read_content, read_tensors, stated_architecture, tensors_of
-from nearfar.weights.huggingface import TRANSFORMERS, settings_file
+from nearfar.weights.huggingface import TRANSFORMERS, model_kind, settings_file
 from nearfar.weights.layouts import MisfitError, fit_layout
 from nearfar.weights.load import stated_card, weights_file
 from nearfar.weights.names import WeightsName
@@ -52,6 +52,18 @@ def backbone_of(start: WeightsName) -> str | None:
         return stated if isinstance(stated, str) else None
     file = weights_file(start)
     return None if file is None else identify(file)
+
+
+def check_reads_images(start: WeightsName) -> None:
+    """Refuse a package or a model of transformers that reads texts or sounds."""
+    if start.kind == "package":
+        kind = find_package(start.name).modality
+    elif start.kind == "hf":
+        kind = model_kind(start.name)
+    else:
+        return
+    if kind not in ("image", "image-text"):
+        raise ValueError(f"the weights {start} read {kind}s, and the data hold images; expected weights of images")
 
 
 def identify(file: Path) -> str | None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from nearfar.data.config import DataConfig
 from nearfar.modalities.automatic import (
@@ -45,7 +46,9 @@ def look_at(request: Request) -> TextFacts | None:
     """Count sentences; None if they cannot be read, which opening them will explain."""
     try:
         read: DataConfig = build(DataConfig, request.given.get("data", {}), "data")
-        data = open_texts(request.data, read)
+        folder = Path(request.data).expanduser()
+        split = "train" if folder.is_dir() and any(folder.glob("train.*")) else None  # as a run on it is split
+        data = open_texts(request.data, read, split=split)
         english = request.may_choose_weights and request.has_package(START) and _reads(data.texts)
         paired = data.paired or read.positive_score is not None
         return TextFacts(len(data), paired, data.scores is not None, english)

@@ -22,7 +22,14 @@ from nearfar.modalities.text.automatic import choose, look_at
 from nearfar.modalities.text.data import TextDataset, open_texts
 from nearfar.modalities.text.encoders import BAG, text_encoder
 from nearfar.modalities.text.sentence_transformers import write_modules
-from nearfar.modalities.text.start import begin, model_source, unread_modules, with_absolute_folder, with_start
+from nearfar.modalities.text.start import (
+    begin,
+    fill_head,
+    model_source,
+    unread_modules,
+    with_absolute_folder,
+    with_start,
+)
 from nearfar.modalities.text.tfidf import TfIdfBaseline
 from nearfar.modalities.text.tokenizer import FILE, Tokenizer
 from nearfar.modalities.text.views import without_words
@@ -331,6 +338,7 @@ def make_text_encoder(config: TrainConfig, name: str, *, untrained: bool, dropou
         network.leave_out(tokenizer.special)  # type: ignore[operator]
     if start is not None:
         if source is not None:
+            fill_head(network, source)
             left = unread_modules(source)
             without = f"; left out: {', '.join(left)}" if left else ""
             told = f"{start}: its published weights, tokenizer and {text.pooling} pooling{without}"

@@ -1,5 +1,6 @@
 """Start weights of text encoders by name: the encoder they are of, its tokenizer and its pooling."""
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -8,13 +9,14 @@ from torch import nn
 
 from nearfar.modalities.text.config import TextConfig
 from nearfar.weights.files import read_tensors
-from nearfar.weights.huggingface import PACKAGE, TRANSFORMERS, model_kind, modules_of, settings_file
+from nearfar.weights.huggingface import PACKAGE, TRANSFORMERS, model_file, model_kind, modules_of, settings_file
 from nearfar.weights.load import fill, stated_card, weights_file
 from nearfar.weights.names import WeightsName, parse_name
 
 _OF_RUN = ("vocab_size", "max_length", "pooling", "causal", "quick_gelu", "head", "normalize")  # settings to keep
 _POOLINGS = {"cls_token": "cls", "mean_tokens": "mean", "lasttoken": "last"}  # of sentence-transformers, and ours
 _BY_ROW = ("token_embedding.weight", "positions")  # of our encoders: a row for each token, for each position
+_DENSE = "model.safetensors"  # of a module
 LONGEST = 512  # tokens, if a model does not say
 
 
@@ -32,7 +34,8 @@ def start_settings(start: WeightsName) -> dict[str, Any]:
         pooling = "last" if tower else stated_pooling(source)
         longest = stated_length(source)
         short = {"max_length": longest} if longest < TextConfig.max_length else {}
-        return {"encoder": TRANSFORMERS + source, "tokenizer": source, "pooling": pooling, **short}
+        head = {"head": True} if not tower and stated_head(source) is not None else {}
+        return {"encoder": TRANSFORMERS + source, "tokenizer": source, "pooling": pooling, **head, **short}
     if start.kind in ("file", "folder"):
         return _run_settings(Path(start.name)) if start.kind == "folder" else {}
     raise ValueError(
@@ -59,10 +62,34 @@ def states_normalization(source: str) -> bool:
     return any(str(row.get("type", "")).endswith("Normalize") for row in modules_of(source))
 
 
+def stated_head(source: str) -> str | None:
+    """The module of sentence-transformers that is a head of ours: after the pooling, as wide as the features, tanh."""
+    rows = [str(row.get("type", "")).rpartition(".")[2] for row in modules_of(source)]
+    if rows not in (["Transformer", "Pooling", "Dense"], ["Transformer", "Pooling", "Dense", "Normalize"]):
+        return None
+    path = str(modules_of(source)[2].get("path"))
+    if re.fullmatch(r"[\w-]+", path) is None or model_file(source, f"{path}/{_DENSE}") is None:
+        return None
+    said = settings_file(source, f"{path}/config.json") or {}
+    square, tanh = said.get("in_features") == said.get("out_features"), str(said.get("activation_function", ""))
+    return path if square and tanh.endswith(".Tanh") and said.get("bias", True) else None
+
+
+def fill_head(network: nn.Module, source: str) -> None:
+    """Give the head of a text encoder the weights of the model's own, if it has one."""
+    head, path = getattr(network, "head", None), stated_head(source)
+    if path is None or not isinstance(head, nn.Sequential):
+        return
+    file = model_file(source, f"{path}/{_DENSE}")
+    assert file is not None
+    fill(head[0], read_tensors(file), "head", str(file))
+
+
 def unread_modules(source: str) -> list[str]:
-    """Layers of a modules.json that are not in `transformers`' model, such as a Dense layer after the pooling."""
-    known = ("Transformer", "Pooling", "Normalize")
-    return [str(row.get("path")) for row in modules_of(source) if not str(row.get("type", "")).endswith(known)]
+    """Layers of a modules.json that are not read, such as a Dense layer of another width."""
+    known, head = ("Transformer", "Pooling", "Normalize"), stated_head(source)
+    rows = [row for row in modules_of(source) if not str(row.get("type", "")).endswith(known)]
+    return [str(row.get("path")) for row in rows if row.get("path") != head]
 
 
 def stated_length(source: str) -> int:

@@ -13,7 +13,13 @@ from nearfar.modalities.image.published import SMALL_SIZE, USUAL_SIZE, backbone_
 from nearfar.modalities.image.views.view import IMAGENET_MEAN, IMAGENET_STD
 from nearfar.modalities.sound.huggingface import stated_rate
 from nearfar.modalities.text.config import TextConfig
-from nearfar.modalities.text.start import stated_length, stated_pooling, states_normalization, unread_modules
+from nearfar.modalities.text.start import (
+    stated_head,
+    stated_length,
+    stated_pooling,
+    states_normalization,
+    unread_modules,
+)
 from nearfar.model.card import Card, foreign_card
 from nearfar.model.encoder import Encoder
 from nearfar.progress import print_note
@@ -84,6 +90,7 @@ def open_texts(source: str, origin: str, *, untrained: bool) -> Encoder:
         max_length=stated_length(source),
         pooling=stated_pooling(source),  # type: ignore[arg-type]
         normalize=states_normalization(source),
+        head=stated_head(source) is not None,
         weights=origin,
     )
     if unread := unread_modules(source):
