@@ -80,7 +80,9 @@ def test_a_misspelt_command_is_told_the_nearest(capsys: pytest.CaptureFixture[st
         ("search run e.npz", "--image --sound --text"),
         ("export run --format onx", "--format 'onx'"),
         ("recipes --rerun", "--rerun --out NAME"),
-        ("doctor --nothing", "required"),
+        ("doctor", "required data"),
+        ("doctor --encodr", "--encodr --encoder"),
+        ("select e.npz --num 3", "--num -n"),
     ],
 )
 def test_a_mistake_in_the_words_is_one_line(words: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:

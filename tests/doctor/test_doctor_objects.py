@@ -5,11 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from PIL import Image
 from torch.utils.data import Dataset
 
 import nearfar
-from tests.support.facts import tells
+from tests.support.facts import facts, tells
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (24, 32, 32, 3), np.uint8)
 
@@ -49,3 +50,9 @@ def test_photos_of_kinds_that_are_not_read_are_named_but_not_beside_their_jpeg(t
     found = nearfar.doctor(tmp_path, progress=False)
     assert [problem.path for problem in found.problems] == ["alone.nef", "scan.jp2"]
     assert tells(found.lines()[0], "5 images 3") and tells(found.lines()[1], "2 alone.nef scan.jp2")
+
+
+def test_an_lmdb_is_refused_with_the_way_to_read_it(tmp_path: Path) -> None:
+    (tmp_path / "data.mdb").write_bytes(b"")
+    with pytest.raises(ValueError, match=facts("LMDB Dataset")):
+        nearfar.doctor(tmp_path, progress=False)

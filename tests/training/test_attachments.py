@@ -119,12 +119,13 @@ def test_trackio_gets_metrics_and_is_ended(monkeypatch: pytest.MonkeyPatch) -> N
     from types import SimpleNamespace
 
     rows: list[Any] = []
-    run = SimpleNamespace(log=rows.append, finish=lambda: rows.append("ended"))
+    log = lambda metrics, step=None: rows.append((metrics, step))  # noqa: E731, "step" among the metrics is refused
+    run = SimpleNamespace(log=log, finish=lambda: rows.append("ended"))
     monkeypatch.setitem(sys.modules, "trackio", SimpleNamespace(init=lambda **given: run))
     logger = TrackioLogger("project", "name", {})
     logger.log_metrics({"loss": 1.0}, 3)
     logger.finalize("success")
-    assert rows == [{"loss": 1.0, "step": 3}, "ended"]
+    assert rows == [({"loss": 1.0}, 3), "ended"]
 
 
 @pytest.mark.parametrize("name", ["wandb", "mlflow", "trackio"])

@@ -14,8 +14,9 @@ def main(arguments: list[str]) -> int:
         description="Check every image of a data set: broken files, exact and near duplicates, tiny or one-colour "
         "images, class balance and, with --test, leaks. Near-duplicates are found by the "
         "cosine of the images at 16 × 16 pixels and a perceptual hash, which ignore size, format, compression, "
-        "brightness, contrast and small watermarks, but miss crops and mirroring. With --encoder it also says which "
-        "labels are probably wrong, and which samples are unlike all others.",
+        "brightness, contrast and small watermarks; a picture of which a border was cut off is laid on the whole. "
+        "Mirrored copies are missed. With --encoder it also says which labels are probably wrong, and which samples "
+        "are unlike all others.",
     )
     parser.add_argument("data", help="a folder, a table, arrays, 'glyphs', or a torchvision data set by name")
     parser.add_argument("--test", help="test data: samples in both are reported as leaks")

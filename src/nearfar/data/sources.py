@@ -170,6 +170,8 @@ def folder_source(
             faults.append(Skipped(path.relative_to(folder).as_posix(), reason))
     if not paths:
         first = f"; {faults[0].path} cannot be looked at: {faults[0].reason}" if faults else ""
+        if (folder / "data.mdb").is_file():
+            first = "; it is an LMDB, which has no usual form: give nearfar.train a torch Dataset that reads it"
         expected = ", ".join(sorted(suffixes))
         raise ValueError(f"there is no {what} in {folder}, expected {expected} at any depth{first}")
     names = [path.relative_to(folder).as_posix() for path in paths]

@@ -4,12 +4,16 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from nearfar.data.columns import group_column
 from nearfar.data.groups import connected, merged
-from nearfar.doctor.scan import PixelVectors, Scan, ScannedImage, differing_bits, scan
+from nearfar.doctor.crops import SIDE as CROP_SIDE
+from nearfar.doctor.crops import crop_pairs
+from nearfar.doctor.scan import PixelVectors, Scan, ScannedImage, differing_bits, scan, thumbnail
 from nearfar.modalities.image.data.source import ImageSource
 from nearfar.progress import progress_bar
 from nearfar.search.duplicates import NEIGHBORS
@@ -95,7 +99,8 @@ def examine(
     exact = group_column([image.digest.hex() for image in images])
     with progress_bar(progress and "comparing", len(images)) as advance:
         vectors = PixelVectors(images)
-        similar = copies(vectors, images, lookup(vectors, index) if len(vectors) > 1 else None, advance)
+        find = lookup(vectors, index) if len(vectors) > 1 else None
+        similar = copies(vectors, images, find, advance, lambda n: _read_again(n, own, other))
     either = merged(exact, similar)
     groups = either[: len(own.images)]
     exact_groups, near_groups = _count_groups(exact[: len(groups)], groups)
@@ -115,21 +120,32 @@ def examine(
 
 
 def copies(
-    vectors: PixelVectors, images: Sequence[ScannedImage], find: Lookup | None, advance: Callable[[int], None]
+    vectors: PixelVectors,
+    images: Sequence[ScannedImage],
+    find: Lookup | None,
+    advance: Callable[[int], None],
+    read: Callable[[int], NDArray[np.uint8] | None],
 ) -> Tensor:
     """(N,) equal for images that a chain of copies connects; plain images have none.
 
     Two images are copies if they are among each other's nearest by pixels, at a cosine of `COPY_COSINE`, and their
     hashes differ in at most `COPY_BITS` bits; from `SURE_COSINE` on whatever the hash, which is noise where an image
-    has no detail. None of it depends on how many images there are.
+    has no detail. So are two of which one shows a part of the other (`crop_pairs`, to which `read` is given). None of
+    it depends on how many images there are.
     """
     if len(images) < 2:
         return torch.arange(len(images))
     hits = neighbors(vectors, k=min(NEIGHBORS, len(images) - 1), find=find, advance=advance)
     rows, places = ((hits.similarities >= COPY_COSINE) & (hits.rows >= 0)).nonzero(as_tuple=True)
     pairs = zip(rows.tolist(), hits.rows[rows, places].tolist(), hits.similarities[rows, places].tolist(), strict=True)
-    found = ((a, b) for a, b, cosine in pairs if _is_copy(images[a], images[b], cosine))
-    return group_column(connected(len(images), found))
+    found = [(a, b) for a, b, cosine in pairs if _is_copy(images[a], images[b], cosine)]
+    return group_column(connected(len(images), [*found, *crop_pairs(hits, images, read)]))
+
+
+def _read_again(place: int, own: Scan, other: Scan | None) -> NDArray[np.uint8] | None:
+    """Image n of both scans, larger."""
+    found, n = (own, place) if other is None or place < len(own.images) else (other, place - len(own.images))
+    return thumbnail(found.source, found.images[n].row, CROP_SIDE)
 
 
 def _is_copy(a: ScannedImage, b: ScannedImage, cosine: float) -> bool:

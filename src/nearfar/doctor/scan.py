@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -124,6 +125,24 @@ def _scan_row(source: ImageSource, row: int) -> ScannedImage | str:
                 return _scan_image(row, image, digest)
     except Exception as error:  # Pillow raises errors of every kind on broken files
         return why(error)
+
+
+def thumbnail(source: ImageSource, row: int, side: int) -> NDArray[np.uint8] | None:
+    """The whole image at (side, side, 3), whatever its shape; None if it cannot be read."""
+    try:
+        item = source.paths[row] if source.paths is not None else source.items[row]
+        if isinstance(item, bytes | Path):
+            with opened(item if isinstance(item, Path) else io.BytesIO(item)) as image:
+                if image.format == "JPEG":
+                    image.draft(None, (4 * side, 4 * side))
+                return _resized(image, side)
+        return _resized(item if isinstance(item, Image.Image) else as_picture(item), side)
+    except Exception:  # Pillow raises errors of every kind on broken files
+        return None
+
+
+def _resized(image: Image.Image, side: int) -> NDArray[np.uint8]:
+    return np.asarray(rgb(ImageOps.exif_transpose(image)).resize((side, side), Image.Resampling.BOX), np.uint8)
 
 
 def _scan_image(row: int, image: Image.Image, digest: bytes) -> ScannedImage:

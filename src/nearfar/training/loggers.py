@@ -38,7 +38,7 @@ class TrackioLogger(lightning.pytorch.loggers.logger.Logger):
         return ""
 
     def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
-        self._run.log({**metrics, "step": step})
+        self._run.log(metrics, step=step)
 
     def log_hyperparams(self, *args: Any, **kwargs: Any) -> None:
         return
