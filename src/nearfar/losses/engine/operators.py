@@ -25,7 +25,7 @@ from nearfar.losses.engine.autograd import (
 from nearfar.losses.engine.backends import current_engine, has_triton
 from nearfar.losses.engine.layout import default_ids
 from nearfar.losses.engine.log_sums import LogSums, Terms, exp_is_safe
-from nearfar.losses.engine.small import is_small, small_sums
+from nearfar.losses.engine.small import is_small, is_small_in_graph, small_sums, traced_sums
 from nearfar.losses.engine.softplus_sums import SoftplusSums
 from nearfar.losses.engine.tiles import current_tile
 
@@ -53,6 +53,8 @@ def apply_sums(name: str, terms: Terms, rows: SumInputs) -> Outputs:
         function = Sums if transformed else EagerSums
         found: Outputs = function.apply(kernel, *rows)  # type: ignore[no-untyped-call]
         return found
+    if is_small_in_graph(terms, rows):
+        return traced_sums(name, terms, rows)
     flat = (rows.query, rows.keys, *_split(rows.scale, 1.0), *_split(rows.bias, 0.0), *rows[4:], *terms)
     operator = torch.ops.nearfar.log_sums if name == "log_sums" else torch.ops.nearfar.softplus_sums
     traced: Outputs = operator(*flat)[:3]
@@ -141,8 +143,8 @@ def _register(name: str) -> None:
         keys = rows.query if rows.keys is None else rows.keys
         if isinstance(kernel, LogSums) and exp_is_safe(rows.query, keys, rows.scale, terms.max_norm):
             kernel.totals = sums[3], sums[4] if len(sums[4]) else None
-        grads = tuple(None if g is None or g.numel() == 0 else g for g in args[:3])
-        found = kernel.gradients(rows, sums[:3], grads, (True, *needs, needs[1]))
+        rows_grad, columns_grad, pairs_grad = (None if g is None or g.numel() == 0 else g for g in args[:3])
+        found = kernel.gradients(rows, sums[:3], (rows_grad, columns_grad, pairs_grad), (True, *needs, needs[1]))
         wanted = True, needs[0], needs[1], needs[1] and name == "softplus_sums"
         empty = rows.query.new_empty(0)
         return tuple(_apart([empty if g is None or not n else g for g, n in zip(found, wanted, strict=True)]))
