@@ -4,7 +4,7 @@ Eager code takes the same kernels by `autograd.Sums`, which costs less per call 
 """
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -97,7 +97,8 @@ def _kernel(name: str, terms: Terms, rows: SumInputs) -> LogSums | SoftplusSums:
 def _takes_triton(engine: str, query: Tensor) -> bool:
     kind = query.device.type
     if engine == "auto":
-        return kind == "cuda" and query.dtype == torch.float32 and current_tile() is None and has_triton()
+        plain = kind == "cuda" and query.dtype == torch.float32 and current_tile() is None
+        return plain and has_triton() and _serves_triton(query.device)
     if engine != "triton":
         return False
     if query.dtype != torch.float32:
@@ -108,6 +109,12 @@ def _takes_triton(engine: str, query: Tensor) -> bool:
         if not (kind == "cpu" and INTERPRETED):
             raise ValueError(f"engine 'triton' got rows on {kind}, expected a GPU (CUDA or ROCm); use 'tiles'")
     return True
+
+
+@cache
+def _serves_triton(device: torch.device) -> bool:
+    """Triton serves AMD's GPUs, and NVIDIA's from Ampere (2020) on."""
+    return torch.version.hip is not None or torch.cuda.get_device_capability(device) >= (8, 0)
 
 
 def _register(name: str) -> None:
