@@ -14,10 +14,10 @@ RUN python -m venv /opt/nearfar \
         --extra-index-url "https://download.pytorch.org/whl/${TORCH}" ".[audio,text,search,serve,export,weights]"
 
 FROM python:3.11-slim
-RUN useradd --create-home nearfar
+RUN useradd --create-home --uid 1000 nearfar
 COPY --from=build /opt/nearfar /opt/nearfar
 ENV PATH=/opt/nearfar/bin:$PATH
-USER nearfar
+USER 1000
 WORKDIR /data
 ENTRYPOINT ["nearfar"]
 CMD ["--help"]

@@ -5,7 +5,7 @@ their defaults, and imagehash's phash, from which cleanvision takes its own, at 
 `nearfar duplicates` looks at the embeddings of one encoder, all others at the pixels.
 
     pip install imagededup cleanvision
-    python benchmarks/copies.py FOLDER [--sets 0:28 2:206] [--side 300] [--encoder package:efficientnet-lite0]
+    python benchmarks/copies.py FOLDER [--sets 0:28 2:206] [--side 300] [--encoder NAME] [--only "nearfar doctor"]
 """
 
 import argparse
@@ -135,6 +135,9 @@ def main() -> None:
     parser.add_argument("--sets", nargs="+", default=SETS, metavar="SEED:PHOTOS")
     parser.add_argument("--side", type=int, default=SIDE)
     parser.add_argument("--encoder", help="also what `nearfar duplicates` finds among its embeddings")
+    parser.add_argument(
+        "--only", nargs="+", help="names of rows, such as 'nearfar doctor'; imagehash compares all pairs"
+    )
     options = parser.parse_args()
     logging.disable(logging.WARNING)  # imagededup's progress
     os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -146,6 +149,8 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             planted = plant(folder, photos, seed, count, options.side)
             for name, find in finders(options.encoder).items():
+                if options.only and name not in options.only:
+                    continue
                 start = time.process_time()
                 groups = list(find(folder))
                 print(row(name, groups, planted, time.process_time() - start), flush=True)

@@ -41,6 +41,7 @@ ANYWHERE = {
     "notebook",
     "progress",
     "python_objects",
+    "safe_read",
     "settings",
     "yaml_reader",
 }  # for all

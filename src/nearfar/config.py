@@ -85,7 +85,7 @@ class TrainConfig:
     epochs: int = setting(20, "passes over the training data", least=1)
     steps: int | None = setting(None, "optimizer steps, in place of epochs", least=1)
     time: str | None = setting(None, "training time, such as 90s, 20m or 2h, in place of epochs: the steps that fit")
-    batch_size: int = setting(256, "samples of one batch, over all processes; one alone has no negatives", least=2)
+    batch_size: int = setting(256, "samples of one batch, over all processes", least=2)
     micro_batch_size: int | None = setting(
         None, "samples encoded at a time, with the gradient of the whole batch; None: all at once", least=2
     )
@@ -100,7 +100,7 @@ class TrainConfig:
     nodes: int = setting(1, "machines", least=1)
     strategy: Literal["ddp", "fsdp"] = setting("ddp", "ddp: each process has all weights; fsdp: a shard of them")
     gather: Literal["gather", "ring"] = setting(
-        "gather", "gather: each process has all keys; ring: keys go round, in linear memory"
+        "gather", "gather: each process has all keys; ring: keys travel from process to process, in linear memory"
     )
     channels_last: bool = setting(True, "memory layout of images: faster for most convolutions")
     views: ViewsConfig = setting(ViewsConfig, "augmented views of each sample; as a plain value, the preset")
@@ -110,7 +110,9 @@ class TrainConfig:
         "features of the trained network as they are, or transformed without labels; auto: what finds views best",
     )
     health_every: int = setting(100, "steps between health checks", least=1)
-    checkpoint_every: int = setting(500, "steps between checkpoints; the end of each epoch has one, too", least=1)
+    checkpoint_every: int = setting(
+        500, "steps between checkpoints; there is also one at the end of each epoch", least=1
+    )
     tensorboard: bool = setting(False, "also write TensorBoard event files; the same as --logger tensorboard")
     logger: str | None = setting(
         None, "where metrics also go: tensorboard, wandb, mlflow, trackio, or several: wandb,tensorboard"
@@ -119,7 +121,7 @@ class TrainConfig:
         None, "image, image-text, series, sound, text or MODULE:NAME; None: what data and method say"
     )
     optimizer: OptimizerConfig = setting(OptimizerConfig, "optimizer and schedule; as a plain value, its name")
-    adapt: AdaptConfig = setting(AdaptConfig, "how pretrained weights are adapted; without them, nothing")
+    adapt: AdaptConfig = setting(AdaptConfig, "how pretrained weights are adapted; no effect without them")
     notes: list[str] = setting([], "what was chosen automatically, and why; written by the run")
     text: TextConfig = setting(TextConfig, "how texts become tokens and features")
     series: SeriesConfig = setting(SeriesConfig, "how series are normalized")

@@ -105,7 +105,7 @@ def find_object(spec: str, argument: str) -> Any:
     """
     if spec not in _objects:
         raise MissingObjectError(
-            f"{spec!r} was an object of the Python program that trained this run, which no file holds; give the same "
+            f"{spec!r} was a Python object, which the run folder does not hold; pass the same object "
             f"again from Python: {argument}=..."
         )
     return _objects[spec]

@@ -12,6 +12,9 @@ from torch import Tensor
 WORLD, ROWS = 2, 4
 MODES = {f"clip, local {a}, grad {b}": (a, b) for a in (False, True) for b in (False, True)}
 LIGHTLY = ("NTXentLoss", "DCLLoss", "DCLWLoss", "VICRegLoss")
+LABELED = [
+    (name, efficient) for name in ("NTXentLoss", "SupConLoss", "TripletMarginLoss") for efficient in (False, True)
+]
 SIGLIP = ("bidir", "shift", "reduce", "gather")
 
 
@@ -55,6 +58,16 @@ def losses(peers: bool) -> dict[str, Any]:
     for way in SIGLIP:
         loss = open_clip.SigLipLoss(rank=rank, world_size=WORLD, dist_impl=way)
         found[f"siglip, {way}"] = lambda a, b, s, c, loss=loss: loss(a, b, s, c)
+    labelled: Any = importlib.import_module(
+        "pytorch_metric_learning.losses" if peers else "nearfar.adapters.pytorch_metric_learning"
+    )
+    wrapper: Any = labelled
+    if peers:
+        wrapper = importlib.import_module("pytorch_metric_learning.utils.distributed")
+    labels = torch.tensor([0, 1, 1, 2, 0, 0, 2, 1])[rank * ROWS : (rank + 1) * ROWS]
+    for name, efficient in LABELED:
+        wrapped = wrapper.DistributedLossWrapper(getattr(labelled, name)(), efficient)
+        found[f"{name}, {efficient}"] = lambda a, b, s, c, wrapped=wrapped: wrapped(a, labels) + 0 * b.sum()
     return found
 
 

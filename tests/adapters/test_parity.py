@@ -343,7 +343,7 @@ def set_to_zero(loss: nn.Module) -> nn.Module:
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: lightly.NTXentLoss(memory_bank_size=4096), "memory_bank_size 4096 0"),
+        (lambda: lightly.NTXentLoss(memory_bank_size=-1), "memory_bank_size -1 0"),
         (lambda: lightly.NegativeCosineSimilarity(dim=0), "dim 0 1"),
         (lambda: lightly.NegativeCosineSimilarity(eps=1e-3), "eps 0.001 1e-8"),
         (lambda: lightly.VICRegLoss(eps=1e-3), "eps 0.001 0.0001"),
@@ -355,9 +355,6 @@ def set_to_zero(loss: nn.Module) -> nn.Module:
             lambda: lightly.DCLLoss(weight_fn=lambda a, b: a)(*views()),
             "weight_fn shape (7, 5) (7,)",
         ),
-        (lambda: pytorch_metric_learning.NTXentLoss(distance=object()), "distance 'object'"),
-        (lambda: pytorch_metric_learning.SupConLoss(reducer=object()), "reducer 'object'"),
-        (lambda: pytorch_metric_learning.TripletMarginLoss(swap=True), "swap True"),
         (lambda: pytorch_metric_learning.TripletMarginLoss(triplets_per_anchor=5), "triplets_per_anchor 5"),
         (lambda: pytorch_metric_learning.NTXentLoss()(views()[0]), "labels None"),
         (lambda: pytorch_metric_learning.TripletMarginLoss(margin=-0.1), "margin -0.1 0"),
@@ -370,22 +367,10 @@ def set_to_zero(loss: nn.Module) -> nn.Module:
             "positive negative",
         ),
         (
-            lambda: metric_losses.CrossBatchMemory(pytorch_metric_learning.TripletMarginLoss(), 2)(
-                rows(3, 2), torch.arange(3)
-            ),
-            "indices_tuple CrossBatchMemory",
-        ),
-        (
             lambda: pytorch_metric_learning.NTXentLoss()(rows(3, 2), torch.arange(3), None, rows(4, 2)),
             "ref_emb 4 label 3",
         ),
         (lambda: pytorch_metric_learning.NTXentLoss()(rows(3, 2), torch.arange(4)), "labels (4,)"),
-        (
-            lambda: pytorch_metric_learning.TripletMarginLoss()(
-                rows(3, 2), torch.arange(3), None, rows(3, 2), torch.arange(3)
-            ),
-            "ref_emb is",
-        ),
         (lambda: open_clip.ClipLoss(use_horovod=True), "use_horovod True"),
         (lambda: open_clip.SigLipLoss(dist_impl="tree"), "dist_impl 'tree' 'bidir'"),
         (

@@ -45,8 +45,8 @@ def make(name: str, *, dropout: float = 0.0) -> Method:
         encoder = CPCEncoder(1, kernels=(4, 4), strides=(2, 2), width=8, context=6)
     elif name == "ts2vec":
         encoder = DilatedEncoder(1, width=6, depth=2, features=8)
-    elif name == "simcse":
-        encoder = words(max(dropout, 0.1))
+    elif name in ("simcse", "mlm"):
+        encoder = words(max(dropout, 0.1) if name == "simcse" else dropout)
     options = dict(METHODS[name].toy_options)
     if "dims" in options:
         options["dims"] = [12, 4]
@@ -73,8 +73,8 @@ def make_batch(name: str, step: int = 0) -> Batch:
         wave = normal(ROWS, 1, 40)
         wave[3, :, 25:] = torch.nan  # a shorter one
         views = [wave]
-    elif name == "simcse":
-        views = [tokens, tokens.flip(0), tokens.roll(1, 0)]
+    elif name in ("simcse", "mlm"):
+        views = [tokens, tokens.flip(0)] if name == "mlm" else [tokens, tokens.flip(0), tokens.roll(1, 0)]
     index = torch.randperm(SAMPLES, generator=generator)[:ROWS]
     ids = index.clone()
     ids[1] = ids[0]  # two that are no negatives of each other

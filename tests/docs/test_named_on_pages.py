@@ -104,3 +104,18 @@ def flags_of(page: Path) -> list[str]:
 def test_flags_are_there(page: Path) -> None:
     for flag in flags_of(page):
         assert flag.replace("_", "-") in flags(), f"{named(page)} names --{flag}, which no command takes"
+
+
+@pytest.mark.parametrize("page", ["README.md", "README.zh-CN.md"])
+def test_the_table_of_methods_has_them_all(page: str) -> None:
+    """With the modalities that each declares, in the order of the columns."""
+    rows = re.findall(
+        r"^\| ([a-z_0-9, ()]+) ((?:\| (?:✓ )?){5})\|$", (ROOT / page).read_text(encoding="utf-8"), re.MULTILINE
+    )
+    columns = ("image", "sound", "series", "text", "image-text")
+    found = {
+        name: {kind for kind, mark in zip(columns, marks.split("|")[1:], strict=True) if mark.strip()}
+        for names, marks in rows
+        for name in re.sub(r" \([^)]*\)", "", names).split(", ")
+    }
+    assert found == {name: set(kind.modalities) for name, kind in METHODS.items()}

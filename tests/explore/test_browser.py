@@ -1,6 +1,8 @@
 """The page in a real browser: search, lasso, export, filter, live view, by pointer and by keyboard, on two widths."""
 
+import base64
 import csv
+import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -184,9 +186,95 @@ def test_the_map_is_moved_and_asked_by_keyboard(page: Any) -> None:
     assert page.evaluate("nearfarMap.zoom") == 1
 
 
-def test_duplicates_are_shown(page: Any) -> None:
+def test_duplicates_are_shown_and_listed_for_the_next_run(page: Any, run: ExploredRun) -> None:
+    page.click("#duplicates-section summary")
     page.click("#duplicates")
     until(page, "document.querySelector('#duplicates-said').textContent.includes('groups of near-duplicates')")
+    assert run.folder is not None
+    if page.locator("#duplicates-drop").is_visible():
+        page.click("#duplicates-drop")
+        until(page, "document.querySelector('#duplicates-list code') !== null")
+        assert tells(page.locator("#duplicates-list").text_content(), "--data.groups-file duplicates.csv")
+        assert (run.folder / "duplicates.csv").read_text().startswith("path,group,drop")
+    page.click("#duplicates-section summary")
+
+
+def test_a_selection_is_saved_shown_again_and_deleted(page: Any, run: ExploredRun) -> None:
+    assert run.folder is not None and run.space is not None
+    page.select_option("#label", "blue")
+    page.focus("#marks")
+    page.keyboard.press("s")
+    until(page, "document.querySelectorAll('#selected-list li').length === 20")
+    page.fill("#tag", "sky <b>")
+    page.press("#tag", "Enter")
+    until(page, "document.querySelectorAll('#saved li').length === 1")
+    kept_names = json.loads((run.folder / "selections.json").read_text())["selections"]["sky <b>"]
+    assert len(kept_names) == 20 and all(name.startswith("blue/") for name in kept_names)
+    page.click("#clear")
+    page.click("#saved button")
+    until(page, "document.querySelectorAll('#selected-list .t').length === 20")  # each names its tag
+    assert page.locator("#selected-list .t").first.text_content() == "sky <b>"
+    page.locator("#saved .remove").focus()
+    page.keyboard.press("Enter")
+    until(page, "document.querySelectorAll('#saved li').length === 0")
+    assert json.loads((run.folder / "selections.json").read_text())["selections"] == {}
+
+
+def test_close_up_points_are_pictures(page: Any) -> None:
+    assert page.evaluate("nearfarMap.placed.length") == 0
+    page.evaluate("[nearfarMap.x, nearfarMap.y] = nearfarMap.table")  # the first point is in the middle
+    page.focus("#marks")
+    for _ in range(3):
+        page.keyboard.press("+")
+    loaded = "nearfarMap.placed.every((row) => nearfarMap.pictures.get(row)?.naturalWidth)"
+    until(page, f"nearfarMap.placed.length > 0 && {loaded}")
+    kept(page, "explore-pictures", whole=False)
+    page.keyboard.press("0")
+    until(page, "nearfarMap.placed.length === 0")
+
+
+def test_a_label_is_highlighted_and_eighty_have_colors_of_their_own(page: Any) -> None:
+    page.locator("#legend button").nth(1).hover()
+    assert page.evaluate("nearfarMap.lit") == 1
+    page.locator("h1").hover()
+    assert page.evaluate("nearfarMap.lit") == -2
+    page.locator("#legend button").nth(2).focus()
+    assert page.evaluate("nearfarMap.lit") == 2
+    page.focus("#text")
+    for dark in (False, True):
+        shown = page.evaluate(
+            """async (dark) => { const { colourOf } = await import("/static/colours.js");
+            const pen = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
+            return [...Array(80).keys()].map((i) => { pen.fillStyle = colourOf(i, dark, 80); pen.fillRect(0, 0, 1, 1);
+            return [...pen.getImageData(0, 0, 1, 1).data].slice(0, 3); }); }""",
+            dark,
+        )
+        between = np.linalg.norm(lab(shown)[:, None] - lab(shown)[None], axis=-1)
+        assert between[~np.eye(80, dtype=bool)].min() > 6  # 2 to 3 are just visible
+
+
+def lab(colors: list[list[int]]) -> NDArray[np.float64]:
+    """(N, 3) sRGB from 0 to 255 as CIELAB under D65."""
+    s = np.array(colors) / 255
+    linear = np.where(s <= 0.04045, s / 12.92, ((s + 0.055) / 1.055) ** 2.4)
+    xyz = linear @ np.array([[0.4124, 0.2126, 0.0193], [0.3576, 0.7152, 0.1192], [0.1805, 0.0722, 0.9505]])
+    t = xyz / np.array([0.9505, 1.0, 1.089])
+    f = np.where(t > 0.008856, np.cbrt(t), 7.787 * t + 16 / 116)
+    return np.stack([116 * f[:, 1] - 16, 500 * (f[:, 0] - f[:, 1]), 200 * (f[:, 1] - f[:, 2])], 1)
+
+
+def test_a_gray_tile_says_why(page: Any) -> None:
+    """The answer of the server for a file that is gone, so that no other test finds it gone."""
+    tiny = base64.b64decode(
+        "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGM4AQAAygDJmcpdfgAAAABJRU5ErkJggg=="
+    )
+    answer = {"body": tiny, "content_type": "image/png", "headers": {"X-Problem": "gone.png is not there"}}
+    page.route("**/api/thumbnail?*row=59", lambda route: route.fulfill(**answer))
+    page.fill("#text", "red")
+    page.press("#text", "Enter")
+    until(page, "document.querySelectorAll('#found .why').length > 0")
+    assert tells(page.locator("#found .why").first.text_content(), "not shown gone.png")
+    page.unroute("**/api/thumbnail?*row=59")
 
 
 def test_a_run_in_training_is_followed(page: Any, run: ExploredRun) -> None:
@@ -196,6 +284,8 @@ def test_a_run_in_training_is_followed(page: Any, run: ExploredRun) -> None:
     log_line(run.folder, 6, loss=0.25, knn=0.75)
     until(page, "document.querySelector('#live-state').textContent.startsWith('step 6')")
     shown = page.locator("#live-charts figcaption").all_text_contents()
+    axes = page.locator("#live-charts svg").first.locator("text").all_text_contents()
+    assert axes[:3] == ["0.25", "2.63", "5"] and axes[3:] == ["1", "6", "step"]
     assert "loss: 0.25 (0.25 to 5, steps 1 to 6)" in shown and any("k-NN accuracy: 0.75" in text for text in shown)
     assert "the rank is falling" in page.locator("#live-verdicts").text_content()
     assert not page.locator("#map-section").is_visible()
@@ -206,7 +296,8 @@ def test_both_widths_and_colors_are_whole_and_accessible(page: Any) -> None:
     page.fill("#text", "red")
     page.press("#text", "Enter")
     until(page, "document.querySelector('#query').textContent === '“red”'")
-    for width, scheme in ((1280, "light"), (390, "dark")):
+    page.evaluate("for (const each of document.querySelectorAll('details:not([hidden])')) each.open = true")
+    for width, scheme in ((1280, "light"), (1280, "dark"), (390, "light"), (390, "dark")):
         page.emulate_media(color_scheme=scheme)
         page.set_viewport_size({"width": width, "height": 844})
         assert page.evaluate("document.documentElement.scrollWidth") <= width

@@ -3,9 +3,11 @@
 import io
 import json
 import os
+import re
 import struct
 import sys
 import tarfile
+import time
 import wave
 import zlib
 from pathlib import Path
@@ -21,14 +23,20 @@ if sys.platform == "win32":
 from nearfar.cli import main
 from nearfar.config import TrainConfig
 from nearfar.data.columns import label_column
+from nearfar.data.tables import read_columns
+from nearfar.evaluation.results import Results
 from nearfar.modalities.image.backbones import backbone
-from nearfar.modalities.image.data import annotations, arrays, shards
+from nearfar.modalities.image.data import annotations, shards
 from nearfar.modalities.image.data.decode import decode, why
 from nearfar.modalities.image.data.opening import image_files, open_images
 from nearfar.modalities.image.data.shards import shard_files
 from nearfar.modalities.series.files import read_series
 from nearfar.modalities.sound.files import decode_sound
+from nearfar.modalities.sound.name_pattern import NamePattern
 from nearfar.modalities.text.data import open_texts
+from nearfar.report.run import read_run
+from nearfar.report.samples import ReportSamples
+from nearfar.search.files import Embeddings
 from tests.fuzz.targets import bounded, deflated, picture
 from tests.fuzz.targets import wave as sound
 from tests.support.facts import facts, tells
@@ -70,6 +78,9 @@ LAUGHS = "options:\n  a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
         ("optimizer: {lr: .inf}", "optimizer lr inf finite"),
         ("optimizer: {weight_decay: .nan}", "weight_decay nan finite"),
         (f"optimizer: {{lr: 1{'0' * 400}}}", "optimizer lr"),
+        ("seed: " + ":".join(["1"] * 200_000), "seed"),
+        ("options: {" + ", ".join(f"k{i}: 1" for i in range(60_000)) + ", k7: 2}", "'k7' twice"),
+        ("config: /etc/passwd", "'config'"),
         ("sound: {f_min: nan}", "sound f_min nan"),
     ],
 )
@@ -82,6 +93,13 @@ def test_configurations(text: str, message: str, tmp_path: Path, capsys: pytest.
         assert main(["train", f"--config={path}", "--data", str(tmp_path / "none"), "--out", str(tmp_path / "o")]) != 0
         said = capsys.readouterr().err
         assert "Traceback" not in said and said.count("\n") == 1 and len(said) < 1200
+
+
+@pytest.mark.parametrize("words", [["train", "--text"], ["plan", "--sound"], ["evaluate", "RUN", "--protocols"]])
+def test_sections_given_as_files(words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The parser would read them itself: with aliases, devices and all."""
+    assert main([*words, str(written(tmp_path / "a.yaml", LAUGHS))]) == 1
+    assert tells(capsys.readouterr().err, words[-1] + " section")
 
 
 def test_a_panic_of_a_library_is_a_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -232,7 +250,7 @@ def test_archives_that_unpack_to_more_than_memory(tmp_path: Path, monkeypatch: p
     np.save(file, np.zeros((1000, 100, 100), np.uint8))
     path = written(tmp_path / "a.npz", deflated({"x.npy": file.getvalue()}))
     assert path.stat().st_size < 20_000
-    monkeypatch.setattr(arrays, "physical_memory", lambda: 10_000_000)
+    monkeypatch.setattr("nearfar.safe_read.physical_memory", lambda: 10_000_000)
     with pytest.raises(ValueError, match=facts("0.0 GB memory .npy")):
         _ = image_files(path).items
     with pytest.raises(ValueError, match=facts("unpack")):
@@ -249,6 +267,69 @@ def test_weights_in_a_compressed_archive_are_refused(tmp_path: Path) -> None:
     written(tmp_path / "b.pt", deflated(members))
     with pytest.raises(ValueError, match=facts("weights")):
         backbone("micro", size=32, weights=tmp_path / "b.pt")
+
+
+def test_files_that_unpack_to_hundreds_of_times_their_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    monkeypatch.setattr("nearfar.safe_read.SMALL", 20_000_000)
+    file = io.BytesIO()
+    np.save(file, np.zeros((3000, 100, 100), np.uint8))
+    archive = written(tmp_path / "a.npz", deflated({"x.npy": file.getvalue(), "vector.npy": file.getvalue()}))
+    for open_ in (lambda path: image_files(path).items, read_series, Embeddings, ReportSamples.load):
+        with pytest.raises(ValueError, match=facts("unpacks")):
+            open_(archive)
+    table = pa.table({"path": pa.array(["x" * 10_000] * 5000)})
+    parquet.write_table(table, tmp_path / "a.parquet", compression="gzip")
+    assert (tmp_path / "a.parquet").stat().st_size < 50_000
+    with pytest.raises(ValueError, match=facts("unpacks")):
+        image_files(tmp_path / "a.parquet")
+
+
+def test_a_table_of_repeated_texts_reads_as_before(tmp_path: Path) -> None:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    columns = {
+        "path": ["a.png", None, "b.png"] * 100,
+        "caption": [["x", "y"], None, []] * 100,
+        "label": [1, 2, None] * 100,
+    }
+    for name, size in (("a.parquet", 100), ("b.parquet", 7)):
+        parquet.write_table(pa.table(columns), tmp_path / name, row_group_size=size)
+        assert read_columns(tmp_path / name) == columns
+    broken = pa.array([b"\xff", b"good"]).view(pa.string())
+    parquet.write_table(pa.table({"path": broken}), tmp_path / "c.parquet")
+    assert read_columns(tmp_path / "c.parquet") == {"path": ["\udcff", "good"]}
+
+
+def test_a_log_without_end(tmp_path: Path) -> None:
+    """As a link to a device that a stranger's run may hold."""
+    for name in ("metrics.jsonl", "evaluation.json", "verdicts.json", "config.yaml", "views.png"):
+        (tmp_path / name).symlink_to("/dev/zero")
+    found = read_run(tmp_path)
+    assert len(found.problems) >= 4
+    with pytest.raises(ValueError, match=facts("device")):
+        Results.load(tmp_path / "evaluation.json")
+
+
+def test_names_that_almost_fit_a_pattern() -> None:
+    fields = NamePattern("_".join(f"{{a{i}}}" for i in range(12)) + "_end.wav")
+    start = time.process_time()
+    assert fields.match("_".join("x" * 120) + ".wav") is None
+    assert time.process_time() - start < 1
+    for pattern, name in (
+        ("{a}-{b}", "x-y-z.tar.wav"),
+        ("{a}/{b}_{c}", "p/q_r.wav"),
+        ("{a}{b}", "xyz.wav"),
+        ("s{a}.wav", "st.wav"),
+    ):
+        literal = "".join(
+            f"(?P<{p}>[^/]+?)" if i % 2 else re.escape(p) for i, p in enumerate(re.split(r"\{(\w+)\}", pattern))
+        )
+        found = re.fullmatch(literal + ("" if ".wav" in pattern else r"\.\w+"), name)
+        assert found is not None and NamePattern(pattern).match(name) == found.groupdict()
 
 
 # Shards

@@ -1,5 +1,6 @@
 """`Encoder.encode` takes what people have, and gives the same embeddings whatever the form."""
 
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
@@ -46,7 +47,7 @@ def test_a_single_item_has_one_embedding(encoder: Encoder, tmp_path: Path) -> No
     Image.fromarray(PIXELS[1]).save(tmp_path / "one.png")
     expected = encoder.encode(PIXELS)[1]
     one = tmp_path / "one.png"
-    for item in (one, str(one), one.read_bytes(), Image.fromarray(PIXELS[1]), PIXELS[1]):
+    for item in (one, str(one), one.read_bytes(), BytesIO(one.read_bytes()), Image.fromarray(PIXELS[1]), PIXELS[1]):
         torch.testing.assert_close(encoder.encode(item), expected)
 
 

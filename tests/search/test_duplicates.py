@@ -100,3 +100,10 @@ def test_bad_input_is_told_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert main(["duplicates", str(tmp_path / "gone.npy")]) == 1
     lines = capsys.readouterr().err.splitlines()  # and no progress bar
     assert len(lines) == 2 and tells(lines[0], "cosine") and tells(lines[1], "file")
+
+
+@pytest.mark.parametrize("count", [10, 28, 50])
+def test_small_sets_have_a_threshold_too(count: int) -> None:
+    rows = drawn(count, 12, seed=count)
+    assert pairs(find_duplicates(InMemory(planted(rows, 3, 0.05))).groups) == {(i, count + i) for i in range(3)}
+    assert find_duplicates(InMemory(rows)).members() == []

@@ -100,6 +100,16 @@ class MinedPairs(NamedTuple):
     anchor_of_negative: Tensor  # (Q,)
     negative: Tensor  # (Q,)
 
+    # Set for triplets, which a miner chose as such: then the four above are the same rows, one of each per triplet.
+    are_triplets: bool = False
+
+    def triplets(self) -> tuple[Tensor, Tensor, Tensor]:
+        """(T,) three times: the triplets, or each positive pair with each negative pair of its anchor."""
+        if self.are_triplets:
+            return self.anchor, self.positive, self.negative
+        pair, other = torch.where(self.anchor[:, None] == self.anchor_of_negative)
+        return self.anchor[pair], self.positive[pair], self.negative[other]
+
     @property
     def is_empty(self) -> bool:
         """Whether pytorch-metric-learning returns 0, because there are no pairs to compare."""
@@ -122,4 +132,12 @@ def mined_pairs(indices_tuple: Any, device: torch.device) -> MinedPairs:
     if len(given) not in (3, 4) or not all(isinstance(x, Tensor) and x.ndim == 1 for x in given):
         refuse("indices_tuple", indices_tuple, "3 or 4 tensors of row numbers, as a miner gives them")
     moved = [x.to(device).long() for x in given]
-    return MinedPairs(*moved) if len(moved) == 4 else MinedPairs(moved[0], moved[1], moved[0], moved[2])
+    return MinedPairs(*moved) if len(moved) == 4 else MinedPairs(moved[0], moved[1], moved[0], moved[2], True)
+
+
+def labeled_pairs(labels: Tensor, key_labels: Tensor, itself: bool) -> MinedPairs:
+    """All pairs of (N,) and (M,) labels: equal ones are positive, and others negative; a row is no pair with itself."""
+    same = labels[:, None] == key_labels  # (N, M)
+    anchor_of_negative, negative = torch.where(~same)
+    anchor, positive = torch.where(same.fill_diagonal_(False) if itself else same)
+    return MinedPairs(anchor, positive, anchor_of_negative, negative)

@@ -13,8 +13,8 @@ Surprising behaviour of lightly that is the same here:
   with `nearfar.losses.info_nce(query, key, queue.keys(), temperature=...)`.
 - `NegativeCosineSimilarity` has a gradient in both arguments: detach the target.
 
-Different here: a row of zeros gets no gradient (there, 1e8 times its direction or more), and half precision becomes
-float32.
+Different here: a row of zeros gets no gradient (there, 1e8 times its direction or more), half precision becomes
+float32, and a temperature below zero is refused.
 """
 
 from collections.abc import Callable, Sequence
@@ -37,7 +37,7 @@ class NTXentLoss(nn.Module):
 
     Args:
         temperature: divides the similarities; may be changed between steps.
-        memory_bank_size: 0, or (rows, features).
+        memory_bank_size: 0, (rows, features), or rows alone, with the features of the first batch.
         gather_distributed: negatives come from all processes; all of them fill the bank.
 
     >>> z0, z1 = torch.eye(4), torch.eye(4)
@@ -50,6 +50,7 @@ class NTXentLoss(nn.Module):
     ) -> None:
         super().__init__()
         check_positive("temperature", temperature)
+        _check_gather(gather_distributed)
         self.temperature, self.gather_distributed = temperature, gather_distributed
         self.memory_bank = _MemoryBank(memory_bank_size, gather_distributed)
 
@@ -57,10 +58,12 @@ class NTXentLoss(nn.Module):
         """(B, D) twice, normalized here, to a scalar."""
         if self.memory_bank.size[0]:
             check_pair("out0", out0, "out1", out1)
-            negatives = self.memory_bank.bank.clone()
+            negatives = self.memory_bank.rows(out0).clone()
+            query, key = l2_normalize(out0), l2_normalize(out1)
             if out0.requires_grad:
-                self.memory_bank.take(l2_normalize(out1))
-            return info_nce(out0, out1, negatives, temperature=self.temperature)
+                self.memory_bank.take(key)
+            # The rows of the bank are not normalized again: a key and its copy there would differ by rounding.
+            return info_nce(query, key, negatives, temperature=self.temperature, similarity="dot")
 
         def loss(ids: Tensor | None) -> Tensor:
             return nt_xent(out0, out1, temperature=self.temperature, ids=ids)
@@ -77,12 +80,19 @@ class _MemoryBank(nn.Module):
     def __init__(self, size: int | Sequence[int], gather_distributed: bool = False) -> None:
         super().__init__()
         self.size = (size,) if isinstance(size, int) else tuple(size)
-        if self.size != (0,) and (len(self.size) != 2 or min(self.size) < 0):
-            refuse("memory_bank_size", size, "0, or (rows, features)")
+        if len(self.size) not in (1, 2) or min(self.size) < 0:
+            refuse("memory_bank_size", size, "0, rows, or (rows, features)")
         self.gather_distributed = gather_distributed
-        rows = nn.functional.normalize(torch.randn(self.size), dim=-1) if len(self.size) == 2 else torch.empty(0)
+        rows = _random_directions(*self.size) if len(self.size) == 2 else torch.empty(0)
         self.register_buffer("bank", rows, persistent=False)
         self.register_buffer("bank_ptr", torch.zeros(1, dtype=torch.long), persistent=False)
+
+    def rows(self, like: Tensor) -> Tensor:
+        """The bank, which is made here if only the number of its rows was given."""
+        if len(self.size) == 1:
+            self.size = (self.size[0], like.shape[1])
+            self.bank = _random_directions(*self.size).to(self.bank_ptr.device)
+        return self.bank
 
     @torch.no_grad()
     def take(self, keys: Tensor) -> None:
@@ -93,6 +103,15 @@ class _MemoryBank(nn.Module):
         written = keys[: self.size[0] - start].to(self.bank)
         self.bank[start : start + len(written)] = written
         self.bank_ptr[0] = 0 if start + len(keys) >= self.size[0] else start + len(keys)
+
+
+def _random_directions(rows: int, features: int) -> Tensor:
+    return nn.functional.normalize(torch.randn(rows, features), dim=-1)
+
+
+def _check_gather(gather_distributed: bool) -> None:
+    if gather_distributed and not torch.distributed.is_available():
+        refuse("gather_distributed", True, "False: this build of torch has no torch.distributed")
 
 
 class DCLLoss(nn.Module):
@@ -114,6 +133,7 @@ class DCLLoss(nn.Module):
     ) -> None:
         super().__init__()
         check_positive("temperature", temperature)
+        _check_gather(gather_distributed)
         self.temperature, self.weight_fn, self.gather_distributed = temperature, weight_fn, gather_distributed
 
     def forward(self, out0: Tensor, out1: Tensor) -> Tensor:
@@ -179,6 +199,7 @@ class BarlowTwinsLoss(nn.Module):
 
     def __init__(self, lambda_param: float = 5e-3, gather_distributed: bool = False) -> None:
         super().__init__()
+        _check_gather(gather_distributed)
         self.lambda_param, self.gather_distributed = lambda_param, gather_distributed
 
     def forward(self, z_a: Tensor, z_b: Tensor) -> Tensor:
@@ -188,8 +209,15 @@ class BarlowTwinsLoss(nn.Module):
         return barlow_twins(z_a, z_b, redundancy_weight=self.lambda_param)
 
 
+class ShapeError(ValueError, AssertionError):
+    """What lightly raises for a shape, and what losses here raise."""
+
+
 class VICRegLoss(nn.Module):
-    """`lightly.loss.VICRegLoss`, of (B, D); several processes need the same number of rows."""
+    """`lightly.loss.VICRegLoss`, of (B, D) or (B, ..., D); several processes need the same number of rows.
+
+    With more than two dimensions it is the mean of the losses at each place between.
+    """
 
     def __init__(
         self,
@@ -200,13 +228,21 @@ class VICRegLoss(nn.Module):
         eps: float = 0.0001,
     ) -> None:
         super().__init__()
+        _check_gather(gather_distributed)
         if eps != 0.0001:
             refuse("eps", eps, "0.0001, as the authors of VICReg have it")
         self.lambda_param, self.mu_param, self.nu_param = lambda_param, mu_param, nu_param
         self.gather_distributed = gather_distributed
 
     def forward(self, z_a: Tensor, z_b: Tensor) -> Tensor:
-        """(B, D) twice to a scalar."""
+        """(B, D) or (B, ..., D) twice to a scalar."""
+        if z_a.shape != z_b.shape:
+            raise ShapeError(f"z_a has shape {tuple(z_a.shape)} and z_b {tuple(z_b.shape)}, expected the same")
+        if z_a.ndim < 2 or len(z_a) < 2:
+            raise ShapeError(f"z_a has shape {tuple(z_a.shape)}, expected (batch, ..., features), 2 rows or more")
+        if z_a.ndim > 2:
+            places = zip(z_a.flatten(1, -2).unbind(1), z_b.flatten(1, -2).unbind(1), strict=True)
+            return torch.stack([self(a, b) for a, b in places]).mean()
         difference: Tensor | float = 0.0
         if self.gather_distributed and is_distributed():
             check_pair("z_a", z_a, "z_b", z_b)

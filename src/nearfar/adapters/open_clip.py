@@ -121,21 +121,35 @@ class SigLipLoss(_PairLoss):
         cache_labels: ignored, there is nothing to cache.
         rank, world_size: of torch.distributed.
         dist_impl: "bidir", "shift", "reduce" or "gather": four implementations of the same loss; there is one here.
+        chunk_size: ignored: the matrix is never held, whatever it is.
 
     There is no `get_logits` to override, as in `ClipLoss`.
     """
 
     def __init__(
-        self, cache_labels: bool = False, rank: int = 0, world_size: int = 1, dist_impl: str | None = None
+        self,
+        cache_labels: bool = False,
+        rank: int = 0,
+        world_size: int = 1,
+        dist_impl: str | None = None,
+        chunk_size: int = 0,
     ) -> None:
         super().__init__()
+        if chunk_size < 0:
+            refuse("chunk_size", chunk_size, "0 or more")
+        self.chunk_size = chunk_size
         if dist_impl not in (None, "bidir", "shift", "reduce", "gather"):
             refuse("dist_impl", dist_impl, "'bidir', 'shift', 'reduce' or 'gather', which are all the same loss")
         self.cache_labels, self.rank, self.world_size = cache_labels, rank, world_size
         self.dist_impl = dist_impl or "bidir"
 
-    def _loss(self, image: Tensor, text: Tensor, scale: Tensor, bias: Tensor | None) -> Tensor:
+    def _loss(
+        self, image: Tensor, text: Tensor, scale: Tensor, bias: Tensor | None = None, negative_only: bool = False
+    ) -> Tensor:
+        """`negative_only`: no text belongs to an image."""
         shift = 0.0 if bias is None else bias
+        if negative_only:
+            return similarity_softplus_sum(image, text, scale=scale, bias=shift).mean()
 
         def loss(ids: Tensor) -> Tensor:
             positive = softplus(-(scale * paired_similarity(image, text) + shift))  # (B,)

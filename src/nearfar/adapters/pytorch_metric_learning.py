@@ -1,9 +1,10 @@
 """Losses of pytorch-metric-learning (2.9): `from nearfar.adapters.pytorch_metric_learning import NTXentLoss`.
 
-They take (embeddings, labels, indices_tuple, ref_emb=, ref_labels=), and work in its `SelfSupervisedLoss` and (except
-`TripletMarginLoss`) in its `CrossBatchMemory`. There, NT-Xent holds a matrix of positive pairs by negative pairs; here,
-memory is linear in rows and positive pairs. Pairs from a miner or `CrossBatchMemory` need the similarity matrix. Only
-the default distance, reducer and regularizer of each loss are supported.
+They take (embeddings, labels, indices_tuple, ref_emb=, ref_labels=), and work in its `SelfSupervisedLoss` and
+`CrossBatchMemory`; `DistributedLossWrapper` is here, too, since theirs takes its own losses only. There, NT-Xent holds
+a matrix of positive pairs by negative pairs; here, memory is linear in rows and positive pairs. Pairs from a miner or a
+memory, another distance and another reducer (objects of pytorch-metric-learning) need the similarity matrix.
+Regularizers and statistics are not supported.
 
 Surprising behaviour of pytorch-metric-learning that is the same here:
 
@@ -24,12 +25,20 @@ Different here:
 - A row of zeros gets no gradient.
 """
 
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from nearfar.adapters.labeled import Distance, LabeledBatch, MinedPairs, class_indices, mined_pairs
+from nearfar.adapters.distributed_wrapper import DistributedLossWrapper
+from nearfar.adapters.labeled import (
+    Distance,
+    LabeledBatch,
+    MinedPairs,
+    class_indices,
+    labeled_pairs,
+    mined_pairs,
+)
 from nearfar.adapters.processes import refuse
 from nearfar.losses import batch_triplet, similarity_logsumexp
 from nearfar.losses.arguments import (
@@ -37,7 +46,6 @@ from nearfar.losses.arguments import (
     check_compatible,
     check_rows,
     inverse_temperature,
-    l2_normalize,
     softplus,
     upcast_half,
 )
@@ -45,7 +53,7 @@ from nearfar.losses.engine.precision import no_autocast
 from nearfar.losses.engine.similarity import paired_similarity
 from nearfar.losses.supervised import mean_over_positives
 
-__all__ = ["NTXentLoss", "SupConLoss", "TripletMarginLoss"]
+__all__ = ["DistributedLossWrapper", "NTXentLoss", "SupConLoss", "TripletMarginLoss"]
 
 # log(1 + x) is 0 in float64 below this, so such a row is not counted in the mean.
 _LEAST_COST = 2.0**-53
@@ -55,8 +63,13 @@ class _Loss(nn.Module):
     """Arguments that all losses share.
 
     Attributes:
-        distance: of embeddings; it cannot be changed.
+        distance: of embeddings, called with (N, D) and (M, D); `is_inverted` says whether larger means closer.
+        reducer: None for the loss' default, or called with the losses as pytorch-metric-learning does.
+        collect_stats: False; there are no statistics.
     """
+
+    collect_stats = False
+    _default_distance: Literal["cosine", "euclidean"] = "cosine"
 
     def __init__(
         self,
@@ -68,13 +81,15 @@ class _Loss(nn.Module):
         collect_stats: bool = False,
     ) -> None:
         super().__init__()
-        options = {"distance": distance, "reducer": reducer, "embedding_regularizer": embedding_regularizer}
-        for name, value in options.items():
-            if value is not None:
-                refuse(name, type(value).__name__, "None: only this loss' default is supported; leave it out")
+        if embedding_regularizer is not None:
+            refuse("embedding_regularizer", type(embedding_regularizer).__name__, "None: add it to the loss yourself")
         if collect_stats:
             refuse("collect_stats", collect_stats, "False: no statistics are recorded here")
-        self.distance = Distance("cosine")
+        for name, value in (("distance", distance), ("reducer", reducer)):
+            if value is not None and not callable(value):
+                refuse(name, value, f"None or a {name} of pytorch-metric-learning")
+        self.distance = Distance(self._default_distance) if distance is None else distance
+        self.reducer = reducer
 
     def forward(
         self,
@@ -96,13 +111,13 @@ class _Loss(nn.Module):
         keys = embeddings if ref_emb is None else ref_emb
         if any(isinstance(x, Tensor) and len(x) == 0 for x in (embeddings, keys)):
             return _zero_loss(embeddings)
-        check_rows("embeddings", embeddings)
-        check_rows("ref_emb", keys)
-        check_compatible("embeddings", embeddings, "ref_emb", keys, features_only=True)
+        own_distance = isinstance(self.distance, Distance)
+        if own_distance:  # another one may take tensors of any rank
+            check_rows("embeddings", embeddings)
+            check_rows("ref_emb", keys)
+            check_compatible("embeddings", embeddings, "ref_emb", keys, features_only=True)
         if indices_tuple is not None:
-            return self._mined_loss(
-                l2_normalize(embeddings), l2_normalize(keys), mined_pairs(indices_tuple, embeddings.device)
-            )
+            return self._loss_of_pairs(embeddings, keys, labels, mined_pairs(indices_tuple, embeddings.device))
         if labels is None:
             raise ValueError("labels is None, expected (N,) numbers: they define the positives")
         itself = ref_emb is None or ref_labels is None or ref_labels is labels
@@ -110,15 +125,52 @@ class _Loss(nn.Module):
         if itself and len(keys) != len(embeddings):
             raise ValueError(f"ref_emb has {len(keys)} rows and embeddings {len(embeddings)}; pass ref_labels too")
         of_rows, of_keys = class_indices(labels, key_labels, embeddings, keys)
-        return self._label_loss(LabeledBatch(embeddings, keys, of_rows, of_keys, itself))
+        if own_distance and self.reducer is None and self._needs_no_matrix(keys is embeddings):
+            return self._label_loss(LabeledBatch(embeddings, keys, of_rows, of_keys, itself))
+        return self._loss_of_pairs(embeddings, keys, labels, labeled_pairs(of_rows, of_keys, itself))
+
+    def _needs_no_matrix(self, one_batch: bool) -> bool:
+        """Whether `_label_loss` has the options that are set."""
+        return True
 
     def _label_loss(self, rows: LabeledBatch) -> Tensor:
         """The loss with positives and negatives by labels."""
         raise NotImplementedError(type(self).__name__)
 
-    def _mined_loss(self, z: Tensor, keys: Tensor, pairs: MinedPairs) -> Tensor:
-        """The loss of normalized rows over mined pairs."""
+    def _loss_of_pairs(self, embeddings: Tensor, keys: Tensor, labels: Tensor | None, pairs: MinedPairs) -> Tensor:
+        """The loss over pairs, with the whole matrix of distances."""
+        with no_autocast(embeddings):
+            matrix = upcast_half(self.distance(upcast_half(embeddings), upcast_half(keys)))  # (N, M)
+            found = None if self._is_empty(pairs) else self._losses(matrix, pairs)
+        if found is None or len(found.losses) == 0:
+            return _zero_loss(embeddings)
+        if self.reducer is None:
+            return self._reduce(found.losses)
+        reduced: Tensor = self.reducer({"loss": found._asdict()}, embeddings, labels)
+        return reduced
+
+    def _is_empty(self, pairs: MinedPairs) -> bool:
+        return pairs.is_empty
+
+    def _losses(self, matrix: Tensor, pairs: MinedPairs) -> "_Losses":
         raise NotImplementedError(type(self).__name__)
+
+    def _reduce(self, losses: Tensor) -> Tensor:
+        """The default reducer."""
+        return _mean_above_zero(losses)
+
+    def _logits(self, matrix: Tensor, temperature: float) -> Tensor:
+        """(N, M), larger for closer rows."""
+        scale = inverse_temperature(temperature, matrix)
+        return matrix * (scale if self.distance.is_inverted else -scale)
+
+
+class _Losses(NamedTuple):
+    """Single losses, as a reducer of pytorch-metric-learning takes them."""
+
+    losses: Tensor  # (L,)
+    indices: Any  # what each is of
+    reduction_type: str
 
 
 class NTXentLoss(_Loss):
@@ -147,13 +199,15 @@ class NTXentLoss(_Loss):
         positive = scale * paired_similarity(rows.z[row], rows.keys[key])  # (P,)
         return softplus(negatives[row] - positive).mean()
 
-    def _mined_loss(self, z: Tensor, keys: Tensor, pairs: MinedPairs) -> Tensor:
-        s = _similarities(z, keys, inverse_temperature(self.temperature, z))  # (N, M)
-        if pairs.is_empty:
-            return _zero_loss(z)
+    def _losses(self, matrix: Tensor, pairs: MinedPairs) -> _Losses:
+        s = self._logits(matrix, self.temperature)  # (N, M)
         chosen = s[pairs.anchor_of_negative, pairs.negative]  # (Q,), a negative that is chosen twice counts twice
-        negatives = _log_sums(chosen, pairs.anchor_of_negative, len(z))  # (N,)
-        return softplus(negatives[pairs.anchor] - s[pairs.anchor, pairs.positive]).mean()
+        negatives = _log_sums(chosen, pairs.anchor_of_negative, len(s))  # (N,)
+        losses = softplus(negatives[pairs.anchor] - s[pairs.anchor, pairs.positive])  # (P,)
+        return _Losses(losses, (pairs.anchor, pairs.positive), "pos_pair")
+
+    def _reduce(self, losses: Tensor) -> Tensor:
+        return losses.mean()
 
 
 class SupConLoss(_Loss):
@@ -176,22 +230,15 @@ class SupConLoss(_Loss):
         positive = scale * paired_similarity(rows.z, rows.sum_of_positives()) / rows.positives.clamp(min=1)  # (N,)
         return _mean_above_zero(mean_over_positives(others, positive, rows.positives))
 
-    def _mined_loss(self, z: Tensor, keys: Tensor, pairs: MinedPairs) -> Tensor:
-        s = _similarities(z, keys, inverse_temperature(self.temperature, z))  # (N, M)
-        if pairs.is_empty:
-            return _zero_loss(z)
+    def _losses(self, matrix: Tensor, pairs: MinedPairs) -> _Losses:
+        s = self._logits(matrix, self.temperature)  # (N, M)
         positive, negative = pairs.masks(s)
         positives = positive.sum(1)  # (N,)
         mean_positive = (s * positive).sum(1) / positives.clamp(min=1)  # (N,)
         compared = negative | (positive & (positives != 1)[:, None])
         others = s.masked_fill(~compared, -torch.inf).logsumexp(1)  # (N,)
-        return _mean_above_zero(mean_over_positives(others, mean_positive, positives))
-
-
-def _similarities(z: Tensor, keys: Tensor, scale: float | Tensor) -> Tensor:
-    """(N, M), the whole matrix."""
-    with no_autocast(z):
-        return scale * z @ keys.T
+        losses = mean_over_positives(others, mean_positive, positives)
+        return _Losses(losses, torch.arange(len(s), device=s.device), "element")
 
 
 def _log_sums(x: Tensor, row: Tensor, rows: int) -> Tensor:
@@ -215,13 +262,17 @@ def _zero_loss(x: Tensor) -> Tensor:
 class TripletMarginLoss(_Loss):
     """`pytorch_metric_learning.losses.TripletMarginLoss`: all triplets of a batch, Euclidean, of normalized rows.
 
-    Its memory is N × N, where pytorch-metric-learning holds all triplets. Miners, memories and references are not
-    supported: pass your own triplets to `nearfar.losses.triplet`.
+    Its memory is N × N, where pytorch-metric-learning holds all triplets. With a miner, a memory, references, another
+    distance or reducer, `swap` or `smooth_loss`, the triplets are held here, too.
 
     Args:
         margin: by how much the negative must be farther.
-        swap, smooth_loss, triplets_per_anchor: only their defaults are supported.
+        swap: the negative's distance is the smaller of those to anchor and positive.
+        smooth_loss: log(1 + e^x) in place of max(0, x).
+        triplets_per_anchor: only "all" is supported.
     """
+
+    _default_distance = "euclidean"
 
     def __init__(
         self,
@@ -232,21 +283,26 @@ class TripletMarginLoss(_Loss):
         **options: Any,
     ) -> None:
         super().__init__(**options)
-        for name, value in (("swap", swap), ("smooth_loss", smooth_loss)):
-            if value:
-                refuse(name, value, "False; pass your own triplets to nearfar.losses.triplet")
         if triplets_per_anchor != "all":
             refuse("triplets_per_anchor", triplets_per_anchor, "'all', which takes N² log N steps here")
         check_at_least("margin", margin, 0.0)
-        self.margin = margin
-        self.distance = Distance("euclidean")
+        self.margin, self.swap, self.smooth_loss = margin, swap, smooth_loss
+
+    def _needs_no_matrix(self, one_batch: bool) -> bool:
+        return one_batch and not (self.swap or self.smooth_loss)
 
     def _label_loss(self, rows: LabeledBatch) -> Tensor:
-        if rows.keys is not rows.z:
-            refuse("ref_emb", tuple(rows.keys.shape), "None: triplets come from one batch; concatenate the two")
         return batch_triplet(rows.z, rows.labels, margin=self.margin, mining="all")
 
-    def _mined_loss(self, z: Tensor, keys: Tensor, pairs: MinedPairs) -> Tensor:
-        raise ValueError(
-            "indices_tuple comes from a miner or CrossBatchMemory, expected None; use nearfar.losses.triplet"
-        )
+    def _is_empty(self, pairs: MinedPairs) -> bool:
+        return min(len(pairs.anchor), len(pairs.negative)) == 0
+
+    def _losses(self, matrix: Tensor, pairs: MinedPairs) -> _Losses:
+        anchor, positive, negative = triplets = pairs.triplets()  # each (T,)
+        near, far = matrix[anchor, positive], matrix[anchor, negative]
+        larger_is_closer = self.distance.is_inverted
+        if self.swap:
+            other = matrix[positive, negative]
+            far = torch.maximum(far, other) if larger_is_closer else torch.minimum(far, other)
+        violation = (far - near if larger_is_closer else near - far) + self.margin
+        return _Losses(softplus(violation) if self.smooth_loss else violation.relu(), triplets, "triplet")

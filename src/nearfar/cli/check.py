@@ -29,8 +29,12 @@ def main(arguments: list[str]) -> int:
     )
     parser.add_argument("--device", default="cpu", help="where the losses are computed, such as cuda (default: cpu)")
     parser.add_argument("--pairs", type=int, default=8192, help="pairs of the large batch (default: 8192)")
-    parser.add_argument("--processes", type=int, default=2, help="that share a batch; 1: none (default: 2)")
-    parser.add_argument("--rows", type=int, default=12, help="of a run's data, in each of two batches (default: 12)")
+    parser.add_argument(
+        "--processes", type=int, default=2, help="processes that share a batch; 1 skips this check (default: 2)"
+    )
+    parser.add_argument(
+        "--rows", type=int, default=12, help="samples of a run's data in each of two batches (default: 12)"
+    )
     options = parser.parse_args(arguments)
     for name, least in (("pairs", 1), ("processes", 1), ("rows", 8)):
         if getattr(options, name) < least:
@@ -55,7 +59,7 @@ def main(arguments: list[str]) -> int:
     if off or not all(row.passed for row in rows):
         fault = f"{off} row{'s are' if off > 1 else ' is'} off by more than the tolerance"
         fault = fault if off else f"{'this' if options.what else 'a'} method is wrong, as said above"
-        console.print(f"[red]{fault}[/]: do not train so" + ("" if options.what else " here; please report it"))
+        console.print(f"[red]{fault}[/]: do not train with this" + ("" if options.what else " here; please report it"))
         return 1
     what = "this method's training agrees" if options.what else "every loss and every gradient agrees"
     console.print(f"[green]{what} with its definition here[/]")
@@ -104,7 +108,7 @@ def check_methods(console: Any, what: str | None, processes: int, rows: int) -> 
     from nearfar.distributed.certificate import certify_methods
 
     found: list[CertificateRow] = []
-    with stage(console, "reading" if what else "making every method, small") as say:
+    with stage(console, "reading" if what else "building a small instance of every method") as say:
         for of_method in certify_methods(subjects(what, rows), processes=processes, said=say):
             found += of_method
     columns = ("method", "trained", "loss", "gradient", "state", "tolerance")
@@ -124,7 +128,7 @@ def subjects(what: str | None, rows: int) -> list["Subject"]:
     if ":" in what and not Path(what).exists():
         return [subject_from(what)]
     if not (Path(what) / "config.yaml").is_file():
-        raise FileNotFoundError(f"{what} is no run folder: it has no config.yaml; expected one, or MODULE:NAME")
+        raise FileNotFoundError(f"{what} is not a run folder: it has no config.yaml; expected one, or MODULE:NAME")
     from nearfar.training.check_run import subject_of_run
 
     return [subject_of_run(Path(what), rows)]

@@ -18,7 +18,7 @@ def main(arguments: list[str]) -> int:
         "labels are probably wrong, and which samples are unlike all others.",
     )
     parser.add_argument("data", help="a folder, a table, arrays, 'glyphs', or a torchvision data set by name")
-    parser.add_argument("--test", help="data that must not be in it")
+    parser.add_argument("--test", help="test data: samples in both are reported as leaks")
     parser.add_argument(
         "--labels",
         "--data.labels",

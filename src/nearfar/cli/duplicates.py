@@ -13,7 +13,9 @@ def main(arguments: list[str]) -> int:
     )
     parser.add_argument("embeddings", help="a file that nearfar embed wrote")
     parser.add_argument("-o", "--out", help="the table of path and group (default: EMBEDDINGS.groups.csv)")
-    parser.add_argument("--threshold", type=float, help="a cosine (default: found from the data)")
+    parser.add_argument(
+        "--threshold", type=float, help="cosine from which samples are duplicates (default: found from the data)"
+    )
     parser.add_argument("--index", choices=["exact", "ivf", "hnsw"], default="exact", help="ivf and hnsw need faiss")
     options = parser.parse_args(arguments)
     check_files_there(options.embeddings, expected="a file that nearfar embed wrote")

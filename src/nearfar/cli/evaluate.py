@@ -7,7 +7,7 @@ from pathlib import Path
 from jsonargparse import ArgumentError as BadArgument
 from jsonargparse import ArgumentParser, Namespace
 
-from nearfar.cli.flags import describe, show_dashes
+from nearfar.cli.flags import check_sections, describe, show_dashes
 from nearfar.cli.help_text import full_help
 from nearfar.cli.train import explained, full_flags
 from nearfar.data.config import EvaluationData
@@ -46,9 +46,9 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--protocol", nargs="+", default=["knn", "linear"], help="what to measure")
     parser.add_argument("--against", nargs="+", default=[], help="further encoders to compare with")
     parser.add_argument("--seed", type=int | None, help="the first seed (default: the run's on its own data, else 0)")
-    parser.add_argument("--seeds", type=int, default=1, help="how many, for protocols that depend on one")
+    parser.add_argument("--seeds", type=int, default=1, help="number of seeds, for protocols that draw at random")
     parser.add_argument("--image_size", type=int | None, help="input size in pixels of encoders of other libraries")
-    parser.add_argument("--dim", type=int | None, help="numbers of an embedding to keep, the first (default: all)")
+    parser.add_argument("--dim", type=int | None, help="first numbers of each embedding to keep (default: all)")
     parser.add_argument("--batch_size", type=int, default=256, help="samples embedded at a time")
     parser.add_argument("--device", type=str, default="auto", help="auto, cpu, cuda, cuda:1, mps")
     parser.add_argument(
@@ -68,8 +68,10 @@ def main(arguments: list[str]) -> int:
         print(full_help("evaluate", parser, SHORT))
         return 0
     known = {action.dest: action.help or "" for action in parser._actions}
+    arguments = full_flags(arguments, SHORT)
+    check_sections(arguments, {"data": EvaluationData, "protocols": settings})
     try:
-        options = parser.parse_args(full_flags(arguments, SHORT))
+        options = parser.parse_args(arguments)
     except BadArgument as error:
         print(f"nearfar evaluate: {explained(str(error), known)}", file=sys.stderr)
         return 2

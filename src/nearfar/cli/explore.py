@@ -20,9 +20,13 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--embeddings", nargs="+", help="files that nearfar embed wrote, one for each run")
     parser.add_argument("--map", choices=["pca", "umap"], default="pca", help="umap needs nearfar[umap] (default: pca)")
     parser.add_argument("--port", type=int, default=8642, help="0 takes any free port (default: 8642)")
-    parser.add_argument("--host", default="127.0.0.1", help="an address of a network needs a token, which is printed")
-    parser.add_argument("--token", action="store_true", help="need a token here too: this machine has other users")
-    parser.add_argument("--allow-host", nargs="+", default=[], help="more names for the Host header, as of a proxy")
+    parser.add_argument(
+        "--host", default="127.0.0.1", help="address to serve on; another than loopback needs a token, which is printed"
+    )
+    parser.add_argument(
+        "--token", action="store_true", help="require a token on this machine too, if it has other users"
+    )
+    parser.add_argument("--allow-host", nargs="+", default=[], help="other allowed Host names, such as that of a proxy")
     options = parser.parse_args(arguments)
     for run in options.run:
         check_run_there(run)

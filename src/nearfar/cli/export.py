@@ -21,7 +21,7 @@ def main(arguments: list[str]) -> int:
     )
     parser.add_argument("-o", "--out", help="the file or folder (default: RUN/export/...)")
     parser.add_argument("--image-size", type=int, help="input size in pixels of encoders of other libraries")
-    parser.add_argument("--licence", help="of the weights, such as Apache-2.0, for the card")
+    parser.add_argument("--licence", help="license of the weights for the card, such as Apache-2.0")
     parser.add_argument("--push", metavar="USER/NAME", help="upload a huggingface folder to the hub, privately")
     options = parser.parse_args(arguments)
     check_run_there(options.run)

@@ -1,5 +1,7 @@
 """Flags of settings dataclasses: their help texts, and sections given as one value."""
 
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from jsonargparse import ArgumentParser
@@ -38,6 +40,16 @@ def main_flags(kind: type[Any]) -> dict[str, str]:
     """
     found = ((name, main_key(each)) for name, each in sections(kind).items())
     return {f"--{name}": f"--{name}.{key}" for name, key in found if key is not None}
+
+
+def check_sections(arguments: Sequence[str], found: Mapping[str, type[Any]], prefix: str = "--") -> None:
+    """Refuse a section given as a file, which the parser would read without limits: --config takes files."""
+    for name, inner in found.items():
+        check_sections(arguments, sections(inner), f"{prefix}{name}.")
+        for argument, following in pairwise([*arguments, ""]):
+            flag, equals, value = argument.partition("=")
+            if flag == prefix + name and not (value if equals else following).startswith("{"):
+                raise ValueError(f"{flag} is a section of settings: give one of them, as {flag}.KEY, or {{KEY: VALUE}}")
 
 
 def first_line(kind: type[Any]) -> str:

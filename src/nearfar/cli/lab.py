@@ -26,7 +26,7 @@ def main(arguments: list[str]) -> int:
     )
     parser.add_argument("experiment", choices=[*EXPERIMENTS, "all"], metavar="EXPERIMENT", help="one of those below")
     parser.add_argument("-o", "--out", default="lab", help="folder for NAME.png and NAME.json (default: lab)")
-    parser.add_argument("--seed", type=int, default=0, help="of all random draws (default: 0)")
+    parser.add_argument("--seed", type=int, default=0, help="random seed (default: 0)")
     parser.add_argument("--quick", action="store_true", help="fewer samples and steps: seconds instead of a minute")
     options = parser.parse_args(arguments)
     if not 0 <= options.seed < 2**63:

@@ -18,17 +18,24 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("-o", "--out", required=True, help="a .csv, .tsv, .jsonl or .parquet")
     parser.add_argument("--corpus", help="more texts to take negatives from: a .txt or a table")
     parser.add_argument("--split", help="a part of the pairs, such as train")
-    parser.add_argument("--negatives", type=int, default=3, help="of each pair (default: 3)")
-    parser.add_argument("--range-min", type=int, default=0, help="skip so many of the nearest (default: 0)")
+    parser.add_argument("--negatives", type=int, default=3, help="negatives of each pair (default: 3)")
+    parser.add_argument("--range-min", type=int, default=0, help="skip this many of the nearest (default: 0)")
     parser.add_argument("--range-max", type=int, help="look no further than this rank (default: 10 for each negative)")
     parser.add_argument("--max-score", type=float, help="the largest cosine of a negative")
     parser.add_argument("--min-score", type=float, help="the smallest cosine of a negative")
-    parser.add_argument("--margin", type=float, default=0.0, help="cosine below that of the positive (default: 0)")
     parser.add_argument(
-        "--relative-margin", type=float, default=0.05, help="the same as a part of the positive's (default: 0.05)"
+        "--margin", type=float, default=0.0, help="least distance in cosine below the positive (default: 0)"
     )
-    parser.add_argument("--sampling", choices=["top", "random"], default="top", help="the nearest that fit, or drawn")
-    parser.add_argument("--seed", type=int, default=0, help="of --sampling random")
+    parser.add_argument(
+        "--relative-margin",
+        type=float,
+        default=0.05,
+        help="the same as a fraction of the positive's cosine (default: 0.05)",
+    )
+    parser.add_argument(
+        "--sampling", choices=["top", "random"], default="top", help="take the nearest candidates, or draw among them"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="random seed of --sampling random")
     parser.add_argument("--index", choices=["exact", "ivf", "hnsw"], default="exact", help="ivf and hnsw need faiss")
     parser.add_argument("--device", default="auto", help="where to compute (default: the accelerator, else cpu)")
     options = parser.parse_args(arguments)
@@ -54,7 +61,7 @@ def main(arguments: list[str]) -> int:
     )
     pairs = open_texts(options.pairs, split=options.split)
     if not pairs.paired or pairs.partners is None:
-        raise ValueError(f"{options.pairs} has no pairs that belong together; expected columns anchor and positive")
+        raise ValueError(f"{options.pairs} has no column of positives; expected columns anchor and positive")
     encoder = load(options.run, device=options.device)
     if not encoder.reads_texts:
         raise ValueError(f"{options.run} is an encoder of {encoder.modality.noun}, expected one that reads texts")

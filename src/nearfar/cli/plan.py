@@ -6,11 +6,12 @@ import sys
 from jsonargparse import ArgumentError as BadArgument
 from jsonargparse import ArgumentParser
 
-from nearfar.cli.flags import describe, show_dashes
+from nearfar.cli.flags import check_sections, describe, show_dashes
 from nearfar.cli.help_text import full_help
 from nearfar.cli.train import CONFIG_HELP, SHORT, config_file, configured, explained, full_flags, take_configs
 from nearfar.config import TrainConfig
 from nearfar.progress import stage
+from nearfar.settings import sections
 
 _DECIDED = (
     "--batch",
@@ -40,8 +41,10 @@ def main(arguments: list[str]) -> int:
     known = {action.dest: action.help or "" for action in parser._actions}
     names, flags = take_configs(arguments)
     files = [config_file(name) for name in names]
+    flags = full_flags(flags, SHORT)
+    check_sections(flags, sections(TrainConfig))
     try:
-        options = parser.parse_args(full_flags(flags, SHORT), defaults=False)
+        options = parser.parse_args(flags, defaults=False)
     except BadArgument as error:
         print(f"nearfar plan: {explained(str(error), known)}", file=sys.stderr)
         return 2

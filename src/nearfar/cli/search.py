@@ -23,7 +23,9 @@ def main(arguments: list[str]) -> int:
     query.add_argument("--like", metavar="NAME", help="a sample of the file as the query, by its name there")
     parser.add_argument("-k", type=int, default=20, help="number of results (default: 20)")
     parser.add_argument("--index", choices=["exact", "ivf", "hnsw"], default="exact", help="ivf and hnsw need faiss")
-    parser.add_argument("--effort", type=int, default=64, help="of ivf and hnsw: more finds more (default: 64)")
+    parser.add_argument(
+        "--effort", type=int, default=64, help="search effort of ivf and hnsw: higher finds more (default: 64)"
+    )
     parser.add_argument("--data", help="where the samples are, if they moved since they were embedded")
     parser.add_argument("-o", "--out", help="the contact sheet, a .png (default: a new one, named after the query)")
     options = parser.parse_args(arguments)

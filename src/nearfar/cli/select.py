@@ -15,7 +15,7 @@ def main(arguments: list[str]) -> int:
     )
     parser.add_argument("data", help="a file that nearfar embed wrote, or with --encoder the data themselves")
     parser.add_argument("-n", type=int, required=True, help="number of samples to select")
-    parser.add_argument("--encoder", help=f"embeds the data, or is that of the file of embeddings: {EXPECTED}")
+    parser.add_argument("--encoder", help=f"encoder that embeds the data, or made the file of embeddings: {EXPECTED}")
     parser.add_argument(
         "--strategy",
         choices=["facility", "k-center", "typical", "uncertain", "random"],
@@ -29,7 +29,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--keep-duplicates", action="store_true", help="select near-duplicates too")
     parser.add_argument("--labels", action="store_true", help="sub-folders are classes, for --balance classes")
     parser.add_argument("--split", help="a part of the data, such as train")
-    parser.add_argument("--seed", type=int, default=0, help="of everything that is drawn (default: 0)")
+    parser.add_argument("--seed", type=int, default=0, help="random seed (default: 0)")
     parser.add_argument("-o", "--out", default="selected.csv", help="the table (default: selected.csv)")
     parser.add_argument("--sheet", help="the contact sheet, a .png (default: named after the table)")
     parser.add_argument("--samples", help="where the samples are, if they moved since they were embedded")

@@ -19,7 +19,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--labels", action="store_true", help="sub-folders are labels")
     parser.add_argument("--split", help="a part of the data, such as test; the shards are named after it")
     parser.add_argument("--in-order", action="store_true", help="keep the order of the data (default: shuffle)")
-    parser.add_argument("--seed", type=int, default=0, help="of the shuffled order (default: 0)")
+    parser.add_argument("--seed", type=int, default=0, help="random seed of the order (default: 0)")
     parser.add_argument(
         "--no-verify", action="store_true", help="read only headers: faster, but truncated images are kept"
     )

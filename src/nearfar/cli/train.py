@@ -8,11 +8,11 @@ from typing import Any
 from jsonargparse import ArgumentError as BadArgument
 from jsonargparse import ArgumentParser, Namespace
 
-from nearfar.cli.flags import describe, main_flags, show_dashes
+from nearfar.cli.flags import check_sections, describe, main_flags, show_dashes
 from nearfar.cli.help_text import full_help
 from nearfar.config import TrainConfig, completed
 from nearfar.data.names import check_there
-from nearfar.settings import build, checked_values, overlaid, unknown_key, with_sections
+from nearfar.settings import build, checked_values, overlaid, sections, unknown_key, with_sections
 from nearfar.yaml_reader import read_yaml
 
 SHORT = {
@@ -59,8 +59,10 @@ def main(arguments: list[str]) -> int:
     known |= {alias.removeprefix("--"): "" for alias in SHORT}
     names, arguments = take_configs(positional_data(arguments))
     files = [config_file(name) for name in names]
+    arguments = full_flags(arguments, SHORT)
+    check_sections(arguments, sections(TrainConfig))
     try:
-        options = parser.parse_args(full_flags(arguments, SHORT), defaults=False)
+        options = parser.parse_args(arguments, defaults=False)
     except BadArgument as error:
         print(f"nearfar train: {explained(str(error), known)}", file=sys.stderr)
         return 2

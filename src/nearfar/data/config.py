@@ -38,7 +38,9 @@ class ReadConfig:
         None, "rows of a table or pattern held out for the test, such as speaker=theo,george"
     )
     groups_file: str | None = setting(
-        None, "table with columns path and group, as `nearfar doctor` writes it; one group has no negatives in it"
+        None,
+        "table with columns path and group, as `nearfar doctor` writes it; samples of one group are never negatives of "
+        "each other, those with yes in a column drop are left out",
     )
     root: str | None = setting(None, "folder that the paths of a table start from; None: the table's own folder")
     stream: bool = setting(False, "decode at every epoch instead of packing once")

@@ -11,6 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from nearfar.data.row_sums import RowSums
+
 Captions = Sequence[tuple[str, ...]]
 
 
@@ -176,6 +178,7 @@ class ArrayDataset(Dataset):
     Args:
         images: (R, S, S, 3) uint8.
         rows: (N,) which of the R images are the samples, in order; all of them where None.
+        sums: what the images are compared with when they are read, of a pack.
         facts: labels, classes, groups, captions, names, skipped.
 
     >>> data = ArrayDataset(np.zeros((5, 8, 8, 3), np.uint8), labels=[0, 1, 0, 1, 0], classes=["cat", "dog"])
@@ -186,12 +189,17 @@ class ArrayDataset(Dataset):
     columns = ("rows",)
 
     def __init__(
-        self, images: NDArray[np.uint8], *, rows: NDArray[np.int64] | None = None, **facts: Unpack[Facts]
+        self,
+        images: NDArray[np.uint8],
+        *,
+        rows: NDArray[np.int64] | None = None,
+        sums: RowSums | None = None,
+        **facts: Unpack[Facts],
     ) -> None:
         if images.ndim != 4 or images.shape[1] != images.shape[2] or images.shape[3] != 3 or images.dtype != np.uint8:
             raise ValueError(f"images are {images.dtype} of shape {images.shape}, expected uint8 of shape (N, S, S, 3)")
         self.images, self.size = images, int(images.shape[1])
-        self.rows = np.arange(len(images)) if rows is None else rows
+        self.rows, self.sums = np.arange(len(images)) if rows is None else rows, sums
         self.describe(**facts)
 
     def __len__(self) -> int:
@@ -199,7 +207,10 @@ class ArrayDataset(Dataset):
 
     def fetch(self, indices: Tensor) -> Tensor:
         """(B,) int64 to (B, 3, S, S) uint8."""
-        images = np.asarray(self.images[self.rows[indices.cpu().numpy()]])  # (B, S, S, 3), a copy
+        rows = self.rows[indices.cpu().numpy()]
+        images = np.asarray(self.images[rows])  # (B, S, S, 3), a copy
+        if self.sums is not None:
+            self.sums.check(rows, images)
         return torch.from_numpy(images).permute(0, 3, 1, 2).contiguous()
 
 

@@ -4,7 +4,7 @@ import copy
 import unicodedata
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Protocol, Self, TypeVar
 
 import torch
 from torch import Tensor
@@ -18,6 +18,8 @@ class _Named(Protocol):
     names: Sequence[str]
     groups: Tensor | None
 
+    def subset(self, indices: Tensor) -> Self: ...
+
 
 Grouped = TypeVar("Grouped", bound=_Named)
 
@@ -30,7 +32,7 @@ def with_groups(data: Grouped, path: str | Path) -> Grouped:
     Args:
         data: samples by name.
         path: .csv, .tsv, .jsonl or .parquet with columns path and group, as `nearfar doctor` and `nearfar duplicates`
-            write; a sample that is not in it is in a group of its own.
+            write; a sample that is not in it is in a group of its own. Samples with yes in a column drop are left out.
     """
     file = Path(path).expanduser()
     if not file.is_file() or file.suffix.lower() not in tables.READERS:
@@ -43,12 +45,26 @@ def with_groups(data: Grouped, path: str | Path) -> Grouped:
     if all(group is None for group in found):
         raise ValueError(
             f"none of the {len(stated)} paths of {file} is in the data (the first is {table.names[0]!r}, the data's "
-            f"{data.names[0]!r}); make it anew for this data"
+            f"{data.names[0]!r}); write it again for this data"
         )
     groups = group_column(found)
     grouped = copy.copy(data)
     grouped.groups = groups if data.groups is None else merged(groups, data.groups)
+    if dropped := _dropped(file):
+        kept = torch.tensor([name not in dropped for name in data.names])
+        if not kept.any():
+            raise ValueError(f"{file} drops all {len(kept)} samples of the data, expected some without 'yes' in 'drop'")
+        grouped = grouped.subset(kept.nonzero()[:, 0])
     return grouped
+
+
+def _dropped(file: Path) -> set[str]:
+    """The samples that a table of groups leaves out."""
+    columns = tables.read_columns(file)
+    if "drop" not in columns or "path" not in columns:
+        return set()
+    pairs = zip(columns["path"], columns["drop"], strict=True)
+    return {str(path) for path, drop in pairs if str(drop).strip().lower() in ("yes", "true", "1")}
 
 
 def merged(a: Tensor, b: Tensor) -> Tensor:

@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from nearfar.data.cache import cache_folder, locked
+from nearfar.data.cache import VARIABLE, cache_folder, locked
 from nearfar.data.dataset import Skipped
+from nearfar.data.row_sums import TODO
 from nearfar.data.sources import Source
-from nearfar.data.store import TODO, Store
+from nearfar.data.store import FULL, NoSpaceError, Store
 
 JOURNAL_SECONDS = 3.0  # at most this much work is lost by a kill
 CHUNK = 32  # samples a worker takes at a time
@@ -72,7 +73,15 @@ def pack_samples(
         if len(todo):
             store.take_from_others(todo)
             todo = np.flatnonzero(store.rows["state"] == TODO)
-            unreadable |= _decode(source, store, todo, why=why, strict=strict, workers=workers, progress=progress)
+            try:
+                unreadable |= _decode(source, store, todo, why=why, strict=strict, workers=workers, progress=progress)
+            except OSError as error:
+                if error.errno not in FULL:
+                    raise
+                raise NoSpaceError(
+                    f"the disk of {folder} is full; what is packed stays: make room and start again, or set {VARIABLE} "
+                    "to another folder"
+                ) from None
     skipped = [*source.skipped, *(Skipped(source.names[row], unreadable[row]) for row in sorted(unreadable))]
     if strict and skipped:
         raise ValueError(f"{skipped[0].path} in {source.description} cannot be read: {skipped[0].reason}")

@@ -144,6 +144,7 @@ def folder_source(
     *,
     what: str,
     suffixes: frozenset[str],
+    unread: frozenset[str] = frozenset(),
     labels: bool | Level = False,
     classes: Sequence[str] | None = None,
     split: str | None = None,
@@ -152,13 +153,21 @@ def folder_source(
 
     Args:
         what: noun for messages, "image" or "sound".
+        unread: suffixes of other kinds, which are listed as skipped unless a file of that name is read, as the JPEG
+            beside a raw photo.
         labels: the folder whose name is the label; True: as `class_folders` chooses. Folders of splits are no labels.
     """
     splits = () if split is not None else tuple(split_names(folder).values())
     if split is not None:
         folder = split_folder(folder, split)
     faults: list[Skipped] = []
-    paths = sorted(walk(folder, suffixes, faults), key=lambda path: path.relative_to(folder).parts)
+    found_files = sorted(walk(folder, suffixes | unread, faults), key=lambda path: path.relative_to(folder).parts)
+    paths = [path for path in found_files if path.suffix.lower() in suffixes]
+    twins = {path.with_suffix("") for path in paths}
+    for path in found_files:
+        if path.suffix.lower() not in suffixes and path.with_suffix("") not in twins:
+            reason = f"{path.suffix.lower()} files are not read: convert it to JPEG, PNG or TIFF"
+            faults.append(Skipped(path.relative_to(folder).as_posix(), reason))
     if not paths:
         first = f"; {faults[0].path} cannot be looked at: {faults[0].reason}" if faults else ""
         expected = ", ".join(sorted(suffixes))
@@ -186,7 +195,7 @@ def split_folder(folder: Path, split: str) -> Path:
         if found := next((entry for entry in there if entry.lower() == name), None):
             return folder / found
     if "=" in split:
-        raise ValueError(f"{split!r} asks for a column, which a folder has by --data.pattern alone: give one")
+        raise ValueError(f"{split!r} asks for a column; a folder has columns only with --data.pattern: set it")
     raise ValueError(f"{folder} has no sub-folder for the split {split!r}{nearest(split, there)}")
 
 

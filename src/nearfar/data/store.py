@@ -1,6 +1,8 @@
 """Decoded samples in a folder of the cache: their values, and a journal of which of them are whole."""
 
+import errno
 import json
+import os
 import shutil
 import zlib
 from abc import ABC, abstractmethod
@@ -12,11 +14,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearfar.data.cache import VARIABLE, replacing
+from nearfar.data.row_sums import BROKEN, DONE, TODO
 from nearfar.data.sources import KEY
 
-TODO, DONE, BROKEN = 0, 1, 2
-CHECKED_BYTES = 64 << 20  # of a finished pack, read again at each start to see that it is sound
+CHECKED_BYTES = (
+    64 << 20
+)  # of a finished pack, read again at each start to see that it is sound; `RowSums` does the rest
+FULL = (errno.ENOSPC, errno.EDQUOT)
 JOURNAL = [("state", "u1"), ("sum", "<u4"), ("key", f"V{KEY}")]
+
+
+class NoSpaceError(OSError):
+    """The disk is full; what is packed stays."""
 
 
 class Store(ABC):
@@ -42,6 +51,8 @@ class Store(ABC):
             # Written before the journal: a kill between the two leaves reasons the journal does not know of.
             store.reasons = {int(i): str(reason) for i, reason in reasons.items() if rows["state"][int(i)] == BROKEN}
             store._check()
+        except NoSpaceError:
+            raise
         except (OSError, ValueError, AttributeError, EOFError, IndexError):
             rows = np.zeros(len(keys), cls.ROW)
             rows["key"] = keys
@@ -128,6 +139,23 @@ def _siblings(folder: Path) -> Iterator[Path]:
     """Latest first."""
     others = [(path.stat().st_mtime, path.parent) for path in folder.parent.glob("*/rows.npy")]
     yield from (other for _, other in sorted(others, reverse=True) if other != folder)
+
+
+def reserve(path: Path, size: int) -> None:
+    """Give a file that is to be mapped its room on the disk: writing to a hole of a full disk kills the process."""
+    if not hasattr(os, "posix_fallocate"):
+        return
+    with path.open("r+b") as file:
+        try:
+            os.posix_fallocate(file.fileno(), 0, size)
+        except OSError as error:
+            if error.errno not in FULL:
+                return  # a file system that cannot
+            free = shutil.disk_usage(path.parent).free
+            raise NoSpaceError(
+                f"{path} needs {size / 1e9:.2f} GB, and the disk has {free / 1e9:.2f} GB left: make room, or set "
+                f"{VARIABLE} to another folder"
+            ) from None
 
 
 def check_space(folder: Path, needed: int) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 from nearfar.data.cells import printable
 from nearfar.data.rows import Columns, RowSamples, Wanted, samples
+from nearfar.safe_read import check_unpacked, regular
 
 # Excel's "Unicode text" is UTF-16, and says so.
 BYTE_ORDER_MARKS = {codecs.BOM_UTF8: "utf-8", codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
@@ -38,13 +39,6 @@ def read_text(path: Path) -> str:
     mark = next((mark for mark in BYTE_ORDER_MARKS if content.startswith(mark)), b"")
     encoding = BYTE_ORDER_MARKS.get(mark, "utf-8")
     return content.removeprefix(mark).decode(encoding, "surrogateescape" if encoding == "utf-8" else "replace")
-
-
-def regular(path: Path) -> Path:
-    """A pipe would be waited for without end, and a device has none."""
-    if path.exists() and not path.is_file():
-        raise ValueError(f"{path} is a folder, a device or a pipe, expected a file")
-    return path
 
 
 def _read_separated(path: Path) -> Columns:
@@ -120,13 +114,32 @@ def _read_parquet(path: Path) -> Columns:
         rows, size = parquet.read_metadata(regular(path)).num_rows, path.stat().st_size
         if not 0 <= rows <= DENSEST * size:
             raise ValueError(f"{path} states {rows:,} rows in {size:,} bytes, expected a table")
-        table = parquet.read_table(path)
-        return {str(name): _values(table.column(name)) for name in table.column_names}
+        plain = parquet.read_schema(path)
+        texts = [field.name for field in plain if str(field.type) in _TEXTS]
+        table = parquet.read_table(path, read_dictionary=texts)  # a text that is there a million times is read once
+        check_unpacked(path, sum(_bytes(chunk) for column in table.columns for chunk in column.chunks))
+        return {
+            str(name): _values(table.column(name).cast(plain.field(name).type) if name in texts else table.column(name))
+            for name in table.column_names
+        }
     except FileNotFoundError:
         raise
     except (ArrowException, OSError, UnicodeDecodeError) as error:
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise ValueError(f"{path} is not a readable Parquet file: {reason}") from None
+
+
+_TEXTS = ("string", "large_string", "binary", "large_binary")
+
+
+def _bytes(array: Any) -> int:
+    """Bytes of an array of Arrow once each row has its own copy of a text."""
+    from pyarrow import DictionaryArray, compute
+
+    if not isinstance(array, DictionaryArray):
+        return int(array.nbytes)
+    lengths = compute.binary_length(array.dictionary).take(array.indices)
+    return int(compute.sum(lengths).as_py() or 0) + 8 * len(array)
 
 
 def _values(column: Any) -> list[object]:
@@ -151,7 +164,7 @@ def path_and_rows(spec: str | Path) -> tuple[str, str | None]:
     (('pairs.csv', 'vendor!=noto'), ('pairs.csv', None))
     """
     if not str(spec):
-        raise ValueError("the data are '', expected a name, a file or a folder; the folder one is in is .")
+        raise ValueError("the data are '', expected a name, a file or a folder; for the current folder use .")
     suffixes = "|".join(suffix[1:] for suffix in READERS)
     named = None if Path(spec).exists() else re.fullmatch(rf"(.+\.(?i:{suffixes})):([^:=]+=.*)", str(spec), re.DOTALL)
     return (str(spec), None) if named is None else (named[1], named[2])

@@ -65,7 +65,7 @@ def _check_rows(name: str, encoded: dict[str, Tensor], rows: int, of_part: dict[
             rest = "none" if part is None else f"rows of shape {tuple(part.shape[1:])}"
             fault = f"rows of shape {tuple(x.shape[1:])} for {rows} samples and {rest} for {PART}, expected the same"
         if fault:
-            raise PluginError(f"{name} gives {key!r} {fault}: what mixes samples belongs into contrast")
+            raise PluginError(f"{name} gives {key!r} {fault}: code that mixes samples belongs in contrast")
 
 
 class _Drawing(TorchFunctionMode):

@@ -100,7 +100,7 @@ def examine(
     groups = either[: len(own.images)]
     exact_groups, near_groups = _count_groups(exact[: len(groups)], groups)
     return Diagnosis(
-        samples=len(train),
+        samples=len(train) + sum(each.samples or 0 for each in train.skipped),
         names=own.names(),
         groups=groups,
         exact_groups=exact_groups,

@@ -13,6 +13,7 @@ from nearfar.search.duplicates import write_groups
 
 UNBALANCED = 10  # ratio of the largest class to the smallest
 FEW = 5  # images of a class
+NAMED = 3  # images that cannot be read
 
 
 def summary(found: Diagnosis) -> list[str]:
@@ -20,7 +21,10 @@ def summary(found: Diagnosis) -> list[str]:
     kinds = Counter(problem.kind for problem in found.problems)
     lines = [f"{found.samples:,} images, {len(found.names):,} of them readable."]
     if kinds["broken"]:
-        lines.append(f"{kinds['broken']:,} cannot be read; training leaves them out.")
+        broken = [problem for problem in found.problems if problem.kind == "broken"]
+        named = ", ".join(f"{each.path} ({each.detail})" for each in broken[:NAMED])
+        more = f" and {len(broken) - NAMED:,} more" if len(broken) > NAMED else ""
+        lines.append(f"{kinds['broken']:,} cannot be read, and training leaves them out: {named}{more}.")
     if found.repeated:
         lines.append(
             f"{found.repeated:,} are further copies of another: {counted(found.exact_groups, 'group')} of equal files, "

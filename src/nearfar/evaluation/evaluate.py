@@ -173,7 +173,7 @@ def _chosen(protocols: Sequence[str], data: str | None) -> tuple[list[str], bool
     first = next(name for name, needed in boxes.items() if needed)
     if other := next((name for name, needed in boxes.items() if not needed), None):
         raise ValueError(
-            f"{first} is measured on boxes and {other} is not: give two commands; "
+            f"{first} is measured on boxes and {other} is not: run two commands; "
             "the results of both stay in the same file"
         )
     if data is None:
@@ -208,7 +208,7 @@ def _load(names: Mapping[str, Encoder | str | Path], compute: Compute, image_siz
     }
     if len(encoders) > 1 and any("image" not in each.modality.queries for each in encoders.values()):
         noun = next(iter(encoders.values())).modality.noun
-        raise ValueError(f"--against is for encoders of images; evaluate each encoder of {noun} by itself")
+        raise ValueError(f"--against is for encoders of images; evaluate each encoder of {noun} separately")
     return encoders
 
 

@@ -18,6 +18,7 @@ from rich.table import Table
 from nearfar.data.cache import write_file
 from nearfar.metric_text import SHARE, MetricStyle, metric_text
 from nearfar.notebook import Printed
+from nearfar.safe_read import read_json
 
 BY = " by "  # between a baseline and the protocol that it was measured by, if it is another one
 _LONGEST = 60  # characters of a name in a file's name
@@ -155,7 +156,7 @@ class Results(Printed):
     def load(cls, path: Path | str) -> "Results":
         """Read what `save` wrote."""
         try:
-            content = json.loads(Path(path).read_text(encoding="utf-8"))
+            content = read_json(Path(path))
             rows = [_row_from_json(row) for row in content["results"]]
             provenance = [_from_json(Provenance, source) for source in content.get("provenance", [])]
             if not all(isinstance(p.settings, dict) and isinstance(p.training, int) for p in provenance):

@@ -12,6 +12,7 @@ from nearfar.data.cache import replacing, write_file
 from nearfar.data.fingerprint import fingerprint
 from nearfar.data.sample_ids import SampleIds, sample_ids
 from nearfar.modalities.base import Modality, Splits
+from nearfar.safe_read import opened_npz, read_json
 
 SPLITS = "splits.json"  # in the run folder
 SAMPLES = "splits.npz"  # beside it: the samples of each part, 8 bytes each
@@ -98,7 +99,7 @@ def read_record(folder: Path | None, card: Mapping[str, Any]) -> SplitRecord:
     if folder is None:
         return SplitRecord(parts)
     try:
-        stated = json.loads((folder / SPLITS).read_text(encoding="utf-8"))["parts"]
+        stated = read_json(folder / SPLITS)["parts"]
         for part in stated.values():
             _count_and_digest(part)
     except FileNotFoundError:
@@ -106,7 +107,7 @@ def read_record(folder: Path | None, card: Mapping[str, Any]) -> SplitRecord:
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return SplitRecord(parts, notes=(f"{folder / SPLITS} cannot be read: the split is drawn again",))
     try:
-        with np.load(folder / SAMPLES, allow_pickle=False) as arrays:
+        with opened_npz(folder / SAMPLES) as arrays:
             ids = {name: arrays[name].astype(np.uint64) for name, part in stated.items() if part is not None}
     except FileNotFoundError:
         return SplitRecord(stated)

@@ -2,10 +2,11 @@
 
 import csv
 import io
-from collections.abc import AsyncIterator, Iterator, Sequence
+import shlex
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from importlib.resources import files
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from fastapi import FastAPI, HTTPException, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -14,6 +15,14 @@ from fastapi.responses import JSONResponse, StreamingResponse
 import nearfar
 from nearfar.explore import schema
 from nearfar.explore.batching import BusyError
+from nearfar.explore.curation import (
+    DUPLICATES,
+    SELECTIONS,
+    beside,
+    save_selection,
+    saved_selections,
+    write_duplicates,
+)
 from nearfar.explore.guard import BodyLimit
 from nearfar.explore.limits import Limits
 from nearfar.explore.live import events
@@ -26,7 +35,9 @@ from nearfar.messages import one_line
 PAGE = {
     "index.html": "text/html; charset=utf-8",
     "explore.css": "text/css; charset=utf-8",
-    **dict.fromkeys(("explore.js", "map.js", "lists.js", "live.js"), "text/javascript; charset=utf-8"),
+    **dict.fromkeys(
+        ("explore.js", "map.js", "lists.js", "live.js", "curation.js", "colours.js"), "text/javascript; charset=utf-8"
+    ),
     "icon.svg": "image/svg+xml",
 }
 _ERRORS = {
@@ -43,6 +54,7 @@ RunNumber = Annotated[int, Query(ge=0, lt=2**31, description="number of the run,
 RowNumber = Annotated[int, Query(ge=0, lt=2**53, description="number of the sample")]
 Count = Annotated[int, Query(ge=1, le=Limits.results, description="number of results")]
 LabelName = Annotated[str | None, Query(max_length=500, description="only samples with this label")]
+Result = TypeVar("Result")
 Responses = dict[int | str, dict[str, Any]]
 
 
@@ -223,6 +235,23 @@ def csv_lines(space: Space, rows: Sequence[int]) -> Iterator[str]:
         yield table.getvalue()
 
 
+def refused(work: Callable[[], Result]) -> Result:
+    """The result; what was refused, or cannot be written, is an answer and no failure of the server."""
+    try:
+        return work()
+    except (ValueError, OSError) as error:
+        raise HTTPException(409, one_line(error)) from None
+
+
+def _as_rows(space: Space, found: Mapping[str, Sequence[str]]) -> schema.SavedSelections:
+    """The selections by the rows of the space; samples that it does not have are left out."""
+    selections = []
+    for name, samples in sorted(found.items()):
+        rows = [row for each in samples if (row := space.row_of(each)) is not None]
+        selections.append(schema.SavedSelection(name=name, rows=rows))
+    return schema.SavedSelections(selections=selections)
+
+
 def add_selection_routes(app: FastAPI, service: Service) -> None:
     table = binary("text/csv", "with a header line", 404, 409, 413)
 
@@ -235,6 +264,29 @@ def add_selection_routes(app: FastAPI, service: Service) -> None:
         headers = {"Content-Disposition": 'attachment; filename="selection.csv"'}
         lines = csv_lines(space, selection.rows)
         return StreamingResponse(lines, media_type="text/csv; charset=utf-8", headers=headers)
+
+    @app.get("/api/selections", summary="The saved selections", responses=errors(404, 409))
+    async def saved(run: RunNumber = 0) -> schema.SavedSelections:
+        path = beside(service.run(run), service.space(run), SELECTIONS)
+        return _as_rows(service.space(run), refused(lambda: saved_selections(path)))
+
+    @app.post("/api/selections", summary="Save a selection beside the run", responses=errors(404, 409, 413))
+    async def save(selection: schema.SelectionToSave, run: RunNumber = 0) -> schema.SavedSelections:
+        space = service.space(run)
+        service.row(space, max(selection.rows, default=0))
+        names = [space.names[row] for row in sorted(set(selection.rows))]
+        path = beside(service.run(run), space, SELECTIONS)
+        return _as_rows(space, refused(lambda: save_selection(path, selection.name, names)))
+
+    @app.post("/api/duplicates/list", summary="Write the duplicates for the next run", responses=errors(404, 409))
+    async def list_duplicates(asked: schema.DuplicatesChoice, run: RunNumber = 0) -> schema.DuplicatesList:
+        space, groups = service.space(run), service.duplicates.of(run).groups
+        if not groups:
+            raise HTTPException(409, "no duplicates were found yet, expected a finished search")
+        path = beside(service.run(run), space, DUPLICATES)
+        count = refused(lambda: write_duplicates(path, space.names, groups, asked.choice))
+        flag = shlex.join(["--data.groups-file", str(path)])
+        return schema.DuplicatesList(path=str(path), samples=count, groups=len(groups), flag=flag)
 
     @app.post("/api/duplicates", status_code=202, summary="Search near-duplicates", responses=errors(404, 409, 503))
     async def find_duplicates(asked: schema.DuplicatesRequest, run: RunNumber = 0) -> schema.DuplicatesStatus:

@@ -102,6 +102,41 @@ class RowSelection(BaseModel):
     rows: Annotated[list[Row], Field(min_length=1, max_length=5_000_000)]
 
 
+class SelectionToSave(BaseModel):
+    """A selection with a name; without rows the one of this name is deleted."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: Annotated[str, Field(min_length=1, max_length=200)]
+    rows: Annotated[list[Row], Field(max_length=5_000_000)]
+
+
+class SavedSelection(BaseModel):
+    name: str
+    rows: list[int] = Field(description="those that are in the run's embeddings")
+
+
+class SavedSelections(BaseModel):
+    selections: list[SavedSelection]
+
+
+class DuplicatesChoice(BaseModel):
+    """merge: duplicates are no negatives of each other; drop: all but the first of a group are left out."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    choice: Literal["merge", "drop"]
+
+
+class DuplicatesList(BaseModel):
+    """A table for the next run."""
+
+    path: str
+    samples: int = Field(description="samples in groups")
+    groups: int
+    flag: str = Field(description="for nearfar train")
+
+
 class DuplicatesRequest(BaseModel):
     """Cosine from which a pair is a duplicate; null: the threshold is found from the data."""
 

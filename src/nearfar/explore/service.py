@@ -27,6 +27,7 @@ from nearfar.search.thumbnails import GRAY, picture_of
 
 Result = TypeVar("Result")
 MAX_CACHED = 4096  # thumbnails in memory
+MISSING = 8  # pixels of a sample that cannot be shown: by this size the page knows it, and asks why
 
 
 class Service:
@@ -107,7 +108,7 @@ class Service:
             try:
                 return as_png(picture_of(space.samples, name, THUMBNAIL)), ""
             except Exception as error:  # decoders raise errors of every kind on broken files
-                return as_png(np.full((THUMBNAIL, THUMBNAIL, 3), GRAY, np.uint8)), one_line(error)
+                return as_png(np.full((MISSING, MISSING, 3), GRAY, np.uint8)), one_line(error)
 
         found = self._thumbnails[key] = await result_of(lambda: self.readers.submit(make))
         while len(self._thumbnails) > MAX_CACHED:

@@ -15,6 +15,7 @@ from nearfar.methods.diet import DIET
 from nearfar.methods.dino import DINO
 from nearfar.methods.instdisc import InstDisc
 from nearfar.methods.method import Batch, Encoded, Horizon, Method, Step
+from nearfar.methods.mlm import MLM
 from nearfar.methods.moco import MoCo, MoCoV1
 from nearfar.methods.moco_v3 import MoCoV3
 from nearfar.methods.nnclr import NNCLR
@@ -37,6 +38,7 @@ __all__ = [
     "DIET",
     "DINO",
     "METHODS",
+    "MLM",
     "NNCLR",
     "BarlowTwins",
     "Batch",

@@ -54,6 +54,7 @@ class BYOL(Method):
             "warmup_from_zero": True,
         },
     }
+    host_numbers = ("progress",)
     target_momentum: Tensor  # () of the last step
     progress: Tensor  # () the part of the run that is done
 
@@ -97,8 +98,8 @@ class BYOL(Method):
 
     def after_step(self, progress: float) -> None:
         # The first update has the start's momentum: by the part of the run that was done before this step.
-        momentum = cosine_momentum(self.momentum, float(self.progress)) if self.rising else self.momentum
-        self.progress.fill_(progress)
+        momentum = cosine_momentum(self.momentum, self.number("progress")) if self.rising else self.momentum
+        self.set_number("progress", progress)
         ema_update(self.target, self._online(), momentum)
         self.target_momentum.fill_(momentum)
 

@@ -74,6 +74,7 @@ class CPC(Method):
             "warmup_epochs": 0.0,
         },
     }
+    host_numbers = ("steps",)
     steps: Tensor  # () with the seed: the positions
 
     def __init__(
@@ -146,13 +147,13 @@ class CPC(Method):
         )
 
     def after_step(self, progress: float) -> None:
-        self.steps += 1
+        self.set_number("steps", self.number("steps") + 1)
 
     def _chosen(self, present: Tensor) -> Tensor:
         """(B, L), the times to predict from: those of frames, or of each sequence a few, drawn for this step."""
         if not self.positions:
             return present
-        generator = seeded_generator(self.seed, int(self.steps), 0)
+        generator = seeded_generator(self.seed, int(self.number("steps")), 0)
         chance = torch.rand(present.shape, generator=generator).to(present.device)
         chance = chance.masked_fill(~F.pad(present[:, 1:], (0, 1)), -1.0)  # the last frame predicts nothing
         lowest = chance.topk(min(self.positions, chance.shape[1]), dim=1).values[:, -1:]
@@ -187,7 +188,7 @@ class CPC(Method):
 
     def _draws(self, k: int, rows: int) -> Tensor:
         """(R, n), which targets of horizon k are drawn for each of its R predictions at this step."""
-        generator = seeded_generator(self.seed, int(self.steps), k)
+        generator = seeded_generator(self.seed, int(self.number("steps")), k)
         return torch.randint(rows, (rows, self.drawn), generator=generator)
 
     @torch.no_grad()

@@ -62,6 +62,7 @@ class DINO(Method):
             "clip_norm": 3.0,
         },
     }
+    host_numbers = ("progress",)
     center: Tensor  # (K,) running mean of the teacher's scores
     progress: Tensor  # () the part of the run that is done
 
@@ -126,8 +127,8 @@ class DINO(Method):
         return Step(loss, upcast_half(z.full[0].detach()), upcast_half(t[1]), log=log)
 
     def after_step(self, progress: float) -> None:
-        ema_update(self.target, self._online(), cosine_momentum(self.momentum, float(self.progress)))
-        self.progress.fill_(progress)
+        ema_update(self.target, self._online(), cosine_momentum(self.momentum, self.number("progress")))
+        self.set_number("progress", progress)
         for (mean,) in self._step_buffer.take():
             self.center.lerp_(mean.to(self.center), 1 - _CENTER_MOMENTUM)
 

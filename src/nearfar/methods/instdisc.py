@@ -183,7 +183,10 @@ class InstDisc(Method):
         return log_z + math.log(len(v[some]))
 
     def _estimates(self) -> bool:
-        return bool(self.bank.step < self.held_after or self.log_normalizer.isnan())
+        if self.bank.number("step") < max(1, self.held_after):
+            return True
+        # An accelerator is not waited for: there an estimate that is not a number stays, and the loss says so.
+        return self.log_normalizer.device.type == "cpu" and bool(self.log_normalizer.isnan())
 
     def _nce(self, log_z: Tensor) -> "partial[Tensor]":
         log_z = log_z.nan_to_num(0.0)  # of features that are not finite: the loss will say so

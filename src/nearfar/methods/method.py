@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from nearfar.methods.advice import RunFacts, Verdict
+from nearfar.nn.host_numbers import HostNumbers
 
 Encoded = dict[str, Tensor]  # each (B, ...): rows of samples, so that it can be chunked and gathered
 Toy = tuple["Method", list["Batch"]]
@@ -87,7 +88,7 @@ def decay_groups(parameters: Iterable[nn.Parameter], weight_decay: float, **sett
     ]
 
 
-class Method(nn.Module):
+class Method(HostNumbers):
     """A method is `encode`, `contrast` and `after_step`. State that must survive a checkpoint is in buffers.
 
     It is made as `Name(encoder, features=encoder.num_features, samples=..., **options)`. The options are the keyword
@@ -118,6 +119,7 @@ class Method(nn.Module):
     settings: ClassVar[Mapping[str, Mapping[str, Any]]] = {}  # by modality: settings of a run, such as the backbone
     short_run: ClassVar[Mapping[str, Any]] = {}  # settings of runs of minutes on little data
     short_runs: ClassVar[Mapping[str, Mapping[str, Any]]] = {}  # by modality, where one has its own
+    from_weights: ClassVar[Mapping[str, Any]] = {}  # settings of runs that start from weights
     toy_options: ClassVar[Mapping[str, Any]] = {}  # of `toy`: small widths
     # What `--recipe paper` sets: "options", "optimizer" and other settings of a run as the paper or its authors' code
     # has them. Epochs and batch size are the user's: the papers' are ImageNet's.

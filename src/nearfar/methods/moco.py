@@ -61,6 +61,7 @@ class MoCo(Method):
             "per_epoch": True,
         },
     }
+    host_numbers = ("steps",)
     steps: Tensor  # () with the seed: the shuffle
 
     def __init__(
@@ -126,7 +127,7 @@ class MoCo(Method):
         ema_update(self.key_network, self._query_network(), self.momentum)
         for k, ids in self._step_buffer.take():
             self.queue.push(k, ids)
-        self.steps += 1
+        self.set_number("steps", self.number("steps") + 1)
 
     def advice(self, facts: RunFacts) -> list[Verdict]:
         of_momentum = momentum_advice(self.momentum, facts, rising=False)
@@ -142,7 +143,8 @@ class MoCo(Method):
 
     def _keys(self, x: Tensor, groups: int) -> Tensor:
         """(B, D), in the order of x, though normalised in another."""
-        order = torch.randperm(global_rows(len(x)), generator=step_generator(self.seed, int(self.steps))).to(x.device)
+        generator = step_generator(self.seed, int(self.number("steps")))
+        order = torch.randperm(global_rows(len(x)), generator=generator).to(x.device)
         return forward_in_groups(self.key_network, x, groups, order)
 
 

@@ -182,8 +182,8 @@ def check_dropout(method: Method, views: Sequence[Tensor]) -> None:
     has_dropout = any(isinstance(part, nn.Dropout) and part.p > 0 for part in method.encoder.modules())
     if method.training and not has_dropout and torch.equal(views[0], views[1]):
         raise ValueError(
-            "both views of a sentence are the same and the encoder has no dropout, which is all that tells them "
-            "apart; make it with dropout=0.1, or give pairs of sentences"
+            "both views of a sentence are identical, since the encoder has no dropout; create it with dropout=0.1, "
+            "or give pairs of sentences"
         )
 
 

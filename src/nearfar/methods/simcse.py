@@ -63,6 +63,7 @@ class SimCSE(Method):
             "clip_norm": 1.0,
         },
     }
+    host_numbers = ("steps", "progress")
     steps: Tensor  # () with the seed and the sample: its mask
     progress: Tensor  # () the part of the run that is done
 
@@ -83,7 +84,7 @@ class SimCSE(Method):
         super().__init__()
         check_at_least("mlm", mlm, 0.0)
         if not 0 <= warmup <= 1:
-            raise ValueError(f"warmup is {warmup}, expected a part of the run from 0 to 1")
+            raise ValueError(f"warmup is {warmup}, expected a fraction of the run from 0 to 1")
         if (mlm or warmup) and mask_token is None:
             raise ValueError(
                 "the tokenizer has no mask token (such as [MASK] or <mask>), which mlm and warmup need; set both to 0, "
@@ -137,11 +138,11 @@ class SimCSE(Method):
         return Step(loss, z1.detach(), z2.detach(), candidates=candidates, fair=fair, log=log)
 
     def after_step(self, progress: float) -> None:
-        self.steps += 1
-        self.progress.fill_(progress)
+        self.set_number("steps", self.number("steps") + 1)
+        self.set_number("progress", progress)
 
     def _warming(self) -> bool:
-        return float(self.progress) < self.warmup
+        return self.number("progress") < self.warmup
 
     def _guess(self, masked_words: "MaskedWords", batch: Batch) -> tuple[Tensor, Tensor]:
         """Of each sentence (B,) the nats that its masked words cost, and (B,) their number."""
@@ -153,7 +154,9 @@ class SimCSE(Method):
             mask=self.mask_token,
             special=self.special_tokens,
             # a text's own, whatever chunk of the batch and whatever process it is in
-            generator=[seeded_generator(int(self.steps), sample, self.seed) for sample in batch.index.tolist()],
+            generator=[
+                seeded_generator(int(self.number("steps")), sample, self.seed) for sample in batch.index.tolist()
+            ],
             rate=self.mask_rate,
         )
         length = trim_padding(tokens).shape[1]
@@ -193,7 +196,10 @@ class MaskedWords(nn.Module):
             tokens: (B, L) what was there.
             chosen: (B, L) booleans.
         """
-        states: Tensor = encoder.states(masked)  # type: ignore[operator]
+        return self.cost(encoder, encoder.states(masked), tokens, chosen)  # type: ignore[operator]
+
+    def cost(self, encoder: nn.Module, states: Tensor, tokens: Tensor, chosen: Tensor) -> Tensor:
+        """The same of states (B, L, F) that are there already."""
         embedding: nn.Embedding = encoder.token_embedding  # type: ignore[assignment]
         scores = F.linear(self.transform(states[chosen]), embedding.weight, self.bias)  # (K, vocabulary)
         cost = F.cross_entropy(scores.float(), tokens[chosen], reduction="none")  # (K,)

@@ -288,8 +288,10 @@ class Modality(ABC):
     def find(
         self, spec: str | None, split: str | None = None, within: Path | None = None, *, side: int | None = None
     ) -> NamedSamples:
-        """Samples by name, one at a time, for search and the explorer: `spec` as `open` takes it, None finds nothing;
-        no file may leave the folder `within`; `side` is the pixels to read images at. Nothing is downloaded."""
+        """Samples by name, one at a time, at `side` pixels, for search and the explorer. Nothing is downloaded.
+
+        `spec` is as `open` takes it, None if it is not known; `within` a folder that no file may leave.
+        """
         read = self.read_config_of_others() if spec is None else self.read_config_of(spec)
         reader = self.reading(replace(read, stored_size=side or read.stored_size))
         return NamedSamples(reader, spec, split, within)

@@ -20,7 +20,7 @@ class ViewsConfig:
         None, "views of each sample, without local ones; None: those of the preset", least=1, most=MOST_VIEWS
     )
     local: int | None = setting(
-        None, "views of small parts beside them; None: those of the preset", least=0, most=MOST_VIEWS
+        None, "additional views of small parts of the sample; None: those of the preset", least=0, most=MOST_VIEWS
     )
 
     color: Literal["keep", "mild", "vary", "auto"] | None = setting(

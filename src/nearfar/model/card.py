@@ -1,6 +1,5 @@
 """The card beside the weights: what the encoder is, how to feed it, where it comes from and how good it was."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -11,6 +10,7 @@ from nearfar.config import TrainConfig
 from nearfar.messages import shown
 from nearfar.modalities import MODALITIES, modality_class
 from nearfar.nn.whitening import KINDS, TransformKind
+from nearfar.safe_read import read_json
 from nearfar.settings import build
 
 FORMAT = "nearfar encoder"
@@ -63,11 +63,9 @@ def make_card(
 def read_card(path: Path) -> Card:
     """The card in a file, with everything checked that loading depends on."""
     try:
-        if path.stat().st_size > LARGEST_FILE:
-            raise ValueError(f"it has {path.stat().st_size:,} bytes")
-        card = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is no card ({' '.join(str(error).split())}); export the run again") from None
+        card = read_json(path, LARGEST_FILE)
+    except ValueError as error:
+        raise ValueError(f"{path} is not a card ({' '.join(str(error).split())}); export the run again") from None
     if not isinstance(card, dict) or card.get("format") != FORMAT:
         raise ValueError(f"{path} is not the card of an encoder, expected an object with format {FORMAT!r}")
     if (found := card.get("version", 1)) != VERSION:
@@ -136,7 +134,7 @@ def with_metrics(card: Card, evaluation: Path) -> Card:
     if not evaluation.is_file():
         return card
     try:
-        rows = json.loads(evaluation.read_text(encoding="utf-8"))["results"]
+        rows = read_json(evaluation)["results"]
         measured = [_measured(row) for row in rows if row["encoder"] == "trained"]
         others = [{"encoder": str(row["encoder"]), **_measured(row)} for row in rows if row["encoder"] != "trained"]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:

@@ -132,7 +132,7 @@ def load(path: Path) -> dict[str, Any]:
     _check(path)
     state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
     if not isinstance(state, dict) or not isinstance(state.get("step"), int):
-        raise ValueError(f"{path} is no checkpoint: it names no step")
+        raise ValueError(f"{path} is not a checkpoint: it has no step")
     if (found := state.get("format", 0)) != FORMAT:
         raise FormatError(
             f"{path} has checkpoint format {found}, written by nearfar {state.get('nearfar', '0.1.0 or older')}, and "

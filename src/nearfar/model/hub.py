@@ -29,8 +29,8 @@ def push_folder(folder: Path, repository: str, *, private: bool = True) -> str:
         api.upload_folder(repo_id=repository, folder_path=folder, commit_message="Encoder trained with nearfar")
     except Exception as error:  # no network, no login, no permission: each in its own way
         raise RuntimeError(
-            f"{repository} could not be uploaded ({one_line(error, 160)}); the folder {folder} is whole: log in with "
-            f"`hf auth login` and upload it with `hf upload {repository} {folder}`"
+            f"{repository} could not be uploaded ({one_line(error, 160)}); the folder {folder} is complete: log in "
+            f"with `hf auth login` and upload it with `hf upload {repository} {folder}`"
         ) from None
     return address
 

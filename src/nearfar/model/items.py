@@ -15,15 +15,15 @@ from nearfar.modalities.base import Modality
 def as_items(items: Any, modality: Modality, kind: str | None = None) -> tuple[Any, bool]:
     """Items by number, and whether a single one was given.
 
-    Takes one item (a path, a text, a PIL image, bytes, one image as an array), a sequence of them, a tensor or array
-    of samples, a frame with a column of paths or texts, a data set, a function that returns an iterator, or a folder,
-    which becomes a `Dataset`.
+    Takes one item (a path, a text, a PIL image, bytes, an open file, one image as an array), a sequence of them, a
+    tensor or array of samples, a frame with a column of paths or texts, a data set, a function that returns an
+    iterator, or a folder, which becomes a `Dataset`.
     """
     items = items.dataset if is_loader(items) else items
     if isinstance(items, str | Path) and modality.walks_folders and Path(items).expanduser().is_dir():
         return modality.reading(modality.read_config_of(str(items))).open_to_embed(str(items)), False
-    if isinstance(items, str | Path | bytes) or hasattr(items, "convert"):  # the last is of a PIL image
-        return [items], True
+    if isinstance(items, str | Path | bytes) or hasattr(items, "convert") or hasattr(items, "seek"):
+        return [items], True  # the last two are of a PIL image and of an open file
     if is_array(items):
         return modality.from_array(items if isinstance(items, Tensor) else np.asarray(items), kind)
     if isinstance(items, Dataset) or (isinstance(items, list) and not any(isinstance(x, dict | tuple) for x in items)):

@@ -1,13 +1,14 @@
 """A memory bank of every training sample, in buffers, as in InstDisc."""
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from nearfar.losses.arguments import check_at_least, check_ids, check_rows, l2_normalize
+from nearfar.nn.host_numbers import HostNumbers
 from nearfar.nn.seeding import step_generator
 
 
-class Bank(nn.Module):
+class Bank(HostNumbers):
     """One row of unit length for each of n samples, at first random, and a source of noise rows.
 
     What is random comes from a generator of (seed, step), both in buffers: a resumed run draws the same noise.
@@ -17,6 +18,7 @@ class Bank(nn.Module):
     True
     """
 
+    host_numbers = ("seed", "step")
     rows: Tensor  # (n, D)
     row_ids: Tensor  # (n,) the samples' ids, -1 until they are known
     seed: Tensor  # ()
@@ -39,7 +41,7 @@ class Bank(nn.Module):
     def read(self, index: Tensor) -> Tensor:
         """(B, D), the memories of the samples (B,)."""
         check_ids("index", index, len(index), self.rows)
-        if len(index) and (int(index.min()) < 0 or int(index.max()) >= len(self)):
+        if index.device.type == "cpu" and len(index) and (int(index.min()) < 0 or int(index.max()) >= len(self)):
             raise ValueError(f"index goes from {int(index.min())} to {int(index.max())}, the bank has {len(self)} rows")
         return self.rows[index]
 
@@ -56,22 +58,22 @@ class Bank(nn.Module):
         check_at_least("momentum", momentum, 0.0, below=1.0)
         new = l2_normalize(torch.lerp(l2_normalize(v).to(self.rows), self.read(index), momentum))
         finite = new.isfinite().all(1)
-        index, new, ids = index[finite], new[finite], ids[finite]
-        # torch leaves open which of two equal indices is written last, so only one of them is written.
-        number = torch.arange(len(index), device=index.device)
+        # torch leaves open which of two equal indices is written last, so all of them write the same.
+        number = torch.arange(len(index), device=index.device).masked_fill(~finite, -1)
         last = torch.full((len(self),), -1, device=index.device).scatter_reduce(0, index, number, "amax")
-        chosen = last[index] == number
-        self.rows[index[chosen]] = new[chosen]
-        self.row_ids[index[chosen]] = ids[chosen].to(self.row_ids)
+        source = last[index]  # (B,), -1 if none is finite
+        some, source = source >= 0, source.clamp(min=0)
+        self.rows[index] = torch.where(some[:, None], new[source], self.rows[index])
+        self.row_ids[index] = torch.where(some, ids[source].to(self.row_ids), self.row_ids[index])
 
     def noise(self, *shape: int) -> Tensor:
         """Sample numbers of that shape, uniform with replacement, the same until `advance` is called."""
-        generator = step_generator(int(self.seed), int(self.step) + 1)
+        generator = step_generator(int(self.number("seed")), int(self.number("step")) + 1)
         return torch.randint(len(self), shape, generator=generator).to(self.rows.device)
 
     def advance(self) -> None:
         """On to the noise of the next step."""
-        self.step += 1
+        self.set_number("step", self.number("step") + 1)
 
     def extra_repr(self) -> str:
         return f"n={len(self)}, dim={self.rows.shape[1]}"

@@ -1,12 +1,13 @@
 """A first-in first-out queue of keys, in buffers: MoCo's dictionary, NNCLR's support set."""
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from nearfar.losses.arguments import check_ids, check_rows, l2_normalize
+from nearfar.nn.host_numbers import HostNumbers
 
 
-class Queue(nn.Module):
+class Queue(HostNumbers):
     """The last `size` keys that were pushed, with the ids of their samples. Empty at first, without random rows.
 
     All buffers are in the state dict, so that a resumed run continues with the same queue.
@@ -18,6 +19,7 @@ class Queue(nn.Module):
     [8, 9, 10]
     """
 
+    host_numbers = ("pointer", "filled", "pushes")
     rows: Tensor  # (size, D) unit length where filled
     row_ids: Tensor  # (size,)
     stamps: Tensor  # (size,) the push each row came with
@@ -38,7 +40,7 @@ class Queue(nn.Module):
             self.register_buffer(name, torch.zeros((), dtype=torch.long))
 
     def __len__(self) -> int:
-        return int(self.filled)
+        return int(self.number("filled"))
 
     def keys(self) -> Tensor:
         """(K, D), the K rows filled so far, of unit length, in no particular order.
@@ -56,21 +58,25 @@ class Queue(nn.Module):
         """Add keys, oldest first; they replace the oldest rows. Any batch size is allowed.
 
         Args:
-            keys: (B, D); normalized here. Rows that are not finite are dropped.
+            keys: (B, D); normalized here. Rows that are not finite are dropped; on an accelerator, where how many they
+                are is not known without waiting, each leaves the oldest row where it is.
             ids: (B,) integers.
         """
         check_rows("keys", keys)
         check_ids("ids", ids, len(keys), keys)
         rows = l2_normalize(keys)
         finite = rows.isfinite().all(1)
-        rows, ids = rows[finite][-self.size :], ids[finite][-self.size :]  # if there are too many, the last remain
-        place = (self.pointer + torch.arange(len(rows), device=rows.device)) % self.size
-        self.rows[place] = rows.to(self.rows)
-        self.row_ids[place] = ids.to(self.row_ids)
-        self.stamps[place] = self.pushes
-        self.pointer.copy_((self.pointer + len(rows)) % self.size)
-        self.filled.copy_((self.filled + len(rows)).clamp(max=self.size))
-        self.pushes += 1
+        if rows.device.type == "cpu":
+            rows, ids, finite = rows[finite], ids[finite], finite[finite]
+        rows, ids, finite = (x[-self.size :] for x in (rows, ids, finite))  # if there are too many, the last remain
+        start = int(self.number("pointer"))
+        place = torch.arange(start, start + len(rows), device=rows.device) % self.size
+        self.rows[place] = torch.where(finite[:, None], rows.to(self.rows), self.rows[place])
+        self.row_ids[place] = torch.where(finite, ids.to(self.row_ids), self.row_ids[place])
+        self.stamps[place] = torch.where(finite, self.pushes, self.stamps[place])
+        self.set_number("pointer", (start + len(rows)) % self.size)
+        self.set_number("filled", min(len(self) + len(rows), self.size))
+        self.set_number("pushes", self.number("pushes") + 1)
 
     def fill(self) -> Tensor:
         """A scalar: the filled fraction, from 0 to 1."""

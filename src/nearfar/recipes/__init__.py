@@ -77,7 +77,7 @@ def folder() -> Path:
     for place in (_HERE, _HERE.parents[2] / "recipes"):
         if (place / REACHED).is_file():
             return place
-    raise FileNotFoundError("the recipes are neither beside the package nor in its sources; install nearfar again")
+    raise FileNotFoundError("the recipes are missing from the installation; reinstall nearfar")
 
 
 def names() -> list[str]:

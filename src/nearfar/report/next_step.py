@@ -154,7 +154,7 @@ def small_batch(run: RunRecord, judged: Judgement | None) -> NextStep | None:
         return None
     if last["bound"] < AT_CEILING * last["ceiling"]:
         return None
-    return _train(run, {"batch_size": 2 * size}, f"a batch of {size} has nothing left to tell apart")
+    return _train(run, {"batch_size": 2 * size}, f"a batch of {size} has nothing left to teach")
 
 
 def packaged_start(run: RunRecord, judged: Judgement | None) -> NextStep | None:

@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
-import numpy as np
 from rich.console import Console
 from rich.text import Text
 from torch import Tensor
@@ -29,6 +28,7 @@ from nearfar.report.run import read_run
 from nearfar.report.samples import SAMPLES, Positives, take_samples
 from nearfar.report.summary_table import all_metrics, headline_rows
 from nearfar.report.verdict import first_line
+from nearfar.safe_read import opened_npz, read_json
 from nearfar.weights.names import parse_name
 
 RESULTS = "evaluation.json"
@@ -168,7 +168,7 @@ def write_verdict(folder: Path) -> None:
     """Put the verdict on the card, as its first key; a card that cannot be read stays as it is."""
     path = folder / CARD
     try:
-        card = json.loads(path.read_text(encoding="utf-8"))
+        card = read_json(path)
         level, line = first_line(read_run(folder))
         card = {"verdict": line, "verdict_level": level, **{k: v for k, v in card.items() if k not in VERDICT}}
         write_file(path, json.dumps(card, indent=1, ensure_ascii=False))
@@ -247,7 +247,7 @@ def save_samples(
 def has_samples(folder: Path, data: str, split: str) -> bool:
     """Whether the samples of these data are there already: the encoder of a run does not change."""
     try:
-        with np.load(folder / SAMPLES, allow_pickle=False) as arrays:
+        with opened_npz(folder / SAMPLES) as arrays:
             return bool(arrays["data"][:2].tolist() == [data, split])
     except Exception:  # absent or broken
         return False

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-import numpy as np
-import yaml
 from numpy.typing import NDArray
 
 from nearfar.evaluation.results import Results, Row, curve_name
 from nearfar.report.samples import SAMPLES, ReportSamples
+from nearfar.safe_read import LOG, opened_npz, read_bytes, read_text
+from nearfar.yaml_reader import read_yaml
 
 Content = TypeVar("Content")
 FIGURES = "evaluation"  # folder of arrays and pictures, in that of a run or an evaluation
@@ -132,7 +132,7 @@ def read_run(folder: Path) -> RunRecord:
         folder=folder,
         saved=read("checkpoints", _newest_step, 0),
         config_text=read("config.yaml", _read_text, ""),
-        config=read("config.yaml", lambda path: _mapping(yaml.safe_load(_read_text(path)) or {}), {}),
+        config=read("config.yaml", lambda path: dict(read_yaml(path)), {}),
         metrics=read("metrics.jsonl", _read_metrics, []),
         verdicts=read("verdicts.json", read_verdicts, []),
         results=results,
@@ -147,7 +147,7 @@ def read_run(folder: Path) -> RunRecord:
 
 
 def _read_text(path: Path) -> str:
-    return path.read_text(encoding="utf-8", errors="replace")
+    return read_text(path, LOG, errors="replace")
 
 
 def _newest_step(path: Path) -> int:
@@ -183,8 +183,8 @@ def read_verdicts(path: Path) -> list[HealthVerdict]:
 
 def _read_arrays(path: Path) -> dict[str, NDArray[Any]]:
     """The arrays that the page shows; an error where their shapes disagree."""
-    with np.load(path, allow_pickle=False) as content:
-        found = {name: content[name] for name in (*PER_CLASS, *CHARTED) if name in content.files}
+    with opened_npz(path) as content:
+        found = {name: content[name] for name in (*PER_CLASS, *CHARTED) if name in content}
     classes = [found[name] for name in PER_CLASS if name in found]
     if len(classes) == len(PER_CLASS) and (len({x.shape for x in classes}) != 1 or classes[0].ndim != 1):
         raise ValueError("expected a value for each class")
@@ -198,7 +198,7 @@ def _read_arrays(path: Path) -> dict[str, NDArray[Any]]:
 
 
 def _read_png(path: Path) -> bytes:
-    content = path.read_bytes()
+    content = read_bytes(path)
     if not content.startswith(b"\x89PNG\r\n\x1a\n"):
         raise ValueError("expected a PNG")
     return content

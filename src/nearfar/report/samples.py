@@ -20,6 +20,7 @@ from nearfar.losses.arguments import l2_normalize
 from nearfar.messages import one_line, shorten
 from nearfar.report.projection import principal_components, umap_points
 from nearfar.report.thumbnail_sheet import make_sheet, sheet_side
+from nearfar.safe_read import opened_npz
 
 SAMPLES = "report/samples.npz"  # in the folder of a run
 MOST = 2000  # samples of a report
@@ -73,7 +74,7 @@ class ReportSamples:
     @classmethod
     def load(cls, path: Path | str) -> "ReportSamples":
         """Read what `save` wrote; an error where arrays do not fit together."""
-        with np.load(path, allow_pickle=False) as content:
+        with opened_npz(Path(path)) as content:
             found = cls(**{name: content[name] for name in cls.__dataclass_fields__})
         found.check()
         return found

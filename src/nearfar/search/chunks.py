@@ -22,6 +22,7 @@ from pyarrow import parquet
 
 from nearfar.data.cache import replacing, write_file
 from nearfar.data.dataset import Skipped
+from nearfar.data.store import reserve
 from nearfar.messages import shown
 from nearfar.search.files import METADATA, npy_table, output_suffix, parse_about
 
@@ -144,6 +145,7 @@ class ChunkFolder:
                 lines.writerows(zip(*(table.column(c).to_pylist() for c in ("path", "label")), strict=True))
         width, kind = _vector_type(paths)
         array, start = npy.open_memmap(fresh, mode="w+", dtype=kind, shape=(rows, width)), 0
+        reserve(fresh, fresh.stat().st_size)
         for table in _tables(paths):
             array[start : start + len(table)] = _vectors(table).reshape(-1, width)
             start += len(table)

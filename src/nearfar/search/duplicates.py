@@ -7,7 +7,8 @@ there. Data without duplicates has no such r, and no pair is called a duplicate.
 
 m is the intrinsic dimension of the data. It is estimated from the ratio of the distances of the k-th and the k/2-th
 neighbour (Levina and Bickel 2004, https://papers.nips.cc/paper/2577), which duplicates hardly change as long as their
-groups are smaller than k/2.
+groups are smaller than k/2. Of fewer than 64 rows the k-th neighbor is no neighbor: there k is 8 at most, and m
+counts as at most 12, since an estimate that is too high takes ordinary pairs for duplicates.
 """
 
 import csv
@@ -25,7 +26,9 @@ from nearfar.data.groups import connected
 from nearfar.search.search import Hits, Lookup, Vectors, neighbors
 
 NEIGHBORS = 16
-MIN_ROWS = 32  # to estimate the dimension
+MIN_ROWS = 8  # to estimate the dimension
+FEW_ROWS, FEW_NEIGHBORS = 64, 8  # below so many rows, so many neighbors are looked at
+MOST_DIMENSIONS = 12.0  # of few rows; embeddings of photos have 12 to 16
 BY_CHANCE = 0.01  # share of the pairs that chance may explain
 ROUNDING, ROUNDING_HALF = 1e-3, 2e-2  # distances of equal rows after rounding to float32 and float16
 CROWDED = 3  # the distance of the k-th neighbour counts as at least the median divided by this
@@ -100,10 +103,14 @@ def find_threshold(similarities: Tensor, *, rounding: float = ROUNDING) -> tuple
         similarities: (N, k) cosines of each row with its neighbours, highest first.
         rounding: distance up to which rows always count as equal.
     """
-    d = (2 - 2 * similarities.double()).clamp_min(0).sqrt()  # (N, k)
+    few = len(similarities) < FEW_ROWS
+    near = similarities[:, :FEW_NEIGHBORS] if few else similarities
+    d = (2 - 2 * near.double()).clamp_min(0).sqrt()  # (N, k)
     radius, dimension = rounding, None
     if len(d) >= MIN_ROWS and d.shape[1] >= 4:
         dimension = _dimension(d, rounding)
+    if dimension is not None and few:
+        dimension = min(dimension, MOST_DIMENSIONS)
     if dimension is not None:
         radius = max(rounding, _radius(d, dimension))
     return 1 - radius**2 / 2, dimension

@@ -20,6 +20,7 @@ from pyarrow import parquet
 from torch import Tensor
 
 from nearfar.messages import one_line
+from nearfar.safe_read import check_archive
 from nearfar.search.location import Location, location_of
 
 SUFFIXES = (".parquet", ".npz", ".npy")
@@ -95,6 +96,8 @@ class Embeddings:
 
     def _open_numpy(self) -> None:
         with self._errors_named(ValueError, OSError, *_BROKEN):  # pickled content is never loaded
+            if self.suffix == ".npz":
+                check_archive(self.path)
             vectors = np.load(self.path, mmap_mode="r" if self.suffix == ".npy" else None, allow_pickle=False)
         if self.suffix == ".npz":
             self._archive = vectors

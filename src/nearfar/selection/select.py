@@ -170,7 +170,7 @@ def _embeddings(data: Any, encoder: str | Path | Encoder | None, progress: bool,
         return _of_file(data)
     if isinstance(data, str | Path):
         if Path(data).suffix.lower() not in SUFFIXES:
-            raise ValueError(f"{data} is no file of embeddings; give --encoder RUN, or package:efficientnet-lite0")
+            raise ValueError(f"{data} is not a file of embeddings; give --encoder RUN, or package:efficientnet-lite0")
         return _of_file(sample_embeddings(data))
     x = torch.as_tensor(data)
     if x.ndim != 2 or not x.is_floating_point():

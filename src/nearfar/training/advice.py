@@ -82,7 +82,7 @@ def _negatives(ids: Tensor, groups: Tensor | None, config: TrainConfig) -> Verdi
     return Verdict(
         "warning",
         "negatives",
-        f"{equal:.0%} of all pairs of samples are no negatives of each other, since their {why} is the same: little is "
+        f"{equal:.0%} of all pairs of samples are excluded as negatives, since their {why} is the same: little is "
         f"left to learn from; {way_out}",
     )
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from nearfar.config import TrainConfig
+from nearfar.safe_read import read_json
 
 LOGGERS = ("tensorboard", "wandb", "mlflow", "trackio")  # each the name of its package, too
 FILE = "attachments.json"
@@ -63,7 +64,7 @@ def check_given_again(folder: Path, given: Attachments, *, without: Sequence[str
         without: those that the caller leaves out knowingly, by an empty list.
     """
     try:
-        stated = json.loads((folder / FILE).read_text(encoding="utf-8"))
+        stated = read_json(folder / FILE)
     except FileNotFoundError:
         return
     missing = [key for key in stated if key not in given.names() and key not in without]

@@ -20,7 +20,7 @@ class OptimizerConfig:
     weight_decay: float | None = setting(
         None, "weight decay of matrices and kernels; None: 5e-4, 0.05, 1e-6 or 0 by name", least=0
     )
-    decay_all: bool = setting(False, "weight decay on norms, biases and scalars, too")
+    decay_all: bool = setting(False, "weight decay also on norms, biases and scalars")
     momentum: float | None = setting(None, "momentum of SGD, LARS and Muon; None: 0.9, for Muon 0.95", least=0, below=1)
     lr_in_momentum: bool = setting(
         True, "LARS: momentum sums learning rate times gradient (SimCLR); false: gradients only (BYOL)"
@@ -58,12 +58,12 @@ class AdaptConfig:
         1.0, "learning rate of new layers, such as the projection head, relative to the pretrained ones", above=0
     )
     head_warmup: float = setting(
-        0.0, "fraction of the run, from its beginning, in which only new layers are trained", least=0, below=1
+        0.0, "fraction of the run, at its beginning, in which only new layers are trained", least=0, below=1
     )
     batch_norm: Literal["update", "frozen"] = setting(
         "update", "BatchNorm of pretrained weights: statistics of the batch, or the pretrained ones throughout"
     )
-    freeze_blocks: int = setting(0, "pretrained blocks, from the input on, whose weights do not change", least=0)
+    freeze_blocks: int = setting(0, "number of pretrained blocks, counted from the input, that stay frozen", least=0)
     anchor: float = setting(
         0.0, "weight of a second loss, by which views keep the neighbors that the start gives the whole sample", least=0
     )

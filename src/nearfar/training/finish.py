@@ -25,11 +25,11 @@ def finish(run: str | Path) -> int:
     """
     folder = Path(run).expanduser()
     if not (folder / CONFIG).is_file():
-        raise FileNotFoundError(f"{folder} is no run folder: it has no {CONFIG}")
+        raise FileNotFoundError(f"{folder} is not a run folder: it has no {CONFIG}")
     if has_model(folder):
         raise FileExistsError(f"{folder} has a model already: {folder / MODEL}")
     if not checkpoint.numbered(folder / CHECKPOINTS):
-        raise FileNotFoundError(f"{folder} has no checkpoint yet; nearfar train --resume {folder} goes on with it")
+        raise FileNotFoundError(f"{folder} has no checkpoint yet; nearfar train --resume {folder} continues it")
     stopped = open_stopped(folder)
     write_model(stopped.weights, stopped.card, folder)
     load(folder)  # what was written can be read

@@ -58,6 +58,8 @@ class ModelSelection:
 
         >>> ModelSelection(0, 40, 10, 300, 0.43, 0.41, -0.02, 0.01).line()
         'the start is kept: without labels, 300 held-out samples find the training no better (0.410, start 0.430)'
+        >>> ModelSelection(0, 40, 10, 300, 0.43, 0.436, 0.006, 0.01).line()[-47:]
+        '(0.436, start 0.430: within the error of 0.010)'
         """
         what = "the start is kept"
         if self.step:
@@ -66,7 +68,9 @@ class ModelSelection:
         if self.step and self.gain <= max(self.gain_error, LEAST_GAIN):
             found = f"views find their own in {self.own:.1%}, {self.start_own:.1%} before"
             return f"{told} better ({found}; {self.remembered:.0%} of the start's neighbors are still neighbors)"
-        return f"{told} {'better' if self.step else 'no better'} ({self.score:.3f}, start {self.start_score:.3f})"
+        close = f": within the error of {self.gain_error:.3f}" if not self.step and self.gain > 0 else ""
+        scores = f"({self.score:.3f}, start {self.start_score:.3f}{close})"
+        return f"{told} {'better' if self.step else 'no better'} {scores}"
 
 
 def select_weights(setup: TrainingSetup, folder: Path) -> ModelSelection | KeptStart | None:

@@ -171,7 +171,7 @@ def resume_run(
 def _resumed(folder: Path, settings: Mapping[str, Any]) -> TrainConfig:
     """The configuration of the run in a folder, with the settings that are not None."""
     if not (folder / "config.yaml").is_file():
-        raise FileNotFoundError(f"{folder} is no run folder: it has no config.yaml")
+        raise FileNotFoundError(f"{folder} is not a run folder: it has no config.yaml")
     config = TrainConfig.from_yaml(folder / "config.yaml")
     changed = checked_values(TrainConfig, {k: v for k, v in settings.items() if v is not None}, "train")
     if "epochs" in changed:
@@ -182,7 +182,7 @@ def _resumed(folder: Path, settings: Mapping[str, Any]) -> TrainConfig:
 def check_free(folder: Path, config: TrainConfig) -> None:
     """Refuse a folder that holds a run with checkpoints, or other files, or that lies in the data."""
     if (folder / "checkpoints").exists():
-        raise FileExistsError(f"{folder} holds a run already; nearfar train --resume {folder} goes on with it")
+        raise FileExistsError(f"{folder} holds a run already; nearfar train --resume {folder} continues it")
     if folder.is_dir() and not (folder / "config.yaml").is_file():
         there = (entry.name for entry in folder.iterdir() if entry.name != "lock" and not entry.name.startswith("."))
         if other := min(there, default=None):

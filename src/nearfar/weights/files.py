@@ -49,7 +49,7 @@ def read_content(file: Path) -> Any:
             needs = f"it holds more than weights ({seen[1]}), and nothing of it was run"
             raise ValueError(f"{file}: {needs}; {CONVERT.format(name=file.name)}") from None
         raise ValueError(
-            f"{file} is not a whole file of weights, safetensors or torch ({type(error).__name__}), and nothing of it "
+            f"{file} is not a complete file of weights, safetensors or torch ({type(error).__name__}); no code in it "
             "was run; download or copy it again"
         ) from None
 

@@ -77,6 +77,6 @@ def _is_reachable() -> bool:
 
 def _not_fetched(name: str, error: Exception) -> FileNotFoundError:
     return FileNotFoundError(
-        f"{name!r} is no folder here, and could not be fetched from the Hugging Face hub ({one_line(error, 100)}); "
+        f"{name!r} is not a folder here, and could not be fetched from the Hugging Face hub ({one_line(error, 100)}); "
         "expected a run or export folder, or the name of an export on the hub"
     )

@@ -12,6 +12,7 @@ from torch import nn
 
 from nearfar.data.downloads import check_allowed, downloads_allowed
 from nearfar.messages import one_line
+from nearfar.safe_read import read_json
 from nearfar.weights.packages import package_path
 
 TRANSFORMERS = "transformers:"  # before a folder or a name of the hub, as the name of a backbone
@@ -46,7 +47,7 @@ def read_settings(path: Path) -> dict[str, Any]:
     found = _read_json(path)
     if not isinstance(found, dict):
         fault = f"it holds a {type(found).__name__}"
-        raise ValueError(f"{path} is no file of settings ({fault}), expected a JSON object")
+        raise ValueError(f"{path} is not a settings file ({fault}), expected a JSON object")
     return found
 
 
@@ -73,11 +74,9 @@ def modules_of(source: str) -> list[dict[str, Any]]:
 
 def _read_json(path: Path) -> Any:
     try:
-        if path.stat().st_size > LARGEST_FILE:
-            raise ValueError(f"it has {path.stat().st_size:,} bytes")
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is no file of settings ({one_line(error)}), expected a JSON object") from None
+        return read_json(path, LARGEST_FILE)
+    except ValueError as error:
+        raise ValueError(f"{path} is not a settings file ({one_line(error)}), expected a JSON object") from None
 
 
 def _fetched(source: str, name: str) -> Path | None:
@@ -97,7 +96,7 @@ def _fetched(source: str, name: str) -> Path | None:
         return None
     except (OSError, HFValidationError) as error:
         raise FileNotFoundError(
-            f"{source!r} is no folder here, and could not be fetched as a name of the Hugging Face hub "
+            f"{source!r} is not a folder here, and could not be fetched from the Hugging Face hub "
             f"({one_line(error, 100)})"
         ) from None
 

@@ -1,6 +1,5 @@
 """Weights of a name or file into a network that is there."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -8,6 +7,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from nearfar.messages import shorten
+from nearfar.safe_read import read_json
 from nearfar.weights.files import read_tensors
 from nearfar.weights.layouts import LayoutFit, MisfitError, fit_layout
 from nearfar.weights.names import WeightsName, parse_name
@@ -35,7 +35,7 @@ def weights_file(name: WeightsName) -> Path | None:
 def stated_card(folder: Path) -> dict[str, Any]:
     """What a run or an export states of its network, unchecked: for settings that go with its weights."""
     try:
-        card = json.loads((folder / CARD).read_text(encoding="utf-8"))
+        card = read_json(folder / CARD)
     except (OSError, ValueError, RecursionError) as error:
         fault = f"{folder} has no {CARD} that can be read ({type(error).__name__})"
         raise ValueError(f"{fault}; expected the folder of a finished run or an export") from None

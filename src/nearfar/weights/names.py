@@ -89,7 +89,7 @@ def parse_name(spec: str | Path, *, hub: bool = False) -> WeightsName:
     if path.is_file():
         return WeightsName("file", str(path))
     if colon and "/" not in kind and len(kind) > 1:  # one letter is a drive
-        raise ValueError(f"weights are {text!r}: {kind!r} is no library{nearest_or_all(kind, LIBRARIES)}")
+        raise ValueError(f"weights are {text!r}: {kind!r} is not a library{nearest_or_all(kind, LIBRARIES)}")
     if hub and is_hub_name(text) and not path.parent.is_dir():
         return WeightsName("hub", text)
     raise FileNotFoundError(f"there is no {text!r}, expected {EXPECTED}")

@@ -13,6 +13,7 @@ from nearfar.methods import known_method
 from nearfar.modalities.automatic import Automatic, Request
 from nearfar.modalities.config import VIEW_FACTORS
 from nearfar.modalities.image.automatic import PictureFacts, choose, look_at
+from nearfar.modalities.image.backbones import backbone
 from nearfar.settings import build
 from nearfar.weights.packages import is_installed
 
@@ -131,7 +132,7 @@ def test_photographs_start_from_weights_that_are_installed(monkeypatch: pytest.M
     monkeypatch.setattr(Request, "has_package", lambda *_: True)
     found = chosen("cpu", 3_000, 128)
     assert found.settings["weights"] == "package:efficientnet-lite0" and "backbone" not in found.settings
-    assert found.settings["image_size"] == 128 and found.settings.get("precision") != "32"  # bfloat16 where it is fast
+    assert found.settings["image_size"] == 128 and found.settings.get("precision", "bf16") == "bf16"
     assert found.settings["adapt"]["keep"] == "best" and found.settings["optimizer"]["name"] == "adamw"
     on_gpu = chosen("cuda", 3_000, 500).settings
     assert (on_gpu["weights"], on_gpu["image_size"]) == ("package:efficientnet-lite0", 224)
@@ -174,3 +175,12 @@ def test_a_folder_of_pictures_is_known_to_methods_that_also_take_others(tmp_path
     for number in range(9):
         (data / f"{number}.wav").touch()  # more sounds than pictures
     assert completed({"data": str(data), "method": "pairs", "device": "cpu"})["modality"] == "sound"
+
+
+def test_weights_of_a_network_for_small_images_see_small_images(tmp_path: Path) -> None:
+    for small in (True, False):
+        network = backbone("resnet18", size=32, published_stem=not small)
+        state = {f"backbone.{name}": x for name, x in network.state_dict().items()}
+        torch.save({"state_dict": state}, tmp_path / "weights.ckpt")
+        found = chosen("cpu", 3_000, 128, weights=str(tmp_path / "weights.ckpt"))
+        assert found.settings["image_size"] == (32 if small else 96)

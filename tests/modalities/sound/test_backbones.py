@@ -1,5 +1,7 @@
 """BYOL-A's encoder: frames, pooling, and ends that change nothing."""
 
+import math
+
 import pytest
 import torch
 
@@ -13,8 +15,25 @@ def test_encoders_by_name(name: str) -> None:
     encoder = audio_encoder(name, frames=96).eval()
     x = torch.randn(2, 1, 64, 96)
     h, present = encoder.frames(x)  # type: ignore[operator]
-    assert h.shape == (2, 12, encoder.num_features) and bool(present.all())
-    torch.testing.assert_close(encoder(x), h.mean(1) + h.amax(1))
+    assert h.shape[:2] == (2, 12) and bool(present.all())
+    expected = h.mean(1) + h.amax(1)
+    if AUDIO[name].get("ordered"):
+        early = sum(h[:, i] * math.cos(math.pi * (i + 0.5) / 12) for i in range(12)) / 12
+        expected = torch.cat([expected, early], 1)
+    assert expected.shape[1] == encoder.num_features
+    torch.testing.assert_close(encoder(x), expected)
+
+
+def test_features_in_order_tell_a_sound_from_itself_backwards() -> None:
+    torch.manual_seed(0)
+    encoder = AudioEncoder(16, channels=(4, 8), features=16, ordered=True).eval()
+    x = torch.randn(1, 1, 16, 32)
+    h, there = encoder.frames(x)
+    encoder.frames = lambda _: (h.flip(1), there)  # type: ignore[assignment, method-assign]
+    backwards = encoder(x)
+    del encoder.frames
+    torch.testing.assert_close(backwards[:, :16], encoder(x)[:, :16])
+    torch.testing.assert_close(backwards[:, 16:], -encoder(x)[:, 16:])
 
 
 def test_the_papers_encoder_has_the_papers_shape() -> None:
@@ -28,7 +47,7 @@ def test_the_papers_encoder_has_the_papers_shape() -> None:
 @pytest.mark.parametrize("frames", [40, 43, 8, 15])
 def test_what_is_behind_the_end_changes_nothing(frames: int) -> None:
     torch.manual_seed(0)
-    encoder = AudioEncoder(32, channels=(4, 8, 8), features=16).eval()
+    encoder = AudioEncoder(32, channels=(4, 8, 8), features=16, ordered=True).eval()
     for norm in encoder.modules():
         if isinstance(norm, torch.nn.BatchNorm2d):
             torch.nn.init.normal_(norm.running_mean)

@@ -97,7 +97,15 @@ def test_runs_from_weights_take_small_steps_and_may_keep_their_start(sentences: 
     pairs.write_text("anchor,positive\n" + "\n".join(f"question {i},answer {i}" for i in range(60)))
     taught = settings(pairs, method="pairs", weights="package:minilm")
     assert taught["adapt"]["layer_decay"] == 0.75 and "keep" not in taught["adapt"]
-    assert "drop_words" not in taught["text"]
+    assert "drop_words" not in taught["text"] and "freeze_blocks" not in taught["adapt"]
+    scored = tmp_path / "scored.csv"
+    scored.write_text("s1,s2,score\n" + "\n".join(f"question {i},answer {i},{i % 5}" for i in range(60)))
+    found = settings(scored, method="cosent", weights="package:minilm")
+    assert (found["options"], found["optimizer"]["lr"], found["batch_size"]) == ({"temperature": 0.2}, 1e-4, 32)
+    assert (found["text"]["dropout"], found["adapt"]["freeze_blocks"]) == (0.0, 3)
+    asked = settings(scored, method="cosent", weights="package:minilm", options={"temperature": 0.05})
+    assert asked["options"] == {"temperature": 0.05}
+    assert "options" not in settings(scored, method="cosent", weights="package:minilm", recipe="paper")
 
 
 @pytest.mark.skipif(not is_installed("minilm"), reason="needs the extra weights")

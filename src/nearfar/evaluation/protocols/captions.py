@@ -71,7 +71,7 @@ def _examples(task: Task, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
             known.setdefault(text, []).append(place)
     pairs = [(place, number) for number, text in enumerate(texts) for place in known.get(text, ())]
     if not pairs:
-        raise ValueError("it reads no texts, and no training image has a caption of the test part, to find it by")
+        raise ValueError("it reads no texts, and no training image shares a caption with the test part")
     places, numbers = torch.tensor(pairs).T
     return places, numbers
 

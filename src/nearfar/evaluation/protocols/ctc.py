@@ -35,9 +35,9 @@ class CtcSettings:
     max_words: int = setting(5, "of a sequence")
     max_silence: float = setting(0.2, "seconds between two words, at most", least=0, below=60)
     hidden: int = setting(128, "features of the recurrent layer, in each direction", least=1)
-    epochs: int = setting(15, "all of them: there is no early stopping", least=1)
+    epochs: int = setting(15, "epochs; there is no early stopping", least=1)
     lr: float = setting(3e-3, "learning rate of AdamW", above=0, below=1)
-    batch_size: int = setting(32, "sequences to a step", least=1)
+    batch_size: int = setting(32, "sequences per step", least=1)
 
     def __post_init__(self) -> None:
         if self.max_words < self.min_words:
@@ -96,7 +96,7 @@ def connected(part: Part, count: int, settings: CtcSettings, *, seed: int) -> li
     """
     rate, groups = part.data.sample_rate, part.data.groups
     if rate is None:
-        raise ValueError(f"the {part.name} part has no sounds to put in a row")
+        raise ValueError(f"the {part.name} part has no sounds to join into sequences")
     generator = torch.Generator().manual_seed(seed)
     group = torch.zeros(len(part), dtype=torch.long) if groups is None else groups[part.rows]
     found = []

@@ -33,7 +33,7 @@ class DetectionSettings:
 
     head: Literal["fcos", "retinanet"] = setting("fcos", "the detector", choices=("fcos", "retinanet"))
     size: int = setting(256, "longer side of an image in pixels, at most; smaller images stay as they are", least=32)
-    epochs: int = setting(30, "all of them: there is no early stopping", least=1)
+    epochs: int = setting(30, "epochs; there is no early stopping", least=1)
     lr: float = setting(5e-4, "learning rate of AdamW", above=0, below=1)
     layer_decay: float = setting(
         0.75,
@@ -41,7 +41,7 @@ class DetectionSettings:
         above=0,
         most=1,
     )
-    batch_size: int = setting(8, "images to a step", least=1)
+    batch_size: int = setting(8, "images per step", least=1)
     frozen: bool = setting(False, "train pyramid and head only")
     flip: bool = setting(True, "mirror half of the training images; glyph scenes are never mirrored")
 

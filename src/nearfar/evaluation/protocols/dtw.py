@@ -51,7 +51,7 @@ def _series(task: Task, part: Part) -> Tensor:
     """(N, C, T) prepared series."""
     found = task.embedder.prepare(part.fetch(torch.arange(len(part))))
     if found.ndim != 3:
-        raise ValueError(f"the {part.name} part is no series, which dynamic time warping compares")
+        raise ValueError(f"the {part.name} part has no series, which dynamic time warping compares")
     return found
 
 

@@ -25,10 +25,10 @@ class FinetuneSettings:
     )
     per_class: list[int] = setting([], "numbers of labels of each class, in place of fractions", least=1)
     frozen: bool = setting(False, "train the linear layer only")
-    epochs: int = setting(30, "at most, each of ten steps or more", least=1)
+    epochs: int = setting(30, "epochs at most, each of at least ten steps", least=1)
     lr: float = setting(1e-3, "learning rate of the last layer", above=0)
     layer_decay: float = setting(0.75, "learning rate of each layer as a fraction of the next one's", above=0, most=1)
-    batch_size: int = setting(128, "samples to a step", least=1)
+    batch_size: int = setting(128, "samples per step", least=1)
     patience: int = setting(5, "epochs without a better validation accuracy after which it stops", least=1)
 
 

@@ -15,7 +15,7 @@ class SgdSettings:
 
     epochs: int = setting(20, "at most", least=1)
     lr: float = setting(0.1, "learning rate at batch 256, scaled linearly with the batch", above=0)
-    batch_size: int = setting(256, "samples to a step", least=1)
+    batch_size: int = setting(256, "samples per step", least=1)
     patience: int = setting(5, "epochs without a better validation accuracy after which it stops", least=1)
 
 

@@ -202,7 +202,9 @@ def _lines(path: Path) -> list[str]:
             raise ValueError(f"it has {path.stat().st_size:,} bytes")
         lines = path.read_text(encoding="utf-8").splitlines()
     except ValueError as error:
-        raise ValueError(f"{path} is no file of templates ({error}); expected text, one template to a line") from None
+        raise ValueError(
+            f"{path} is not a file of templates ({error}); expected text, one template to a line"
+        ) from None
     return [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
 
 

@@ -1,12 +1,15 @@
 // The page: sends requests to the API and shows the answers on the map and in the lists.
 
+import { colourOf } from "./colours.js";
+import { Curation } from "./curation.js";
 import { listed, make, thumbnail } from "./lists.js";
 import { Live } from "./live.js";
-import { colourOf, PointMap } from "./map.js";
+import { PointMap } from "./map.js";
 
 const at = (id) => document.getElementById(id);
 const page = { runs: [], limits: {}, run: 0, labels: [], selection: [], label: "", over: -1 };
 const LISTED = 60; // of a selection
+const LEGEND = 200; // labels with a button
 let turn = 0; // of the newest request: answers to older ones are dropped
 
 function setStatus(text, wrong = false) { at("status").textContent = text; at("status").classList.toggle("wrong", wrong); }
@@ -24,6 +27,7 @@ async function showErrors(work) {
 }
 
 const info = () => page.runs[page.run];
+const tagsOf = (run) => (row) => (run === page.run ? curation.tags(row) : []);
 const shownRuns = (able) => page.runs.filter((run) => !run.training && able(run)).map((run) => run.run);
 const count = () => Math.min(200, Math.max(1, Math.round(Number(at("k").value)) || 20));
 const asked = (run) => {
@@ -48,7 +52,7 @@ async function show(words, picture, question, able = () => true) {
     const failed = answers.filter((each) => each.status === "rejected").map((each) => make("p", { className: "quiet", textContent: each.reason.message }));
     at("found").replaceChildren(...found.map(([run, hits]) => make("div", {}, [
       ...(page.runs.length > 1 ? [make("h3", { textContent: page.runs[run].name })] : []),
-      make("ol", { className: "hits" }, listed(hits, { run, kind: page.runs[run].kind, both, pick: neighbours }))])), ...failed);
+      make("ol", { className: "hits" }, listed(hits, { run, kind: page.runs[run].kind, both, pick: neighbours, tags: tagsOf(run) }))])), ...failed);
     const own = found.find(([run]) => run === page.run);
     map.mark(own ? own[1].map((hit) => hit.row) : [], page.own);
     setStatus(both ? `${both.size} of ${found[0][1].length} are in both` : `${found[0][1].length} found`);
@@ -87,6 +91,7 @@ function byFile(file) {
 // Selection
 
 function select(rows) {
+  if (rows.length) at("selection").open = true;
   page.selection = rows;
   map.select(rows);
   at("selected").textContent = rows.length ? `${rows.length.toLocaleString("en")} of ${info().rows.toLocaleString("en")} samples${rows.length > LISTED ? `, the first ${LISTED} below` : ""}` : "nothing selected";
@@ -97,7 +102,7 @@ function select(rows) {
   const run = page.run, few = rows.slice(0, LISTED);
   showErrors(async () => {
     const { samples } = await json(`/api/samples?run=${run}&${few.map((row) => `row=${row}`).join("&")}`);
-    if (page.selection === rows) at("selected-list").replaceChildren(...listed(samples, { run, kind: info().kind, pick: neighbours }));
+    if (page.selection === rows) at("selected-list").replaceChildren(...listed(samples, { run, kind: info().kind, pick: neighbours, tags: tagsOf(run) }));
   });
 }
 
@@ -110,6 +115,8 @@ function save() {
     setStatus(`${page.selection.length.toLocaleString("en")} rows exported`);
   });
 }
+
+const curation = new Curation({ at, json, guarded: showErrors, chosen: () => page, select, say: setStatus });
 
 // Labels
 
@@ -124,11 +131,13 @@ function filter(name) {
 
 function paintLegend() {
   const dark = map.dark.matches;
-  at("legend").replaceChildren(...page.labels.slice(0, 60).map((label, number) => {
-    const dot = make("i"); dot.style.background = colourOf(number, dark);
+  at("legend").replaceChildren(...page.labels.slice(0, LEGEND).map((label, number) => {
+    const dot = make("i"); dot.style.background = colourOf(number, dark, page.labels.length);
     const button = make("button", { type: "button", title: label.name }, [dot, label.name]);
     button.dataset.name = label.name; button.setAttribute("aria-pressed", String(page.label === label.name));
     button.addEventListener("click", () => filter(page.label === label.name ? "" : label.name));
+    for (const come of ["pointerenter", "focus"]) button.addEventListener(come, () => map.highlight(number));
+    for (const go of ["pointerleave", "blur"]) button.addEventListener(go, () => map.highlight(-2));
     return button;
   }));
 }
@@ -147,6 +156,7 @@ async function findDuplicates() {
     }
     if (job.state === "failed") throw new Error(job.detail);
     at("duplicates-said").textContent = `${job.count.toLocaleString("en")} groups of near-duplicates, cosine at least ${job.threshold.toFixed(4)}`;
+    at("duplicates-use").hidden = !job.count;
     at("duplicates-found").replaceChildren(...job.groups.slice(0, 30).map((group) => make("div", { className: "group" }, [
       make("p", { className: "quiet", textContent: `${group.rows} samples` }),
       make("ol", { className: "hits" }, listed(group.samples, { run, kind: page.runs[run].kind, pick: neighbours }))])));
@@ -160,6 +170,7 @@ async function open(number) {
   delete document.body.dataset.run; // set again when everything is loaded
   turn++;
   page.run = number; page.own = -1; page.label = "";
+  at("duplicates-use").hidden = true; at("duplicates-found").replaceChildren(); at("duplicates-list").replaceChildren();
   at("query").replaceChildren(); at("found").replaceChildren(make("p", { className: "quiet", textContent: "Search, or click a point of the map." }));
   const run = info();
   at("by-text").hidden = !run.texts; at("by-file").hidden = !run.uploads;
@@ -172,9 +183,11 @@ async function open(number) {
   const [table, { labels }] = await Promise.all([ask(`/api/map?run=${number}`).then((answer) => answer.arrayBuffer()), json(`/api/labels?run=${number}`)]);
   if (page.run !== number) return; // another run was chosen meanwhile
   page.labels = labels;
+  await showErrors(() => curation.load(number));
+  if (page.run !== number) return;
   at("label-choice").hidden = !labels.length;
   at("label").replaceChildren(make("option", { value: "", textContent: "all labels" }), ...labels.map((label) => make("option", { value: label.name, textContent: `${label.name} (${label.rows})` })));
-  map.load(new Float32Array(table));
+  map.load(new Float32Array(table), labels.length, run.kind === "text" ? null : (row) => thumbnail(number, row));
   select([]); filter(""); paintLegend();
   document.body.dataset.run = number;
 }

@@ -9,6 +9,21 @@ export function make(kind, properties = {}, children = []) {
   return element;
 }
 
+// A sample that cannot be shown comes as a tiny gray picture; the reason is in a header.
+const MISSING = 8;
+async function explain(picture) {
+  if (picture.naturalWidth > MISSING) return;
+  const said = (await fetch(picture.src).catch(() => null))?.headers.get("X-Problem");
+  const words = `Not shown: ${said || "the file cannot be read"}`;
+  picture.title = words; picture.alt = words;
+  picture.after(make("span", { className: "why", textContent: words, title: words }));
+}
+export function pictured(run, row, properties = {}) {
+  const picture = make("img", { src: thumbnail(run, row), alt: "", decoding: "async", ...properties });
+  picture.addEventListener("load", () => explain(picture), { once: true });
+  return picture;
+}
+
 export const thumbnail = (run, row) => `/api/thumbnail?run=${run}&row=${row}`;
 
 let playing = null;
@@ -26,13 +41,15 @@ function player(run, row) {
   return button;
 }
 
-// samples: {row, name, label, similarity?}; options: {run, kind of the samples, both: Set of names, pick: function}
-export function listed(samples, { run, kind, both = null, pick }) {
+// samples: {row, name, label, similarity?}; options: {run, kind, both: Set of names, pick: function, tags: of a row}
+export function listed(samples, { run, kind, both = null, pick, tags = () => [] }) {
   return samples.map((sample) => {
-    const lines = kind === "text" ? [] : [make("img", { src: thumbnail(run, sample.row), alt: "", width: 72, height: 72, loading: "lazy", decoding: "async" })];
+    const lines = kind === "text" ? [] : [pictured(run, sample.row, { width: 72, height: 72, loading: "lazy" })];
     if (sample.similarity !== undefined) lines.push(make("span", { className: "s", textContent: sample.similarity.toFixed(3) }));
     if (sample.label !== null) lines.push(make("span", { className: "l", textContent: sample.label }));
     lines.push(make("span", { className: "n", textContent: sample.name, title: sample.name }));
+    const said = tags(sample.row);
+    if (said.length) lines.push(make("span", { className: "t", textContent: said.join(", "), title: said.join(", ") }));
     const shared = both !== null && both.has(sample.name);
     if (shared) lines.push(make("span", { className: "b", textContent: "in both" }));
     const button = make("button", { type: "button", className: `hit ${kind}${shared ? " both" : ""}` }, lines);

@@ -1,42 +1,25 @@
 // The map: every sample is a point, drawn by WebGL in one call. Marks and the lasso are on a second canvas above,
 // which also takes the input. The table holds x, y in [-1, 1] and the label number of each point.
 
-const GOLDEN = 0.61803398875;
+import { colourOf, FRAGMENT, ringsOf, VERTEX } from "./colours.js";
+
 const CELLS = 256; // of the grid on each side, to find the point under the pointer
 const REACH = 14; // pixels around a point in which it is picked
 const FRAME = 30; // milliseconds for a frame while the map moves; fewer points are drawn if it takes longer
 const FEWEST = 5000; // points that are always drawn
 const REST = 160; // milliseconds without movement before all points are drawn
-
-const VERTEX = `
-attribute vec2 place; attribute float label; attribute float flag;
-uniform vec2 centre; uniform vec2 scale; uniform float size; uniform float only; uniform float chosen; uniform float dark;
-varying vec4 colour;
-void main() {
-  float hue = fract(max(label, 0.0) * ${GOLDEN});
-  vec3 pure = clamp(abs(fract(hue + vec3(0.0, 2.0 / 3.0, 1.0 / 3.0)) * 6.0 - 3.0) - 1.0, 0.0, 1.0);
-  float light = mix(0.42, 0.64, dark);
-  vec3 tint = light + 0.62 * (pure - 0.5) * (1.0 - abs(2.0 * light - 1.0));
-  if (label < -0.5) tint = vec3(mix(0.35, 0.7, dark));
-  bool out_ = only > -1.5 && abs(label - only) > 0.5;
-  float alpha = out_ ? 0.06 : (chosen > 0.5 ? (flag > 0.5 ? 1.0 : 0.15) : 0.75);
-  colour = vec4(tint * alpha, alpha);
-  gl_Position = vec4((place - centre) * scale, out_ ? 0.5 : 0.0, 1.0);
-  gl_PointSize = flag > 0.5 ? size * 1.5 : size;
-}`;
-const FRAGMENT = `
-precision mediump float; varying vec4 colour;
-void main() { if (length(gl_PointCoord - 0.5) > 0.5) discard; gl_FragColor = colour; }`;
-
-export function colourOf(label, dark) {
-  return label < 0 ? (dark ? "#b3b3b3" : "#595959") : `hsl(${((label * GOLDEN) % 1) * 360} 62% ${dark ? 64 : 42}%)`;
-}
+const CLOSE = 2; // zoom from which points become pictures
+const PICTURE = 44; // pixels of such a picture
+const PICTURES = 80; // of them at a time; among close neighbours one stands for all
+const KEPT = 400; // pictures in memory
+const AT_ONCE = 8; // pictures that are asked for
 
 export class PointMap {
   constructor(canvas, above, handlers) {
     this.canvas = canvas; this.above = above; this.handlers = handlers; // {pick, hover, select}
     this.count = 0; this.table = new Float32Array(0); this.flags = new Uint8Array(0);
-    this.only = -2; this.chosen = 0; this.marks = []; this.own = -1; this.lassoing = false; this.path = null;
+    this.only = -2; this.lit = -2; this.labels = 0; this.address = null; this.pictures = new Map(); this.placed = []; this.asking = 0;
+    this.chosen = 0; this.marks = []; this.own = -1; this.lassoing = false; this.path = null;
     this.x = 0; this.y = 0; this.zoom = 1; this.asked = false; this.before = 0; this.budget = 0; this.drawn = 0; this.moving = 0;
     this.dark = window.matchMedia("(prefers-color-scheme: dark)");
     this.dark.addEventListener("change", () => this.draw());
@@ -58,14 +41,16 @@ export class PointMap {
     gl.linkProgram(program); gl.useProgram(program);
     this.at = {};
     for (const name of ["place", "label", "flag"]) this.at[name] = gl.getAttribLocation(program, name);
-    for (const name of ["centre", "scale", "size", "only", "chosen", "dark"]) this.at[name] = gl.getUniformLocation(program, name);
+    for (const name of ["centre", "scale", "size", "only", "chosen", "dark", "rings"]) this.at[name] = gl.getUniformLocation(program, name);
     this.points = gl.createBuffer(); this.flagged = gl.createBuffer();
     gl.enable(gl.BLEND); gl.blendFunc(gl.ONE, gl.ONE_MINUS_SRC_ALPHA); gl.clearColor(0, 0, 0, 0);
     this.canvas.addEventListener("webglcontextlost", (event) => event.preventDefault());
-    this.canvas.addEventListener("webglcontextrestored", () => { this.prepare(); this.load(this.table); });
+    this.canvas.addEventListener("webglcontextrestored", () => { this.prepare(); this.load(this.table, this.labels, this.address); });
   }
 
-  load(table) {
+  // address: of the picture of a row; null where samples have none
+  load(table, labels, address) {
+    this.labels = labels; this.address = address; this.pictures.clear(); this.placed = []; this.lit = -2;
     this.table = table; this.count = table.length / 3; this.flags = new Uint8Array(this.count);
     this.chosen = 0; this.marks = []; this.own = -1;
     this.budget = this.count;
@@ -142,7 +127,8 @@ export class PointMap {
       gl.viewport(0, 0, this.canvas.width, this.canvas.height); gl.clear(gl.COLOR_BUFFER_BIT);
       gl.uniform2f(this.at.centre, this.x, this.y);
       gl.uniform2f(this.at.scale, 2 * this.unit / Math.max(1, this.width), 2 * this.unit / Math.max(1, this.height));
-      gl.uniform1f(this.at.size, size * this.ratio); gl.uniform1f(this.at.only, this.only);
+      gl.uniform1f(this.at.size, size * this.ratio); gl.uniform1f(this.at.only, this.lit > -1.5 ? this.lit : this.only);
+      gl.uniform3f(this.at.rings, ...ringsOf(this.labels));
       gl.uniform1f(this.at.chosen, this.chosen ? 1 : 0); gl.uniform1f(this.at.dark, this.dark.matches ? 1 : 0);
       this.drawn = this.moving ? Math.round(this.budget) : this.count;
       gl.drawArrays(gl.POINTS, 0, this.drawn);
@@ -150,13 +136,55 @@ export class PointMap {
     this.paintAbove();
   }
 
+  // The rows whose pictures are shown: in view, and not closer to each other than half a picture.
+  place() {
+    this.placed = [];
+    if (!this.address || this.zoom < CLOSE) return;
+    const [left, high] = this.toData(0, 0), [right, low] = this.toData(this.width, this.height), taken = new Map();
+    const cell = (x, y) => `${Math.floor(x / PICTURE)} ${Math.floor(y / PICTURE)}`, around = [-PICTURE, 0, PICTURE];
+    const covered = (x, y) => around.some((dx) => around.some((dy) => { const other = taken.get(cell(x + dx, y + dy)); return other && Math.hypot(other[0] - x, other[1] - y) < 0.8 * PICTURE; }));
+    for (let cy = this.cell(low); cy <= this.cell(high); cy++) {
+      for (let k = this.first[this.cell(left) + CELLS * cy]; k < this.first[this.cell(right) + CELLS * cy + 1]; k++) {
+        const row = this.order[k], [x, y] = this.toScreen(this.table[3 * row], this.table[3 * row + 1]);
+        if (x < 0 || y < 0 || x > this.width || y > this.height || !this.shown(row) || covered(x, y)) continue;
+        taken.set(cell(x, y), [x, y]); this.placed.push(row);
+        if (this.placed.length >= PICTURES) return;
+      }
+    }
+  }
+  picture(row) {
+    const known = this.pictures.get(row);
+    if (known || this.asking >= AT_ONCE) return known;
+    const picture = new Image(), address = this.address;
+    const done = (kept) => { this.asking--; if (!kept && this.address === address) this.pictures.delete(row); if (kept) this.draw(); };
+    this.asking++;
+    picture.onload = () => done(true); picture.onerror = () => done(false);
+    picture.src = address(row);
+    this.pictures.set(row, picture);
+    if (this.pictures.size > KEPT) this.pictures.delete(this.pictures.keys().next().value);
+    return picture;
+  }
+  paintPictures(pen) {
+    const side = PICTURE - 6;
+    for (const row of this.placed) {
+      const picture = this.picture(row), [x, y] = this.toScreen(this.table[3 * row], this.table[3 * row + 1]);
+      if (!picture || !picture.complete || !picture.naturalWidth) continue;
+      pen.fillStyle = colourOf(this.table[3 * row + 2], this.dark.matches, this.labels);
+      pen.fillRect(x - side / 2 - 2, y - side / 2 - 2, side + 4, side + 4);
+      pen.imageSmoothingEnabled = picture.naturalWidth > side;
+      pen.drawImage(picture, x - side / 2, y - side / 2, side, side);
+    }
+  }
+
   paintAbove() {
+    if (!this.moving) this.place();
     const focused = document.activeElement === this.above && this.above.matches(":focus-visible");
-    const busy = this.marks.length > 0 || this.own >= 0 || this.path !== null || focused;
+    const busy = this.marks.length > 0 || this.own >= 0 || this.path !== null || focused || this.placed.length > 0;
     if (!busy && !this.busy) return; // nothing to draw or to clear
     this.busy = busy;
     const pen = this.above.getContext("2d"), style = getComputedStyle(document.documentElement);
     pen.setTransform(this.ratio, 0, 0, this.ratio, 0, 0); pen.clearRect(0, 0, this.width, this.height);
+    this.paintPictures(pen);
     const ring = (row, radius, colour, wide) => {
       const [x, y] = this.toScreen(this.table[3 * row], this.table[3 * row + 1]);
       pen.beginPath(); pen.arc(x, y, radius, 0, 7); pen.lineWidth = wide; pen.strokeStyle = colour; pen.stroke();
@@ -237,6 +265,7 @@ export class PointMap {
     this.draw();
   }
   filter(label) { this.only = label; this.draw(); }
+  highlight(label) { this.lit = label; this.draw(); }
   mark(rows, own = -1) { this.marks = rows; this.own = own; this.draw(); }
   lasso(on) { this.lassoing = on; this.above.classList.toggle("lasso", on); }
 

@@ -23,6 +23,8 @@ from nearfar.modalities.config import VIEW_FACTORS
 from nearfar.modalities.image.data.decode import opened
 from nearfar.modalities.image.data.opening import find_images
 from nearfar.modalities.image.data.source import ImageSource
+from nearfar.modalities.image.published import size_of_small_stem
+from nearfar.weights.names import parse_name
 from nearfar.weights.packages import INSTALL
 
 LOOKED_AT = 64  # pictures whose size is read
@@ -103,11 +105,22 @@ def _from_package(request: Request, chosen: Automatic) -> bool:
     return _PACKAGE in (request.given.get("weights"), chosen.settings.get("weights"))
 
 
+def _small_stem(request: Request) -> int | None:
+    """Pixels for weights of a ResNet for small images, whose first layers cost nine times as much on larger ones."""
+    try:
+        return size_of_small_stem(parse_name(str(request.given.get("weights"))))
+    except (OSError, ValueError, ImportError):  # opening the weights will say what is wrong with them
+        return None
+
+
 def _choose_for_cpu(request: Request, chosen: Automatic, facts: PictureFacts, seen: str, *, started: bool) -> None:
     photographs = started and facts.side >= PHOTO
     if photographs and _from_package(request, chosen):
         size = ADAPTED_SIZE
         chosen.choose("image_size", size, f"{seen}; more pixels tell a pretrained encoder more")
+    elif started and (stem := _small_stem(request)) is not None:
+        size = stem
+        chosen.choose("image_size", size, f"{seen}; the weights are of a network for small images")
     else:
         size = 32 if facts.side < 48 else PHOTO if photographs else 64
         chosen.choose("image_size", size, "as stored" if facts.side <= size else f"{seen}; {SMALL_VIEWS}")

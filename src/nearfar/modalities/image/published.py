@@ -8,7 +8,7 @@ import torch
 from nearfar.modalities.image.backbones import OWN, backbone, published_backbone
 from nearfar.modalities.image.huggingface import published_scale
 from nearfar.modalities.image.views.view import IMAGENET_MEAN, IMAGENET_STD
-from nearfar.weights.files import read_content, stated_architecture, tensors_of
+from nearfar.weights.files import read_content, read_tensors, stated_architecture, tensors_of
 from nearfar.weights.huggingface import TRANSFORMERS, settings_file
 from nearfar.weights.layouts import MisfitError, fit_layout
 from nearfar.weights.load import stated_card, weights_file
@@ -74,6 +74,23 @@ def identify(file: Path) -> str | None:
         except (ValueError, RuntimeError):  # of an unknown name, or a network that cannot be made without memory
             continue
     return None
+
+
+def size_of_small_stem(start: WeightsName) -> int | None:
+    """Pixels for the weights of a ResNet with a stem for small images; None for all others.
+
+    A run says at which size it was trained; a file is taken for one of CIFAR.
+    """
+    if start.kind == "folder":
+        card = stated_card(Path(start.name))
+        side = card.get("image_size")
+        return side if card.get("published_stem") is False and isinstance(side, int) else None
+    if (file := weights_file(start)) is None:
+        return None
+    tensors = read_tensors(file)
+    stems = (x for name, x in tensors.items() if _ends(name, "conv1.weight") and x.ndim == 4 and x.shape[1] == 3)
+    small = any(max(x.shape[2:]) == 3 for x in stems)
+    return SMALL_SIZE if small and any(_ends(name, "layer1.0.conv1.weight") for name in tensors) else None
 
 
 def _fits_small_stem(tensors: dict[str, torch.Tensor], name: str) -> bool:

@@ -16,11 +16,11 @@ class SeriesConfig:
     channels: int | None = setting(None, "channels of a series; None: what the data have", least=1)
     length: int | None = setting(None, "steps of the longest series; None: what the training data have", least=1)
     mean: list[float] | None = setting(
-        None, 'of each channel, for normalize "data"; None: measured on the training data'
+        None, 'mean of each channel, for normalize "data"; None: measured on the training data'
     )
     std: list[float] | None = setting(None, "standard deviation of each channel", above=0, below=float("inf"))
 
     def __post_init__(self) -> None:
         check_settings(self, "series")
         if (self.mean is None) != (self.std is None):
-            raise ValueError("of series.mean and series.std one is given, expected both or neither")
+            raise ValueError("only one of series.mean and series.std is given, expected both or neither")

@@ -149,7 +149,7 @@ def series_file(path: Path, split: str | None) -> Path:
         close = nearest(str(path), ["waves"])
         raise FileNotFoundError(f"there is no file or folder {str(path)!r}, nor built-in series of that name{close}")
     if path.suffix.lower() not in SUFFIXES:
-        raise ValueError(f"{path} is no file of series, expected one of {', '.join(SUFFIXES)}")
+        raise ValueError(f"{path} is not a file of series, expected one of {', '.join(SUFFIXES)}")
     named = _PART.match(path.stem)
     if split is None or (named is not None and named[2].lower() == split):
         return path

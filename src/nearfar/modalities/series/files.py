@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from nearfar.data.dataset import Skipped
 from nearfar.data.rows import GROUPS, LABELS, Columns, find_column
 from nearfar.data.tables import read_columns, read_text
-from nearfar.modalities.image.data.arrays import check_room
+from nearfar.safe_read import opened_npz
 
 Values = NDArray[np.float64]
 ARRAYS, ARRAY_LABELS = ("x", "X", "series", "data", "arr_0"), ("y", "labels", "targets", "arr_1")
@@ -119,9 +119,8 @@ def _from_arrays(path: Path) -> Rows:
 
 def _arrays(path: Path) -> dict[str, NDArray[Any]]:
     try:
-        with np.load(path, allow_pickle=False) as file:
-            check_room(path)
-            return {name: file[name] for name in file.files}
+        with opened_npz(path) as file:
+            return {name: file[name] for name in file}
     except FileNotFoundError:
         raise
     except Exception as error:  # of the archive, of a header, of the memory
@@ -258,13 +257,13 @@ def _numbers(channels: Sequence[Sequence[object]]) -> Values:
         for place, field in enumerate(channel):
             number = number_in(field)
             if number is None:
-                raise ValueError(f"{str(field)[:40]!r} is no number")
+                raise ValueError(f"{str(field)[:40]!r} is not a number")
             values[row, place] = number
     return values
 
 
 def number_in(field: object) -> float | None:
-    """NaN for what is missing, None for what is no number."""
+    """NaN for what is missing, None for what is not a number."""
     if field is None or (isinstance(field, str) and field.strip().lower() in MISSING):
         return float("nan")
     try:

@@ -65,7 +65,7 @@ class SeriesView:
     def __post_init__(self) -> None:
         low, high = self.window
         if not 0 < low <= high <= 1:
-            raise ValueError(f"window is {self.window}, expected two parts above 0 and up to 1, the smaller first")
+            raise ValueError(f"window is {self.window}, expected two fractions above 0 and up to 1, the smaller first")
         for name in ("warp", "scaling", "jitter"):
             if not 0 <= getattr(self, name) < float("inf"):
                 raise ValueError(f"{name} is {getattr(self, name)}, expected at least 0")
@@ -74,7 +74,7 @@ class SeriesView:
                 raise ValueError(f"{name} is {getattr(self, name)}, expected at least 1")
         check_probability("mask", self.mask)
         if not 0 < self.steps <= 1:
-            raise ValueError(f"steps is {self.steps}, expected a part of the series above 0 and up to 1")
+            raise ValueError(f"steps is {self.steps}, expected a fraction of the series above 0 and up to 1")
 
     def draw(self, rows: int, channels: int, steps: int, generator: torch.Generator) -> SeriesViewParameters:
         """All that is random of a batch, on the CPU, so that all devices get the same."""

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from nearfar.modalities.image.backbones import backbone
 from nearfar.modalities.sound.spectrogram import stretch
+from nearfar.nn.kernel_encoder import time_weights
 from nearfar.weights.load import begin_from_file
 from nearfar.weights.namings import Naming
 
@@ -16,7 +17,7 @@ from nearfar.weights.namings import Naming
 AUDIO: dict[str, dict[str, Any]] = {
     "audio-micro": {"channels": (8, 16, 16), "features": 64},  # for tests
     "audio-tiny": {"channels": (16, 32, 64), "features": 256},  # for a CPU
-    "audio-quick": {"channels": (16, 32, 64), "features": 256, "dropout": 0.0},  # the same, of stretched sounds
+    "audio-quick": {"channels": (16, 32, 64), "features": 256, "dropout": 0.0, "ordered": True},  # of stretched sounds
     "audio-512": {"features": 512},
     "audio-1024": {"features": 1024},
     "audio-2048": {"features": 2048},  # the paper's
@@ -34,6 +35,8 @@ class AudioEncoder(nn.Module):
         n_mels: bands of the input.
         channels: of the convolutions; the paper's three have 64.
         features: of a frame, and of h.
+        ordered: h has as many features again, the mean over n frames of frame i times cos(π (i - ½) / n): what happens
+            in the first half of a sound counts as positive there, in the second half as negative.
         dropout: between the two layers.
         stretched: frames that each spectrogram is stretched to before it is encoded, so that fast and slow sounds are
             alike; `frames` takes it as it is. None: no stretching.
@@ -47,6 +50,7 @@ class AudioEncoder(nn.Module):
         *,
         channels: Sequence[int] = (64, 64, 64),
         features: int = 2048,
+        ordered: bool = False,
         dropout: float = DROPOUT,
         stretched: int | None = None,
     ) -> None:
@@ -54,7 +58,9 @@ class AudioEncoder(nn.Module):
         self.stretched = stretched
         self.hop = 2 ** len(channels)  # frames of the spectrogram to one of the encoder's
         if n_mels < self.hop:
-            raise ValueError(f"n_mels is {n_mels}, expected at least {self.hop}: the encoder has one band for so many")
+            raise ValueError(
+                f"n_mels is {n_mels}, expected at least {self.hop}: the encoder reads so many in each of its bands"
+            )
         self.blocks = (
             nn.ModuleList(  # the maximum before the ReLU: the same values, and a quarter of them to go through
                 nn.Sequential(nn.Conv2d(i, o, 3, padding=1), nn.BatchNorm2d(o), nn.MaxPool2d(2), nn.ReLU())
@@ -68,7 +74,8 @@ class AudioEncoder(nn.Module):
             nn.Linear(features, features),
             nn.ReLU(),
         )
-        self.num_features = features
+        self.ordered = ordered
+        self.num_features = (1 + ordered) * features
 
     def foreign_namings(self) -> tuple[Naming, ...]:
         """The authors' names, and their order of columns: a band's channels together, where ours are a channel's bands.
@@ -109,11 +116,15 @@ class AudioEncoder(nn.Module):
         return h, _present(x, ends)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, 1, mels, T) to (B, features)."""
+        """(B, 1, mels, T) to (B, num_features)."""
         h, present = self.frames(x if self.stretched is None else _stretched(x, self.stretched))
         there = present[..., None]
         mean = (h * there).sum(1) / there.sum(1)
-        return mean + h.masked_fill(~there, -torch.inf).amax(1)
+        pooled = mean + h.masked_fill(~there, -torch.inf).amax(1)
+        if not self.ordered:
+            return pooled
+        early = time_weights(present)[:, 1:].to(h.dtype) @ h  # (B, 1, features)
+        return torch.cat([pooled, early[:, 0]], 1)
 
 
 class Pictured(nn.Module):

@@ -40,7 +40,9 @@ class SoundConfig:
         above=0,
         most=300,
     )
-    mean: float | None = setting(None, 'of the log-mels, for normalize "data"; None: measured on the training data')
+    mean: float | None = setting(
+        None, 'mean of the log-mels, for normalize "data"; None: measured on the training data'
+    )
     std: float | None = setting(None, "standard deviation of the log-mels")
 
     def __post_init__(self) -> None:
@@ -50,4 +52,4 @@ class SoundConfig:
         if self.range_db is not None and self.normalize != "sound":
             raise ValueError(f"sound.range_db is {self.range_db}, but sound.normalize is {self.normalize!r}")
         if (self.mean is None) != (self.std is None):
-            raise ValueError("of sound.mean and sound.std one is given, expected both or neither")
+            raise ValueError("only one of sound.mean and sound.std is given, expected both or neither")

@@ -1,6 +1,5 @@
 """Sounds by number, from anywhere: `open_sounds` is the one door."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -18,10 +17,12 @@ from nearfar.data.columns import nearest
 from nearfar.data.config import ReadConfig, read_config
 from nearfar.data.dataset import Dataset, Facts, Skipped
 from nearfar.data.pack import pack_samples
+from nearfar.data.row_sums import RowSums
 from nearfar.data.rows import PATHS, Columns, RowSamples, Wanted, find_column, samples
 from nearfar.data.sources import Source, built_in, built_in_split, folder_source, from_samples, is_folder, walk
 from nearfar.modalities.image.data.decode import SUFFIXES as PICTURES
 from nearfar.modalities.sound.files import SUFFIXES, VERSION, decode_sound, reader, why
+from nearfar.modalities.sound.name_pattern import NamePattern
 from nearfar.modalities.sound.store import SoundStore, Wave
 
 OVER = -32_768  # no value of a sound: it says that the sound is over
@@ -38,6 +39,7 @@ class SoundDataset(Dataset):
         sample_rate: values a second.
         longest: values of a sound that `fetch` gives, at most: the first of them.
         clipped: names of sounds that are cut off at the top.
+        rows, sums: (N,) numbers of the sounds in their pack, and what they are compared with when they are read.
         facts: labels, classes, groups, names, skipped.
 
     >>> sounds = SoundDataset(np.arange(5, dtype=np.int16), np.array([0, 2]), np.array([2, 3]), sample_rate=8000)
@@ -45,7 +47,7 @@ class SoundDataset(Dataset):
     [[0, 1, -32768], [2, 3, 4]]
     """
 
-    columns = ("starts", "lengths")
+    columns = ("starts", "lengths", "rows")
     sample_rate: int
 
     def __init__(
@@ -57,11 +59,14 @@ class SoundDataset(Dataset):
         sample_rate: int,
         longest: int | None = None,
         clipped: Sequence[str] = (),
+        rows: NDArray[np.int64] | None = None,
+        sums: RowSums | None = None,
         **facts: Unpack[Facts],
     ) -> None:
         self.values, self.starts, self.lengths = values, starts, lengths
         self.sample_rate = self.size = sample_rate
         self.longest, self.clipped = longest, list(clipped)
+        self.rows, self.sums = np.arange(len(starts)) if rows is None else rows, sums
         self.describe(**facts)
 
     def __len__(self) -> int:
@@ -70,6 +75,9 @@ class SoundDataset(Dataset):
     def fetch(self, indices: Tensor) -> Tensor:
         """(B,) int64 to (B, L) int16, L the longest of them; after the end of a sound -32768."""
         rows = indices.cpu().numpy()
+        if self.sums is not None:
+            ranges = zip(self.starts[rows], self.lengths[rows], strict=True)
+            self.sums.check(self.rows[rows], (self.values[start : start + length] for start, length in ranges))
         lengths = np.minimum(self.lengths[rows], self.longest or self.lengths[rows])
         batch = np.full((len(rows), int(lengths.max(initial=0))), OVER, np.int16)
         for place, (start, length) in enumerate(zip(self.starts[rows], lengths, strict=True)):
@@ -155,6 +163,8 @@ def open_sounds(
         longest=most,
         **source.facts(torch.from_numpy(kept), done.skipped),
         clipped=[source.names[row] for row in kept if told["clipped"][row]],
+        rows=kept,
+        sums=RowSums(done.folder, told["sum"]),
     )
 
 
@@ -206,7 +216,9 @@ def _source(path: Path, spec: str, wanted: Wanted, read: ReadConfig) -> SoundSou
     if path.suffix.lower() in SUFFIXES:
         raise ValueError(f"{spec!r} is one sound, expected a folder of sounds: give its folder")
     if path.suffix.lower() not in tables.READERS:
-        raise ValueError(f"{spec!r} is no data of sounds, expected a folder or one of {', '.join(tables.READERS)}")
+        raise ValueError(
+            f"{spec!r} is not a collection of sounds, expected a folder or one of {', '.join(tables.READERS)}"
+        )
     found = tables.read(path, wanted)
     folder = read.folder or path.parent
     return from_samples(SoundSource, f"table {path}{part}", found, paths=[folder / name for name in found.names])
@@ -214,43 +226,26 @@ def _source(path: Path, spec: str, wanted: Wanted, read: ReadConfig) -> SoundSou
 
 def _by_pattern(folder: Path, pattern: str, wanted: Wanted) -> RowSamples:
     """What file names say, as the rows of a table."""
-    asked = compiled(pattern)
+    asked = NamePattern(pattern)
     others: list[Skipped] = []
     paths = sorted(path.relative_to(folder) for path in walk(folder, SUFFIXES, others))
     if not paths:
         raise ValueError(f"there is no sound in {folder}, expected {', '.join(sorted(SUFFIXES))} at any depth")
-    columns: Columns = {"path": [], **{name: [] for name in asked.groupindex}}
+    columns: Columns = {"path": [], **{name: [] for name in asked.names}}
     for path in paths:
         whole = path.as_posix() if "/" in pattern else path.name
-        match = asked.fullmatch(whole)
+        match = asked.match(whole)
         if match is None:
             others.append(Skipped(path.as_posix(), f"its name does not fit the pattern {pattern}"))
             continue
         columns["path"].append(path.as_posix())
-        for name, value in match.groupdict().items():
+        for name, value in match.items():
             columns[name].append(value)
     if not columns["path"]:
         raise ValueError(f"none of {len(paths)} names in {folder} fits the pattern {pattern}; the first is {paths[0]}")
     found = samples(columns, wanted, f"{folder} by the pattern {pattern}")
     found.skipped[:0] = others
     return found
-
-
-def compiled(pattern: str) -> re.Pattern[str]:
-    """A pattern of names as a regular expression; one without a suffix fits any.
-
-    >>> compiled("{label}_{speaker}_{take}").fullmatch("7_theo_12.wav").groupdict()
-    {'label': '7', 'speaker': 'theo', 'take': '12'}
-    """
-    pieces = re.split(r"\{(\w+)\}", pattern)
-    names = pieces[1::2]
-    if not names or len(set(names)) < len(names) or any(not name.isidentifier() for name in names) or "path" in names:
-        raise ValueError(
-            f"the pattern is {pattern!r}, expected different names in braces, such as '{{label}}_{{speaker}}_{{take}}'"
-        )
-    text = "".join(f"(?P<{p}>[^/]+?)" if i % 2 else re.escape(p) for i, p in enumerate(pieces))
-    suffix = "" if Path(pattern).suffix.lower() in SUFFIXES else r"\.\w+"
-    return re.compile(text + suffix)
 
 
 def are_sounds(spec: str | Path) -> bool:

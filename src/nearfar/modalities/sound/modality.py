@@ -200,7 +200,9 @@ class SoundModality(Modality):
         return make_sound_views(samples, self.recipes, seed=seed, step=step, shard=shard)
 
     def guide_items(self, samples: Tensor, source: Dataset, index: Tensor, **drawn: Any) -> list[tuple[str, Any]]:
-        raise ValueError("sounds have no guide, which may hear at another rate; leave out --options.guide")
+        raise ValueError(
+            "a guide is not supported for sounds, since its sample rate may differ; leave out --options.guide"
+        )
 
     def pair_of_views(self, samples: Tensor, source: Dataset, index: Tensor, *, seed: int, step: int) -> list[Tensor]:
         full = self.recipes[: len(self.recipes) - self.local_views]

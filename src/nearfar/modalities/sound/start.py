@@ -28,7 +28,7 @@ def _run_settings(folder: Path) -> tuple[str, dict[str, Any]]:
         sound = {key: value for key, value in card["config"]["sound"].items() if value is not None}
         return str(card["backbone"]), sound
     except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{folder} is no run on sounds: its card has no {error}") from None
+        raise ValueError(f"{folder} is not a run on sounds: its card has no {error}") from None
 
 
 def _identify(file: Path) -> str | None:

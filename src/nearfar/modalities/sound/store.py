@@ -9,7 +9,8 @@ from typing import NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from nearfar.data.store import DONE, JOURNAL, Store
+from nearfar.data.row_sums import DONE
+from nearfar.data.store import JOURNAL, Store
 
 
 class Wave(NamedTuple):

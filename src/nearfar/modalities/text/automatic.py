@@ -23,6 +23,8 @@ DROPPED = 0.5  # tokens left out of each view
 BATCH, STEPS = 256, 500
 START = "minilm"  # package of weights that English sentences start from, if it is installed
 ADAPTING_RATE = 2e-5  # of AdamW, for runs that start from pretrained weights
+SCORES_RATE = 1e-4  # the same where people said how alike pairs are
+LOWER_BLOCKS = 3  # of its seven: the vectors of tokens, and two layers
 ADAPTING_DROP = 0.3  # tokens left out of each view of a pretrained encoder
 ADAPTING_TIME = "5m"
 LOOKED_AT = 200  # sentences
@@ -67,7 +69,11 @@ def choose(request: Request, facts: TextFacts) -> Automatic:
     if facts.english or request.starts_from_weights:
         choose_precision(chosen, request.device)
         taught = request.method.needs_labels or request.method.needs_scores or facts.paired
-        choose_adaptation(request, chosen, lr=ADAPTING_RATE, taught=taught)
+        scored = request.method.needs_scores
+        choose_adaptation(request, chosen, lr=SCORES_RATE if scored else ADAPTING_RATE, taught=taught)
+        chosen.lay(request.method.from_weights)
+        if scored and f"package:{START}" in (request.given.get("weights"), chosen.settings.get("weights")):
+            chosen.choose("adapt.freeze_blocks", LOWER_BLOCKS, "they cost a third of a step, and would hardly move")
         if not taught:
             chosen.choose("text.drop_words", ADAPTING_DROP, "each view leaves out other words")
         chosen.choose("embedding", "plain", "as the weights were taught to compare")

@@ -230,7 +230,7 @@ def _file(path: Path, split: str | None) -> Path:
     if not path.is_file():
         raise FileNotFoundError(f"there is no file or folder {str(path)!r}")
     if path.suffix.lower() not in (".txt", *READERS):
-        raise ValueError(f"{str(path)!r} is no file of texts, expected one of .txt, {', '.join(READERS)}")
+        raise ValueError(f"{str(path)!r} is not a file of texts, expected one of .txt, {', '.join(READERS)}")
     return path
 
 

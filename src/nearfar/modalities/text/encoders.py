@@ -47,7 +47,7 @@ def text_encoder(
         pretrained: with the published weights, safetensors only; else random.
     """
     if pretrained and name in (BAG, *PRESETS):
-        raise ValueError(f"there are no pretrained weights of {name!r}; 'transformers:' and a name has some")
+        raise ValueError(f"there are no pretrained weights of {name!r}; transformers:NAME has some")
     if name == BAG:
         if causal or quick_gelu:
             given = "causal" if causal else "quick_gelu"

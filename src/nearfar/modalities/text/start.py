@@ -35,7 +35,9 @@ def start_settings(start: WeightsName) -> dict[str, Any]:
         return {"encoder": TRANSFORMERS + source, "tokenizer": source, "pooling": pooling, **short}
     if start.kind in ("file", "folder"):
         return _run_settings(Path(start.name)) if start.kind == "folder" else {}
-    raise ValueError(f"the weights {start} are not of texts; expected a run, hf:NAME, package:minilm, or a file")
+    raise ValueError(
+        f"the weights {start} are not of a text encoder; expected a run, hf:NAME, package:minilm, or a file"
+    )
 
 
 def stated_pooling(source: str) -> str:
@@ -82,7 +84,7 @@ def _run_settings(folder: Path) -> dict[str, Any]:
         kept = {key: text[key] for key in _OF_RUN if key in text}
         encoder = card["config"]["backbone"] if card.get("modality") == "text" else text["encoder"]
     except (KeyError, TypeError) as error:
-        raise ValueError(f"{folder} is no run on texts: its card has no {error}") from None
+        raise ValueError(f"{folder} is not a run on texts: its card has no {error}") from None
     return {**kept, "encoder": encoder, "tokenizer": str(folder)}
 
 

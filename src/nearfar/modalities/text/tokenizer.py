@@ -211,7 +211,7 @@ def _file(source: str | Path) -> Path:
     except (OSError, HFValidationError) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise FileNotFoundError(
-            f"{str(source)!r} is no file or folder here, and could not be fetched as a name of the Hugging Face hub "
+            f"{str(source)!r} is not a file or folder here, and could not be fetched from the Hugging Face hub "
             f"({reason})"
         ) from error
 

@@ -138,7 +138,7 @@ def _write(encoder: Encoder, plain: nn.Module, path: Path, what: str) -> float:
     if wrong or small:
         raise ValueError(
             f"{what} has another {'stem' if small else wrong[0]}: up to 64 pixels a ResNet is trained with a stem for "
-            "small images, which the plain model has not; use the format nearfar or onnx"
+            "small images, which the plain model does not have; use the format nearfar or onnx"
         )
     plain.load_state_dict(own)
     part: Exportable = exportables(encoder.without_transform())[0]

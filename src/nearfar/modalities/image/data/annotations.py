@@ -1,6 +1,5 @@
 """Boxes as files state them: Pascal VOC's XML and COCO's JSON, and which parts a folder of them has."""
 
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 from nearfar.data.sources import folder_source
 from nearfar.modalities.image.data.decode import SUFFIXES
 from nearfar.modalities.image.data.source import ImageSource
+from nearfar.safe_read import LOG, read_json
 
 SPLITS = ("train", "trainval", "test", "val", "valid", "validation")
 ALL = "all"  # the one part of data without a split
@@ -254,11 +254,13 @@ def read_coco(file: Path) -> Annotations:
 
 def _json(file: Path) -> dict[str, Any]:
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
+        content = read_json(file, LOG)
     except (ValueError, RecursionError, OSError) as error:
-        raise ValueError(f"{file} is no JSON ({' '.join(str(error).split())})") from None
+        raise ValueError(f"{file} is not JSON ({' '.join(str(error).split())})") from None
     if not isinstance(content, dict) or not all(isinstance(content.get(k), list) for k in ("images", "annotations")):
-        raise ValueError(f"{file} is not COCO's, expected an object with lists of images, annotations and categories")
+        raise ValueError(
+            f"{file} is not a COCO file, expected an object with lists of images, annotations and categories"
+        )
     return content
 
 

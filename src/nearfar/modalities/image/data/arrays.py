@@ -1,7 +1,6 @@
 """Samples that are already arrays: .npz and .npy files."""
 
 import math
-import os
 import struct
 import zipfile
 import zlib
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 
 from nearfar.data.columns import label_column
 from nearfar.modalities.image.data.source import ImageSource
+from nearfar.safe_read import opened_npz
 
 IMAGES = ("x", "images", "data", "arr_0")
 LABELS = ("y", "labels", "targets", "arr_1")
@@ -120,31 +120,11 @@ def _words(shape: Sequence[int]) -> str:
     return str(tuple(shape)) if all(-(10**18) < n < 10**18 for n in shape) else "beyond any"
 
 
-def check_room(path: Path) -> None:
-    """Refuse an archive whose arrays, unpacked, would not fit into memory: a few bytes can stand for any number."""
-    with zipfile.ZipFile(path) as archive:
-        needed = sum(info.file_size for info in archive.infolist())
-    there = physical_memory()
-    if needed > there / 2:
-        raise ValueError(
-            f"{path} unpacks to {needed / 1e9:.1f} GB, with {there / 1e9:.1f} GB of memory; save it as .npy, which is "
-            "read where it lies"
-        )
-
-
-def physical_memory() -> int:
-    """Bytes of this machine; more than any where it does not say."""
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):
-        return 1 << 62
-
-
 def _load(path: Path, member: str) -> NDArray[np.uint8]:
     if not member:
         return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
-    check_room(path)
     try:
-        return np.asarray(np.load(path, allow_pickle=False)[member])
+        with opened_npz(path) as arrays:
+            return np.asarray(arrays[member])
     except Exception as error:  # of the archive, of the header, of the memory
         raise ValueError(f"{path}: {member} cannot be read: {' '.join(str(error).split())}") from None

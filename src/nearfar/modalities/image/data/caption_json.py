@@ -49,7 +49,7 @@ def _content(path: Path) -> dict[str, list[Record]]:
     try:
         content = json.loads(read_text(path))
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is no JSON ({' '.join(str(error).split())})") from None
+        raise ValueError(f"{path} is not JSON ({' '.join(str(error).split())})") from None
     if not isinstance(content, dict) or not isinstance(content.get("images"), list):
         raise ValueError(f"{path} has no list of images, expected captions as COCO or Karpathy write them")
     lists = {name: content.get(name) for name in ("images", "annotations")}

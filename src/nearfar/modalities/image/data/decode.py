@@ -12,6 +12,10 @@ HEIF = frozenset({".heic", ".heif"})  # of phones; pillow-heif reads them
 SUFFIXES = HEIF | {".jpg", ".jpeg", ".jfif", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif", ".avif"}
 # What is read. Pillow knows more: it would hand PostScript in a file called `photo.jpg` to a program, Ghostscript.
 FORMATS = ("JPEG", "MPO", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "AVIF", "HEIF")
+# Photos of kinds that are not read, but told of.
+UNREAD = frozenset(
+    {".dng", ".cr2", ".cr3", ".nef", ".arw", ".orf", ".rw2", ".raf", ".jp2", ".jxl", ".psd", ".ppm", ".pgm"}
+)
 PIXEL_LIMIT = 178_956_970  # where Pillow itself cries decompression bomb
 VERSION = 2  # part of every cache key; raise it when the same file comes out with other pixels
 

@@ -15,6 +15,7 @@ from nearfar.data.columns import nearest
 from nearfar.data.rows import Wanted, samples
 from nearfar.data.sources import from_samples, split_folder
 from nearfar.modalities.image.data.source import ImageSource
+from nearfar.safe_read import read_json
 
 _KEPT = 4  # chunks of rows in memory at a time
 _LOOKED_AT = 1000  # files below a folder
@@ -202,7 +203,7 @@ def _features(file: Path) -> dict[str, Any]:
     with suppress(ValueError, KeyError, TypeError, OSError):
         about = (_schema(file).metadata or {}).get(b"huggingface")
         if about is None:
-            found = json.loads((file.parent / "dataset_info.json").read_text(encoding="utf-8"))["features"]
+            found = read_json(file.parent / "dataset_info.json")["features"]
         else:
             found = json.loads(about)["info"]["features"]
         return {name: value for name, value in found.items() if isinstance(value, dict)}

@@ -176,7 +176,7 @@ def _charmap(path: Path) -> dict[str, str]:
         content = json.loads(path.read_text(encoding="utf-8"))
         return {str(name): chr(int(code, 16)) for name, code in content.items()}
     except (OSError, ValueError, TypeError, AttributeError, OverflowError) as error:
-        raise ValueError(f"{path} is no map of names to characters ({error}); reinstall {PACKAGE}") from None
+        raise ValueError(f"{path} is not a map of names to characters ({error}); reinstall {PACKAGE}") from None
 
 
 def readable(name: str) -> str:

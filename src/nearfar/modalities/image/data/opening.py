@@ -20,7 +20,7 @@ from nearfar.data.sources import built_in_split, folder_source, from_samples
 from nearfar.data.tables import READERS, path_and_rows
 from nearfar.modalities.image.data.arrays import array_source
 from nearfar.modalities.image.data.caption_json import read_captions
-from nearfar.modalities.image.data.decode import SUFFIXES
+from nearfar.modalities.image.data.decode import SUFFIXES, UNREAD
 from nearfar.modalities.image.data.glyphs import glyphs
 from nearfar.modalities.image.data.hugging_face import image_tables, table_images
 from nearfar.modalities.image.data.icons import HELD_OUT, icons_source
@@ -31,6 +31,7 @@ from nearfar.modalities.image.data.source import ImageSource
 from nearfar.modalities.image.data.stream import StreamDataset
 from nearfar.modalities.image.data.torchvision_sets import NAMES, known_name, torchvision_source
 from nearfar.python_objects import is_object
+from nearfar.safe_read import regular
 
 DEFAULT_SIZE = 128  # of files, whose own sizes differ
 _LOOKED_AT = 200  # files of a folder
@@ -201,13 +202,14 @@ def image_files(
             path,
             what="image",
             suffixes=SUFFIXES,
+            unread=UNREAD,
             labels=read.labels or False,
             classes=classes,
             split=split,
         )
     if not path.exists():
         raise FileNotFoundError(f"there is no file or folder {str(spec)!r}")
-    tables.regular(path)
+    regular(path)
     kind, part = path.suffix.lower(), f" ({split})" if split else ""
     if kind in READERS:
         found = tables.read(path, wanted)

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from nearfar.data.dataset import ArrayDataset
 from nearfar.data.pack import pack_samples
-from nearfar.data.store import Store, check_space
+from nearfar.data.row_sums import RowSums
+from nearfar.data.store import Store, check_space, reserve
 from nearfar.modalities.image.data.decode import VERSION, why
 from nearfar.modalities.image.data.source import ImageSource
 
@@ -26,6 +27,7 @@ class ImageStore(Store):
         return len(self.rows), self.size, self.size, 3
 
     def _open(self) -> None:
+        reserve(self.folder / "images.npy", (self.folder / "images.npy").stat().st_size)
         self.images = open_memmap(self.folder / "images.npy", mode="r+")
         if self.images.shape != self._shape or self.images.dtype != np.uint8:
             raise ValueError("not what was written")
@@ -35,6 +37,11 @@ class ImageStore(Store):
         path = self.folder / "images.npy"
         path.unlink(missing_ok=True)  # another run may still have the old file mapped
         self.images = open_memmap(path, mode="w+", dtype=np.uint8, shape=self._shape)
+        try:
+            reserve(path, path.stat().st_size)
+        except OSError:
+            path.unlink()
+            raise
 
     def put(self, row: int, sample: NDArray[np.uint8]) -> int:
         self.images[row] = sample
@@ -77,4 +84,5 @@ def pack_images(
         progress=progress,
     )
     images = open_memmap(done.folder / "images.npy", mode="r")
-    return ArrayDataset(images, rows=done.kept, **source.facts(torch.from_numpy(done.kept), done.skipped))
+    sums = RowSums(done.folder, done.rows["sum"])
+    return ArrayDataset(images, rows=done.kept, sums=sums, **source.facts(torch.from_numpy(done.kept), done.skipped))

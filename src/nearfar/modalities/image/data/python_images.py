@@ -20,12 +20,13 @@ from nearfar.data.config import ReadConfig
 from nearfar.data.dataset import ArrayDataset, Skipped
 from nearfar.data.python_data import ObjectData
 from nearfar.data.sources import Items, MadeItems
-from nearfar.modalities.image.data.arrays import channels_last, physical_memory, picture_shape
+from nearfar.modalities.image.data.arrays import channels_last, picture_shape
 from nearfar.modalities.image.data.decode import opened, why
 from nearfar.modalities.image.data.source import ImageSource
 from nearfar.modalities.image.data.stream import StreamDataset
 from nearfar.progress import progress_bar
 from nearfar.python_objects import find_object
+from nearfar.safe_read import physical_memory
 
 LOOKED_AT = 16  # samples, evenly spaced, whose range of values and size are looked at
 _MANY = 1000  # samples, from which reading them shows a progress bar

@@ -119,7 +119,7 @@ def _begun(folder: Path, made_of: dict[str, Any]) -> Written | None:
         content.pop("samples")
         found = Written(**content)
     except (ValueError, TypeError, AttributeError, KeyError):
-        raise FileExistsError(f"{list_file} is no list of shards; give another folder") from None
+        raise FileExistsError(f"{list_file} is not a list of shards; give another folder") from None
     if found.made_of != made_of:
         raise FileExistsError(f"{folder} holds shards of other data or settings; give another folder")
     return found

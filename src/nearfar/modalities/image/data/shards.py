@@ -25,6 +25,7 @@ from nearfar.data.tar_reader import Members, Place
 from nearfar.modalities.image.data.annotations import SPLITS
 from nearfar.modalities.image.data.decode import SUFFIXES
 from nearfar.modalities.image.data.source import ImageSource
+from nearfar.safe_read import read_json
 
 TEXTS = {"txt": "caption", "text": "caption", "caption": "caption", "cls": "label"}  # what a member states, by suffix
 LARGEST_TEXT = 1 << 20  # bytes of a member that is not a picture
@@ -68,7 +69,7 @@ def shard_source(spec: str | Path, wanted: Wanted, index: Path | None = None) ->
         counts[file.absolute()] = len(inside)
     skipped = with_losses(skipped, counts, whole=Path(spec).expanduser().is_dir() and wanted.split is None)
     pictures = [sample.picture for sample in found if sample.picture is not None]
-    skipped += [Skipped(sample.name, "no picture among its members") for sample in found if sample.picture is None]
+    skipped += [Skipped(sample.name, "it has no picture") for sample in found if sample.picture is None]
     if not pictures:
         first = f"; the first, {skipped[0].path}: {skipped[0].reason}" if skipped else ""
         raise ValueError(f"there is no sample in {len(files)} shards of {spec}{first}")
@@ -95,7 +96,7 @@ def _classes(files: Iterable[Path], labels: set[object]) -> list[str] | None:
     found: list[list[str]] = []
     for folder in dict.fromkeys(file.parent for file in files):
         with suppress(OSError, ValueError, TypeError, KeyError):
-            found.append([str(name) for name in json.loads((folder / INDEX).read_text(encoding="utf-8"))["classes"]])
+            found.append([str(name) for name in read_json(folder / INDEX)["classes"]])
     same = bool(found) and all(names == found[0] for names in found)
     return found[0] if same and {str(label) for label in labels if label is not None} <= set(found[0]) else None
 
@@ -111,7 +112,7 @@ def with_losses(skipped: Sequence[Skipped], counts: dict[Path, int], *, whole: b
     told = {s.path: replace(s, samples=None) for s in skipped if s.path in shards}
     for folder in dict.fromkeys(file.parent for file in counts):
         with suppress(OSError, ValueError, TypeError, KeyError, AttributeError):  # no list, or another program's
-            for entry in json.loads((folder / INDEX).read_text(encoding="utf-8"))["shards"]:
+            for entry in read_json(folder / INDEX)["shards"]:
                 file, stated = folder / str(entry["file"]), int(entry["samples"])
                 there = counts.get(file, 0 if whole and not file.exists() else stated)
                 if there < stated:
