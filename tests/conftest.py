@@ -8,6 +8,8 @@ import pytest
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # also of the processes that tests start
 
+os.environ.setdefault("TRITON_INTERPRET", "1")  # before anything imports Triton: its kernels run on a CPU
+
 pytest_plugins = ["tests.support.browser"]
 
 PAGES = [Path(__file__).parent / name for name in ("docs", "pitfalls")]  # what they check is pages: `make docs-check`

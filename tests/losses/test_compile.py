@@ -96,3 +96,19 @@ def test_a_module_with_a_loss_is_exported_with_a_free_batch_size() -> None:
     x1, x2 = rows(2, 9, 5, dtype=torch.float32).unbind()
     assert_near(program.module()(x1, x2), model(x1, x2), 1e-6)
     assert any("nearfar.log_sums" in str(node.target) for node in program.graph.nodes)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_loss_is_exported_for_any_batch_size(name: str) -> None:
+    definition = reference.DEFINITIONS[name]
+
+    class Loss(nn.Module):
+        def forward(self, a: Tensor, b: Tensor, t: Tensor) -> Tensor:
+            return definition.call(definition.loss, a, b, t)
+
+    batch = torch.export.Dim("batch", min=4)
+    sizes = ({0: batch}, {0: batch}, None)
+    example = *rows(2, 12, 8, dtype=torch.float32).unbind(), torch.tensor(0.2)
+    program = torch.export.export(Loss(), example, dynamic_shapes=sizes)
+    inputs = *rows(2, 17, 8, seed=1, dtype=torch.float32).unbind(), torch.tensor(0.3)
+    assert_near(program.module()(*inputs), definition.call(definition.loss, *inputs), 1e-5)

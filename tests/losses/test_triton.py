@@ -1,9 +1,10 @@
-"""The fused kernels by Triton's interpreter: values and gradients are those of the reference in float64."""
+"""The fused kernels by Triton's interpreter: values and gradients are those of the reference in float64.
 
-import importlib
+`tests/conftest.py` turns the interpreter on, since Triton looks for it when it is first imported.
+"""
+
 import subprocess
 import sys
-from collections.abc import Iterator
 from itertools import product
 
 import pytest
@@ -21,16 +22,6 @@ if not has_triton():
     pytest.skip("triton is not installed", allow_module_level=True)
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning")  # the interpreter's log of 0
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _interpreted() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TRITON_INTERPRET", "1")  # read when the kernels are defined
-        for name in ("triton_kernels", "triton_sums"):
-            patch.delitem(sys.modules, f"nearfar.losses.engine.{name}", raising=False)
-        importlib.import_module("nearfar.losses.engine.triton_sums")
-        yield
 
 
 def assert_fused_equals(function: object, definition: object, *inputs: Tensor, tolerance: float = 1e-5) -> None:

@@ -72,7 +72,11 @@ def nce(
     query, positive, noise = l2_normalize(query), l2_normalize(positive), l2_normalize(noise)
     scale = inverse_temperature(temperature, query)
     # h = sigmoid(s/τ - log Z - log(m/n)): logistic regression of data against noise
-    bias = -as_scalar(log_normalizer, query) - math.log(noise.shape[-2] / bank_size)
+    share = noise.shape[-2] / bank_size
+    log_share = (
+        query.new_full((), share).log() if torch.compiler.is_compiling() else math.log(share)
+    )  # any size, traced
+    bias = -as_scalar(log_normalizer, query) - log_share
     data = softplus(-(scale * paired_similarity(query, positive) + bias))  # (B,)
     if noise.ndim == 2:
         others = similarity_softplus_sum(query, noise, scale=scale, bias=bias, query_ids=ids, key_ids=noise_ids)  # (B,)

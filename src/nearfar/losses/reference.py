@@ -47,7 +47,7 @@ def definition_of(loss: Function, call: Call = with_temperature) -> Callable[[F]
 
 def labeled(z1: Tensor, z2: Tensor) -> tuple[Tensor, Tensor]:
     """Both views in one tensor, and a label for each row, to call a loss of labels with."""
-    return torch.cat([z1, z2]), torch.arange(2 * len(z1), device=z1.device) % 5
+    return torch.cat([z1, z2]), torch.arange(2 * z1.shape[0], device=z1.device) % 5
 
 
 def many_views(z1: Tensor, z2: Tensor) -> tuple[list[Tensor], list[Tensor]]:

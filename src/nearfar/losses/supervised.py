@@ -43,7 +43,7 @@ def sup_con(z: Tensor, labels: Tensor, *, temperature: float | Tensor, reduction
     class_sum = torch.zeros_like(z).index_add(0, classes, z)  # (N, D)
     positives = (sizes[classes] - 1).to(z)  # (N,)
     positive = paired_similarity(z, class_sum[classes] - z) / positives.clamp(min=1)  # (N,), mean over the positives
-    only_itself = len(sizes) + sample_ids(z, None)  # (N,), ids that are no class
+    only_itself = sizes.shape[0] + sample_ids(z, None)  # (N,), ids that are no class
     excluded = torch.where(positives == 1, classes, only_itself)  # (N,)
     logsumexp = similarity_logsumexp(z, z, scale=scale, query_ids=excluded, key_ids=excluded, max_norm=1.0)  # (N,)
     loss = mean_over_positives(logsumexp, scale * positive, positives)

@@ -65,7 +65,7 @@ _CHOICE = _Choice()
 def current_backend() -> Backend | None:
     """None: the engine's own sums, by tiles or by Triton."""
     if _CURRENT.backend is None and _CHOICE.engine == "dense":
-        return _DENSE
+        return DENSE
     return _CURRENT.backend
 
 
@@ -169,7 +169,7 @@ class DenseBackend:
         return _exclude(s.clamp(min=0) + (-s.abs()).exp().log1p(), query_ids, key_ids, 0.0).sum(1)
 
 
-_DENSE = DenseBackend()
+DENSE = DenseBackend()
 
 
 def _exclude(s: Tensor, query_ids: Ids, key_ids: Ids, value: float) -> Tensor:

@@ -4,7 +4,7 @@ Eager code takes the same kernels by `autograd.Sums`, which costs less per call 
 """
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -25,7 +25,7 @@ from nearfar.losses.engine.autograd import (
 from nearfar.losses.engine.backends import current_engine, has_triton
 from nearfar.losses.engine.layout import default_ids
 from nearfar.losses.engine.log_sums import LogSums, Terms, exp_is_safe
-from nearfar.losses.engine.small import is_small, small_sums
+from nearfar.losses.engine.small import is_small, is_small_in_graph, small_sums, traced_sums
 from nearfar.losses.engine.softplus_sums import SoftplusSums
 from nearfar.losses.engine.tiles import current_tile
 
@@ -53,6 +53,8 @@ def apply_sums(name: str, terms: Terms, rows: SumInputs) -> Outputs:
         function = Sums if transformed else EagerSums
         found: Outputs = function.apply(kernel, *rows)  # type: ignore[no-untyped-call]
         return found
+    if is_small_in_graph(terms, rows):
+        return traced_sums(name, terms, rows)
     flat = (rows.query, rows.keys, *_split(rows.scale, 1.0), *_split(rows.bias, 0.0), *rows[4:], *terms)
     operator = torch.ops.nearfar.log_sums if name == "log_sums" else torch.ops.nearfar.softplus_sums
     traced: Outputs = operator(*flat)[:3]
@@ -95,7 +97,8 @@ def _kernel(name: str, terms: Terms, rows: SumInputs) -> LogSums | SoftplusSums:
 def _takes_triton(engine: str, query: Tensor) -> bool:
     kind = query.device.type
     if engine == "auto":
-        return kind == "cuda" and query.dtype == torch.float32 and current_tile() is None and has_triton()
+        plain = kind == "cuda" and query.dtype == torch.float32 and current_tile() is None
+        return plain and has_triton() and _serves_triton(query.device)
     if engine != "triton":
         return False
     if query.dtype != torch.float32:
@@ -106,6 +109,12 @@ def _takes_triton(engine: str, query: Tensor) -> bool:
         if not (kind == "cpu" and INTERPRETED):
             raise ValueError(f"engine 'triton' got rows on {kind}, expected a GPU (CUDA or ROCm); use 'tiles'")
     return True
+
+
+@cache
+def _serves_triton(device: torch.device) -> bool:
+    """Triton serves AMD's GPUs, and NVIDIA's from Ampere (2020) on."""
+    return torch.version.hip is not None or torch.cuda.get_device_capability(device) >= (8, 0)
 
 
 def _register(name: str) -> None:

@@ -72,7 +72,10 @@ _SWITCHES = _switches()
 
 def product(x: Tensor, y: Tensor) -> Tensor:
     """x @ y.T, exact in the backward pass, too, whatever autocast and torch's settings are; not in torch.func."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+    if torch.compiler.is_compiling():
+        traced: Tensor = torch.ops.nearfar.product(x, y)
+        return traced
+    if torch._C._are_functorch_transforms_active():
         return x @ y.T
     found: Tensor = _Product.apply(x, y)  # type: ignore[no-untyped-call]
     return found
@@ -82,14 +85,35 @@ class _Product(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, y: Tensor) -> Tensor:
         ctx.save_for_backward(x, y)
-        with no_autocast(x):
-            return x @ y.T
+        return _product_now(x, y)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
         x, y = ctx.saved_tensors
         of_x = product(grad, y.T) if ctx.needs_input_grad[0] else None
         return of_x, product(grad.T, x.T) if ctx.needs_input_grad[1] else None
+
+
+def _product_now(x: Tensor, y: Tensor) -> Tensor:
+    with no_autocast(x):
+        return x @ y.T
+
+
+def _save(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+    ctx.save_for_backward(*inputs)
+
+
+torch.library.define("nearfar::product", "(Tensor x, Tensor y) -> Tensor")
+torch.library.impl("nearfar::product", "CompositeExplicitAutograd", _product_now)
+torch.library.register_fake("nearfar::product", lambda x, y: x.new_empty((x.shape[0], y.shape[0])))
+torch.library.register_autograd(
+    "nearfar::product",
+    lambda ctx, grad: (
+        torch.ops.nearfar.product(grad, ctx.saved_tensors[1].T) if ctx.needs_input_grad[0] else None,
+        torch.ops.nearfar.product(grad.T, ctx.saved_tensors[0].T) if ctx.needs_input_grad[1] else None,
+    ),
+    setup_context=_save,
+)
 
 
 def rounded(x: Tensor, precision: str) -> Tensor:

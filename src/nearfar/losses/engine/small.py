@@ -10,14 +10,16 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from nearfar.losses.engine.autograd import Outputs, SumInputs
+from nearfar.losses.engine.backends import DENSE
 from nearfar.losses.engine.layout import is_default
-from nearfar.losses.engine.log_sums import LogSums
+from nearfar.losses.engine.log_sums import LogSums, Terms
 from nearfar.losses.engine.precision import no_autocast, product
 from nearfar.losses.engine.softplus_sums import SoftplusSums
 from nearfar.losses.engine.tiles import current_tile
 
 # Up to how many entries of the matrix; measured, as the number where tiles take about the same time.
 _FEW_OF_LOG_SUMS, _FEW_OF_SOFTPLUS = 1 << 14, 1 << 16
+_FEW_IN_GRAPH = 1 << 18
 _FEW_OF_OWN_ROWS = 10_000  # rows compared with themselves: a tile has both sides of the gradient in one
 
 
@@ -67,3 +69,27 @@ def _checked_mask(query_ids: Tensor, key_ids: Tensor) -> Tensor | None:
 
 
 _default_mask = lru_cache(maxsize=4)(lambda ids: _checked_mask(ids, ids))
+
+
+def is_small_in_graph(terms: Terms, rows: SumInputs) -> bool:
+    """Whether torch.compile should see the whole matrix, no larger than a tile: it fuses what an operator would hide.
+
+    The choice is a guard on the batch size, which an exported program must not have.
+    """
+    plain = terms.engine == "auto" and terms.precision == "exact" and rows.guide_query is None
+    if not plain or rows.query.device.type != "cpu" or torch.compiler.is_exporting():
+        return False
+    keys = rows.query if rows.keys is None else rows.keys
+    return rows.query.shape[0] * keys.shape[0] <= _FEW_IN_GRAPH
+
+
+def traced_sums(name: str, terms: Terms, rows: SumInputs) -> Outputs:
+    """The sums by plain torch, for torch.compile."""
+    query, keys, empty = rows.query, rows.query if rows.keys is None else rows.keys, rows.query.new_empty(0)
+    scale, bias = (x if isinstance(x, Tensor) else query.new_full((), x) for x in (rows.scale, rows.bias))
+    if name == "softplus_sums":
+        return DENSE.softplus_sum(query, keys, scale, bias, rows.query_ids, rows.key_ids), empty, empty
+    two_way = terms.two_way and rows.keys is not None
+    of_rows, of_columns = DENSE.logsumexp(query, keys, scale, rows.query_ids, rows.key_ids, two_way)
+    pairs = (query * keys).sum(-1) * scale if terms.paired else empty
+    return of_rows, empty if of_columns is None else of_columns, pairs
