@@ -15,7 +15,7 @@ from nearfar.report.curves import LineChart, Metrics, fixed_temperature, trainin
 from nearfar.report.markup import Charts, data_address, details, document, sentence, table, table_row, verdict_block
 from nearfar.report.run import PER_CLASS, HealthVerdict, ProtocolCurves, RunRecord, read_run
 from nearfar.report.sample_sections import map_section, negatives_section, neighbors_section, thumbnail_style
-from nearfar.report.samples import SAMPLES, add_umap
+from nearfar.report.samples import SAMPLES, ReportSamples, add_umap
 from nearfar.report.score_charts import has_charts, score_section
 from nearfar.report.similarity_charts import similarity_section
 from nearfar.report.svg import line_figure
@@ -49,14 +49,21 @@ def render(run: RunRecord) -> str:
     charts, samples = Charts(), run.samples
     broken = any(SAMPLES in problem for problem in run.problems)
     absent = f"Not shown: {SAMPLES} {'could not be read' if broken else 'is missing; nearfar evaluate writes it'}."
+
+    def of_samples(make: Callable[[ReportSamples], str]) -> str:
+        try:
+            return sentence(absent) if samples is None else make(samples)
+        except Exception as error:  # values that no check foresaw: the rest of the page is still worth reading
+            return sentence(f"Not shown: {SAMPLES} is damaged ({type(error).__name__}).")
+
     sections = {
         "Evaluation": _evaluation(run.results) + score_section(run.figures, charts) + _figures(run.figures),
         "Curves": curve_figures(training_curves(run.metrics), charts) + _temperature(run.metrics),
         "Similarities": similarity_section(run.metrics, charts),
         "Health": _health(run.verdicts),
-        "Map": sentence(absent) if samples is None else map_section(samples, charts),
-        "Nearest neighbours": sentence(absent) if samples is None else neighbors_section(samples),
-        "Negatives": sentence(absent) if samples is None else negatives_section(samples),
+        "Map": of_samples(lambda found: map_section(found, charts)),
+        "Nearest neighbours": of_samples(neighbors_section),
+        "Negatives": of_samples(negatives_section),
         "Views": _views(run),
         "Configuration": _configuration(run),
         "Environment": _environment(run.environment),
