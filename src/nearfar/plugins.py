@@ -1,14 +1,38 @@
 """Methods, modalities and protocols from outside the package, named as MODULE:NAME."""
 
 import importlib
+import importlib.util
 import os
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
 Result = TypeVar("Result")
+
+
+_named_by: str | None = None  # the file that names what is imported, if the user did not
+
+
+@contextmanager
+def named_by(file: Path) -> Iterator[None]:
+    """Within this, each module that is imported is announced: a run folder may be anyone's."""
+    global _named_by
+    before, _named_by = _named_by, str(file)
+    try:
+        yield
+    finally:
+        _named_by = before
+
+
+def _file_of(module: str) -> str:
+    """Where a module would be imported from."""
+    with suppress(ImportError, ValueError, AttributeError):
+        spec = importlib.util.find_spec(module.partition(".")[0])
+        return str(spec.origin) if spec is not None else "not found"
+    return "not found"
 
 
 class PluginError(ValueError):
@@ -39,6 +63,8 @@ def import_object(place: str, what: str) -> Any:
     here = os.getcwd()  # noqa: PTH109  as sys.path has it
     if here not in sys.path:
         sys.path.insert(0, here)
+    if module not in sys.modules and _named_by is not None:
+        print(f"{_named_by} names code: importing {place} ({_file_of(module)})", file=sys.stderr, flush=True)
     try:
         found = call_plugin(f"{module} cannot be imported", lambda: importlib.import_module(module))
     except PluginError as error:

@@ -34,6 +34,10 @@ from nearfar.modalities.series.files import read_series
 from nearfar.modalities.sound import files as sound_files
 from nearfar.modalities.text.data import open_texts
 from nearfar.model import checkpoint
+from nearfar.model.card import read_card
+from nearfar.report.page import write_report
+from nearfar.report.samples import SAMPLES
+from nearfar.search.files import Embeddings, read_about
 
 REFUSED = (ValueError, OSError)  # what a user can mend, in a line
 SECONDS = 30  # after which something hangs; much, since the machine may be busy
@@ -157,7 +161,70 @@ def step(path: Path) -> None:
     assert checkpoint.load_newest(path.parent)[0]["step"] in (1, 2)
 
 
+def embeddings(path: Path) -> None:
+    file = Embeddings(path)
+    assert len(list(file.names())) == len(file) and all(isinstance(name, str) for name in file.names())
+    file.labels(), file.location(), read_about(path)
+    assert sum(len(x) for _, x in file.pieces()) == len(file)
+
+
+def npy_names(path: Path) -> None:
+    np.save(path.with_suffix(""), np.eye(3, 4, dtype=np.float32))
+    embeddings(path.with_suffix(""))
+
+
+def run_file(path: Path) -> None:
+    """Whatever one file of a run is, the report is written."""
+    (path.parent / "report").mkdir(exist_ok=True)
+    for name in ("evaluation.json", "verdicts.json", "environment.json", "card.json", "metrics.jsonl", "config.yaml"):
+        (path.parent / name).write_bytes(path.read_bytes())
+    (path.parent / SAMPLES).write_bytes(path.read_bytes())
+    assert write_report(path.parent).is_file()
+
+
+def card(path: Path) -> None:
+    read_card(path)
+
+
 # Files to begin with
+
+
+def vectors() -> bytes:
+    file = io.BytesIO()
+    np.save(file, np.eye(3, 4, dtype=np.float32))
+    return file.getvalue()
+
+
+def embedded(suffix: str) -> bytes:
+    columns = {"path": ["a", "b", "c"], "label": ["x", None, "y"]}
+    rows = np.eye(3, 4, dtype=np.float32)
+    file = io.BytesIO()
+    if suffix == ".npz":
+        about = json.dumps({"data": "x", "split": None})
+        np.savez(file, vector=rows, about=about, path=columns["path"], label=["x", "", "y"])
+    else:
+        table = pa.table({**columns, "vector": pa.FixedSizeListArray.from_arrays(pa.array(rows.ravel()), 4)})
+        parquet.write_table(table.replace_schema_metadata({"nearfar": json.dumps({"data": "x"})}), file)
+    return file.getvalue()
+
+
+def sampled() -> bytes:
+    """What a report keeps of six samples."""
+    number, real = np.zeros(6, np.int64), np.zeros(6, np.float32)
+    shaped = {"names": list("abcdef"), "data": ["x", "test", "6"], "texts": [""] * 6, "classes": ["p"]}
+    rows = np.zeros((6, 2), np.int64)
+    shaped |= {"nearest": rows, "hard": rows, "suspected": rows, "components": rows.astype(np.float32)}
+    shaped |= {
+        "similarity": rows.astype(np.float32),
+        "variance": real[:2],
+        "counts": number[:3],
+        "umap": real.reshape(3, 2)[:0],
+    }
+    shaped |= {"labels": number, "clusters": number, "random": number, "worst": number, "sheet": np.zeros(0, np.uint8)}
+    shaped |= {"hard_similarity": real, "suspected_similarity": real, "positive": real[0], "crossed": np.array(False)}
+    file = io.BytesIO()
+    np.savez(file, **shaped)
+    return file.getvalue()
 
 
 def picture(kind: str, mode: str = "RGB") -> bytes:
@@ -204,6 +271,8 @@ def saved() -> bytes:
 
 
 RECORDS = [{"path": "a.png", "label": 1, "caption": "a b", "split": "train"}, {"path": "b.png", "label": None}]
+CARD = {"format": "nearfar encoder", "version": 2, "backbone": "micro", "image_size": 32, "mean": [0, 0, 0],
+        "std": [1, 1, 1], "embedding": {"kind": "plain"}, "config": {"data": {"path": "x"}}}  # fmt: skip
 COCO = {
     "images": [{"id": 1, "file_name": "a.png", "width": 4, "height": 4}],
     "annotations": [{"image_id": 1, "category_id": 2, "bbox": [0, 0, 2, 2], "caption": "words"}],
@@ -232,6 +301,12 @@ TARGETS: dict[str, tuple[Callable[[bytes], None], list[bytes]]] = {
     "coco": (opened(".json", boxes), [json.dumps(COCO).encode()]),
     "voc": (opened(".xml", voc), [XML.encode()]),
     "checkpoint": (opened(".pt", step), [saved()]),
+    "embeddings": (opened(".parquet", embeddings), [embedded(".parquet")]),
+    "embeddings.npz": (opened(".npz", embeddings), [embedded(".npz")]),
+    "embeddings.npy": (opened(".npy", embeddings), [vectors()]),
+    "embeddings.csv": (opened(".npy.csv", npy_names), [b"path,label\na,x\nb,\nc,y\n"]),
+    "run": (opened(".json", run_file), [json.dumps({"results": []}).encode(), b'{"step": 1, "loss": 2}\n', sampled()]),
+    "card": (opened(".json", card), [json.dumps(CARD).encode()]),
 }
 
 

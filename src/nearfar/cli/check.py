@@ -129,9 +129,11 @@ def subjects(what: str | None, rows: int) -> list["Subject"]:
         return [subject_from(what)]
     if not (Path(what) / "config.yaml").is_file():
         raise FileNotFoundError(f"{what} is not a run folder: it has no config.yaml; expected one, or MODULE:NAME")
+    from nearfar.plugins import named_by
     from nearfar.training.check_run import subject_of_run
 
-    return [subject_of_run(Path(what), rows)]
+    with named_by(Path(what) / "config.yaml"):
+        return [subject_of_run(Path(what), rows)]
 
 
 def show(console: Any, title: str, columns: tuple[str, ...], rows: Iterable[tuple[Any, ...]]) -> None:

@@ -1,6 +1,7 @@
 """An error in one line: its message if it was written for users, else its type, message and place."""
 
 import linecache
+import re
 import signal
 import sys
 import sysconfig
@@ -14,6 +15,8 @@ _LIBRARIES = [Path(place).resolve() for place in {*map(sysconfig.get_path, ("std
 def error_line(error: BaseException) -> str:
     """The place named is in the user's own code, if the error passed through it, else in this package."""
     message = " ".join(str(error).split())
+    if is_out_of_memory(error):
+        return f"memory is full ({message[:160] or type(error).__name__}); {_LESS_MEMORY}"
     frames = [(Path(frame.filename), frame.lineno or 0) for frame in traceback.extract_tb(error.__traceback__)]
     own = [frame for frame in frames if _is_users(frame[0])]
     expected = isinstance(error, OSError | ImportError) or not frames or _is_raised_here(*frames[-1])
@@ -23,6 +26,21 @@ def error_line(error: BaseException) -> str:
     file, line = (own or here or frames or [(Path("?"), 0)])[-1]
     text = " ".join(filter(None, (type(error).__name__, message)))
     return f"{text} in {_short_path(file)}, line {line}; --debug shows the traceback"
+
+
+_LESS_MEMORY = (
+    "make it less: a smaller --batch-size, --micro-batch-size, --image-size or --backbone; `nearfar plan` finds what "
+    "fits; --debug shows the traceback"
+)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Of Python, of a device, or of torch on a CPU, which says so by a RuntimeError."""
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return True
+    return isinstance(error, RuntimeError) and bool(
+        re.search(r"can't allocate memory|not enough memory|out of memory|DefaultCPUAllocator", str(error))
+    )
 
 
 def _is_users(file: Path) -> bool:

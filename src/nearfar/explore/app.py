@@ -95,7 +95,7 @@ def make_app(runs: Sequence[ExploredRun], *, limits: Limits | None = None) -> Fa
         lifespan=lifespan,
     )
     app.state.service = service
-    app.add_middleware(BodyLimit, limit=service.limits.upload)
+    app.add_middleware(BodyLimit, limits=service.limits)
     add_page(app)
     add_sample_routes(app, service)
     add_search_routes(app, service)

@@ -1,5 +1,6 @@
 """Which requests are answered: right Host and Origin, a token where the page is open to a network, a bounded body."""
 
+import asyncio
 import ipaddress
 import secrets
 from collections.abc import Callable, Iterable
@@ -8,8 +9,11 @@ from urllib.parse import urlsplit
 
 from fastapi import HTTPException, Request, Response
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from nearfar.explore.limits import Limits
 
 COOKIE = "nearfar-explore"
 POLICY = (
@@ -120,27 +124,47 @@ class Guard:
 
 
 class BodyLimit:
-    """ASGI middleware: 413 as soon as a body has, or announces, more than `limit` bytes."""
+    """ASGI middleware: 413 for a body that has, or announces, too many bytes, 408 for one that takes too long, 503
+    where all bodies together are too many bytes. A client that leaves ends its request without a word."""
 
-    def __init__(self, app: ASGIApp, limit: int) -> None:
-        self.app, self.limit = app, limit
+    def __init__(self, app: ASGIApp, limits: Limits) -> None:
+        self.app, self.limits = app, limits
+        self._held = 0  # bytes of bodies of requests that are not answered yet
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        length = next((value for name, value in scope["headers"] if name == b"content-length"), b"")
-        announced, received = int(length[:20]) if length.isdigit() else 0, 0
+        headers, limits = Headers(scope=scope), self.limits
+        is_json = headers.get("content-type", "").lower().startswith("application/json")
+        limit = limits.json if is_json and scope["path"] != "/api/export" else limits.upload
+        length = headers.get("content-length", "")
+        announced, received, more = int(length[:20]) if length.isdigit() else 0, 0, True
+        deadline = asyncio.get_running_loop().time() + limits.body_seconds
 
         async def counted() -> Message:
-            nonlocal received
-            message = await receive() if announced <= self.limit else {}
-            received += len(message.get("body", b""))
-            if max(announced, received) > self.limit:
-                raise HTTPException(413, f"the body has more than the limit of {self.limit:,} bytes")
+            nonlocal received, more
+            if announced > limit:
+                raise HTTPException(413, f"the body has more than the limit of {limit:,} bytes")
+            try:
+                async with asyncio.timeout_at(deadline if more else None):
+                    message = await receive()
+            except TimeoutError:
+                raise HTTPException(408, f"the body took more than {limits.body_seconds:.0f} s") from None
+            size = len(message.get("body", b""))
+            received, self._held, more = received + size, self._held + size, bool(message.get("more_body"))
+            if received > limit:
+                raise HTTPException(413, f"the body has more than the limit of {limit:,} bytes")
+            if self._held > limits.bodies:
+                raise HTTPException(503, "too many bodies are being received; try again", {"Retry-After": "1"})
             return message
 
-        await self.app(scope, counted, send)
+        try:
+            await self.app(scope, counted, send)
+        except ClientDisconnect:
+            return
+        finally:
+            self._held -= received
 
 
 def host_name(header: str) -> str | None:

@@ -8,7 +8,10 @@ class Limits:
     """Requests beyond a limit get a 4xx; requests to a full server a 503."""
 
     upload: int = 20 << 20  # bytes of a body
-    pixels: int = 50_000_000  # of an image, checked before decoding
+    json: int = 2 << 20  # bytes of a body of JSON, such as a vector; a list of rows may have `upload`
+    bodies: int = 128 << 20  # bytes of all bodies that are being received
+    body_seconds: float = 30.0  # to receive a body
+    pixels: int = 50_000_000  # of a JPEG, checked before decoding; a quarter of it of other kinds
     seconds: float = 60.0  # of a sound, checked before decoding
     text: int = 2000  # characters
     results: int = 200  # of a search

@@ -77,10 +77,21 @@ class Embedding(BaseModel):
     vector: list[float]
 
 
-class QueryBody(BaseModel):
-    """One of a text, a row or a vector. An image or a sound is the body itself, as image/* or audio/*."""
+class RequestBody(BaseModel):
+    """JSON of a few known keys: an error for each of millions would take half a minute."""
 
     model_config = ConfigDict(extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def few_keys(cls, content: Any) -> Any:
+        if isinstance(content, dict) and len(content) > 16:
+            raise ValueError(f"{len(content):,} keys, expected {', '.join(cls.model_fields)}")
+        return content
+
+
+class QueryBody(RequestBody):
+    """One of a text, a row or a vector. An image or a sound is the body itself, as image/* or audio/*."""
 
     text: Annotated[str, Field(min_length=1, max_length=_LIMITS.text)] | None = None
     row: Row | None = None
@@ -94,18 +105,14 @@ class QueryBody(BaseModel):
         return self
 
 
-class RowSelection(BaseModel):
+class RowSelection(RequestBody):
     """Rows to export, each once."""
-
-    model_config = ConfigDict(extra="forbid")
 
     rows: Annotated[list[Row], Field(min_length=1, max_length=5_000_000)]
 
 
-class SelectionToSave(BaseModel):
+class SelectionToSave(RequestBody):
     """A selection with a name; without rows the one of this name is deleted."""
-
-    model_config = ConfigDict(extra="forbid")
 
     name: Annotated[str, Field(min_length=1, max_length=200)]
     rows: Annotated[list[Row], Field(max_length=5_000_000)]
@@ -120,10 +127,8 @@ class SavedSelections(BaseModel):
     selections: list[SavedSelection]
 
 
-class DuplicatesChoice(BaseModel):
+class DuplicatesChoice(RequestBody):
     """merge: duplicates are no negatives of each other; drop: all but the first of a group are left out."""
-
-    model_config = ConfigDict(extra="forbid")
 
     choice: Literal["merge", "drop"]
 
@@ -137,10 +142,8 @@ class DuplicatesList(BaseModel):
     flag: str = Field(description="for nearfar train")
 
 
-class DuplicatesRequest(BaseModel):
+class DuplicatesRequest(RequestBody):
     """Cosine from which a pair is a duplicate; null: the threshold is found from the data."""
-
-    model_config = ConfigDict(extra="forbid")
 
     threshold: Annotated[float, Field(ge=-1, le=1)] | None = None
 

@@ -8,6 +8,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from nearfar.explore.app import make_app
+from nearfar.explore.connections import DeadlineProtocol
 from nearfar.explore.guard import Guard, OneTimeTokens, ip_address
 from nearfar.explore.limits import Limits
 from nearfar.explore.space import ExploredRun
@@ -96,7 +97,7 @@ def make_server(app: ASGIApp) -> QuietServer:
             access_log=False,
             server_header=False,
             ws="none",
-            http="h11",
+            http=DeadlineProtocol,
             h11_max_incomplete_event_size=16 << 10,
             limit_concurrency=1000,
             timeout_keep_alive=10,

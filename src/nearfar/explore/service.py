@@ -120,7 +120,7 @@ class Service:
         kind = request.headers.get("content-type", "").split(";")[0].strip().lower()
         content = await request.body()
         if kind == "application/json":
-            return self._read_json(content, space)
+            return await result_of(lambda: self.readers.submit(partial(self._read_json, content, space)))
         wanted = {"image": "image/", "sound": "audio/"}.get(space.kind)
         if wanted is None or not (kind.startswith(wanted) or kind == "application/octet-stream"):
             takes = f"application/json{f' or {wanted}*' if wanted else ''}"

@@ -105,7 +105,10 @@ def scalar(name: str, value: float | Tensor) -> float | None:
     number: Any = value
     if isinstance(number, bool) or not isinstance(number, Real):
         raise TypeError(f"{name} is {value!r} ({type(value).__name__}), expected a number or a tensor that holds one")
-    return float(number)
+    try:
+        return float(number)
+    except OverflowError:  # of an int of hundreds of digits
+        raise ValueError(f"{name} is a number of more than 308 digits, expected one that a float holds") from None
 
 
 def number_in(value: Tensor) -> float | None:

@@ -3,13 +3,14 @@
 import hashlib
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from io import FileIO
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 import nearfar
 
@@ -160,8 +161,19 @@ def _check(path: Path) -> None:
         raise ValueError(f"{path} is damaged: its bytes are not those that were written")
 
 
-def load_newest(folder: Path) -> tuple[dict[str, Any], Path, list[Path]]:
-    """The newest checkpoint that can be read, and those that could not.
+def _check_complete(state: Mapping[str, Any], needed: Sequence[str], path: Path) -> None:
+    """Refuse a checkpoint that lacks a part, or whose weights are not finite: an earlier one is good."""
+    if lacking := [name for name in needed if name not in state]:
+        raise ValueError(f"{path} lacks {lacking[0]!r}")
+    weights = state.get("method", {})
+    if not isinstance(weights, Mapping):
+        raise ValueError(f"{path} holds no weights")
+    if bad := [name for name, x in weights.items() if isinstance(x, Tensor) and bool(x.isnan().any())]:
+        raise ValueError(f"{path}: {bad[0]} has values that are no numbers")
+
+
+def load_newest(folder: Path, needed: Sequence[str] = ()) -> tuple[dict[str, Any], Path, list[Path]]:
+    """The newest checkpoint that can be read, has what is needed and no NaN, and those of which that is not so.
 
     Raises:
         FileNotFoundError: where there is none.
@@ -169,7 +181,9 @@ def load_newest(folder: Path) -> tuple[dict[str, Any], Path, list[Path]]:
     broken: list[Path] = []
     for path in reversed(numbered(folder)):
         try:
-            return load(path), path, broken
+            state = load(path)
+            _check_complete(state, needed, path)
+            return state, path, broken
         except FormatError:
             raise
         except Exception:

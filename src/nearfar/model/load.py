@@ -20,6 +20,7 @@ from nearfar.model.export import how_to_open
 from nearfar.model.save import CARD, MODEL, TRANSFORM
 from nearfar.model.stopped import has_model, is_stopped, open_stopped, stated_card, stopped_note
 from nearfar.nn.whitening import EmbeddingTransform
+from nearfar.plugins import named_by
 from nearfar.progress import print_note
 from nearfar.python_objects import register_as
 from nearfar.weights.hub import download
@@ -75,7 +76,7 @@ def _load(spec: str | Path, device: torch.device | str, image_size: int | None, 
         raise ValueError(f"{spec} is a whole graph, not weights; {way}")
     if name.kind == "folder":
         folder = Path(name.name)
-        with no_downloads():  # a folder may be anyone's: what it names is looked for on this machine
+        with no_downloads(), named_by(folder):  # it may be anyone's: what it names is looked for on this machine
             return (_start_of(folder) if untrained else _from_folder(folder)).to(device).eval()
     if untrained:
         torch.manual_seed(0)

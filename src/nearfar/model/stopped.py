@@ -47,7 +47,7 @@ def open_stopped(folder: Path) -> StoppedRun:
 
     Features are as the network gives them: what is learned of them at the end of a run, such as whitening, is not.
     """
-    state, _, _ = checkpoint.load_newest(folder / CHECKPOINTS)
+    state, _, _ = checkpoint.load_newest(folder / CHECKPOINTS, ("method",))
     weights = {name.removeprefix(_ENCODER): x for name, x in state["method"].items() if name.startswith(_ENCODER)}
     step, card = int(state["step"]), stated_card(folder)
     data = {**card["data"], "fingerprint": state.get("data")}

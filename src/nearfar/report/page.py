@@ -16,7 +16,7 @@ from nearfar.report.markup import Charts, data_address, details, document, sente
 from nearfar.report.next_step import next_step
 from nearfar.report.run import PER_CLASS, HealthVerdict, ProtocolCurves, RunRecord, read_run
 from nearfar.report.sample_sections import map_section, negatives_section, neighbors_section, thumbnail_style
-from nearfar.report.samples import SAMPLES, add_umap
+from nearfar.report.samples import SAMPLES, ReportSamples, add_umap
 from nearfar.report.score_charts import has_charts, score_section
 from nearfar.report.scoreboard import scoreboard
 from nearfar.report.similarity_charts import similarity_section
@@ -52,14 +52,21 @@ def render(run: RunRecord) -> str:
     by_group = {name: [chart for chart in curves if chart.group == name] for name in ("learning", "health", "details")}
     broken = any(SAMPLES in problem for problem in run.problems)
     absent = f"Not shown: {SAMPLES} {'could not be read' if broken else 'is missing; nearfar evaluate writes it'}."
+
+    def of_samples(make: Callable[[ReportSamples], str]) -> str:
+        try:
+            return sentence(absent) if samples is None else make(samples)
+        except Exception as error:  # values that no check foresaw: the rest of the page is still worth reading
+            return sentence(f"Not shown: {SAMPLES} is damaged ({type(error).__name__}).")
+
     sections = {
         "Is it learning?": curve_figures(by_group["learning"], charts) if curves else no_curves(),
         "Is it healthy?": _health(run.verdicts)
         + _grid(curve_parts(by_group["health"], charts) + (similar := similarity_section(run.metrics, charts))[0]),
         "Evaluation": _evaluation(run.results) + score_section(run.figures, charts) + _figures(run.figures),
-        "Map": sentence(absent) if samples is None else map_section(samples, charts),
-        "Nearest neighbours": sentence(absent) if samples is None else neighbors_section(samples),
-        "Negatives": sentence(absent) if samples is None else negatives_section(samples),
+        "Map": of_samples(lambda found: map_section(found, charts)),
+        "Nearest neighbours": of_samples(neighbors_section),
+        "Negatives": of_samples(negatives_section),
         "Views": _views(run),
         "Details": details("More charts", _grid(curve_parts(by_group["details"], charts) + similar[1]))
         + _temperature(run.metrics),

@@ -80,7 +80,12 @@ class ReportSamples:
         return found
 
     def check(self) -> None:
-        """Refuse arrays that do not fit together."""
+        """Refuse arrays that are of another kind, or do not fit together."""
+        kinds = {"str_": "U", "int64": "iu", "float32": "f", "bool": "b", "uint8": "u"}
+        for name, field in self.__dataclass_fields__.items():
+            wanted = next(kind for stated, kind in kinds.items() if stated in str(field.type))
+            if (found := getattr(self, name).dtype).kind not in wanted:
+                raise ValueError(f"{name} of a report are {found}, expected {field.type}")
         n, k, p = len(self.names), self.nearest.shape[-1], self.components.shape[-1]
         shapes = {"data": (3,), "texts": (n,), "labels": (n,), "clusters": (n,), "components": (n, p)}
         shapes |= {"nearest": (n, k), "similarity": (n, k), "variance": (p,), "counts": (3,)}

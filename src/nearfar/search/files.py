@@ -6,7 +6,9 @@ vectors alone, with path and label in NAME.npy.csv.
 
 import csv
 import json
+import tokenize
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,7 +28,11 @@ from nearfar.search.location import Location, location_of
 SUFFIXES = (".parquet", ".npz", ".npy")
 METADATA = b"nearfar"
 PIECE = 64 << 20  # bytes of vectors read at a time
-_BROKEN = (pyarrow.ArrowException, zipfile.BadZipFile, EOFError, KeyError, TypeError, AttributeError)
+# What the readers raise for damaged files: numpy reads a header as Python, and zipfile knows passwords and methods.
+_BROKEN = (
+    *(pyarrow.ArrowException, zipfile.BadZipFile, zlib.error, EOFError, KeyError, TypeError, AttributeError),
+    *(UnicodeError, SyntaxError, tokenize.TokenError, NotImplementedError, RuntimeError, MemoryError, csv.Error),
+)
 
 
 class Embeddings:
@@ -70,8 +76,9 @@ class Embeddings:
             raise ValueError(f"{self.path} ends after {start} of {self._count} rows; embed the data again")
 
     def names(self) -> Sequence[str]:
-        """N texts, such as paths; row numbers where the file has none."""
-        return self._column("path") or [str(i) for i in range(len(self))]
+        """N texts, such as paths; the number of a row that has none."""
+        found = self._column("path") or [None] * len(self)
+        return [str(i) if name is None else name for i, name in enumerate(found)]
 
     def labels(self) -> Sequence[str | None] | None:
         """N class names, or None where there are none."""
@@ -114,7 +121,7 @@ class Embeddings:
         self._read = lambda: (vectors[start : start + rows] for start in range(0, self._count, rows))
 
     def _read_parquet(self, file: parquet.ParquetFile) -> Iterator[NDArray[Any]]:
-        with self._errors_named(pyarrow.ArrowException, OSError):
+        with self._errors_named(OSError, *_BROKEN):
             for batch in file.iter_batches(max(1, PIECE // (4 * self.dim)), columns=["vector"]):
                 column = batch.column(0)
                 if column.null_count:
@@ -122,6 +129,10 @@ class Embeddings:
                 yield column.flatten().to_numpy(zero_copy_only=False).reshape(-1, self.dim)
 
     def _column(self, name: str) -> list[Any] | None:
+        with self._errors_named(*_BROKEN):
+            return self._read_column(name)
+
+    def _read_column(self, name: str) -> list[Any] | None:
         if self.suffix == ".parquet":
             file = parquet.ParquetFile(self.path)
             if name not in file.schema_arrow.names:
@@ -188,7 +199,7 @@ def read_about(path: Path) -> dict[str, Any] | None:
             case ".npz":
                 with np.load(path, allow_pickle=False) as content:
                     return parse_about(str(content["about"]).encode()) or None
-    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, pyarrow.ArrowException):
+    except (OSError, ValueError, *_BROKEN):
         return None
     return {} if path.is_file() and npy_table(path).is_file() else None
 

@@ -16,7 +16,7 @@ def subject_of_run(folder: Path, rows: int = 12) -> Subject:
     """The method of a run folder, at its newest checkpoint, with two batches of so many training samples."""
     setup = TrainingSetup(TrainConfig.from_yaml(folder / "config.yaml"), Console(quiet=True))
     if checkpoint.numbered(folder / "checkpoints"):
-        setup.method.load_state_dict(checkpoint.load_newest(folder / "checkpoints")[0]["method"])
+        setup.method.load_state_dict(checkpoint.load_newest(folder / "checkpoints", ("method",))[0]["method"])
     with_anchor = anchored(setup.method, setup.config)
     ids, labels = setup.modality.ids(setup.train), setup.method_labels
     batches = []

@@ -14,6 +14,8 @@ from nearfar.training.setup import TrainingSetup
 
 MAY_CHANGE = ("epochs", "steps", "processes", "nodes", "strategy")  # settings that a resumed run may change
 
+NEEDED = ("config", "step", "method", "optimizer", "scaler", "best")  # of a checkpoint
+
 
 def restore_newest(setup: TrainingSetup, folder: Path, console: Console) -> dict[str, Any] | None:
     """Load the newest checkpoint into the method; None if the run was killed before its first checkpoint.
@@ -26,7 +28,7 @@ def restore_newest(setup: TrainingSetup, folder: Path, console: Console) -> dict
         for name in ("metrics.jsonl", "verdicts.json"):
             (folder / name).unlink(missing_ok=True)
         return None
-    state, path, broken = checkpoint.load_newest(folder / "checkpoints")
+    state, path, broken = checkpoint.load_newest(folder / "checkpoints", NEEDED)
     for file in broken:
         console.print(f"[yellow]{file.name} cannot be read; going on from {path.name}[/]")
     checkpoint.set_aside(broken)

@@ -3,6 +3,7 @@
 import math
 import shlex
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -45,6 +46,7 @@ def stop_after_step(on_stop: Callable[[int], None]) -> Iterator[None]:
     def handle(number: int, frame: FrameType | None) -> None:
         nonlocal asked
         if number == signal.SIGINT and asked < math.inf:
+            print("\ninterrupted again: ended at once; the newest checkpoint stays", file=sys.stderr, flush=True)
             raise KeyboardInterrupt
         if number == signal.SIGTERM and time.monotonic() > asked + _REPEATED:
             end_at_once(number)

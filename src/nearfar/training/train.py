@@ -18,6 +18,7 @@ from nearfar.evaluation.results import Results
 from nearfar.methods import Method
 from nearfar.modalities import modality_class
 from nearfar.model.encoder import Encoder
+from nearfar.plugins import named_by
 from nearfar.progress import print_line
 from nearfar.python_objects import PREFIX, is_object
 from nearfar.settings import build, checked_values
@@ -165,7 +166,8 @@ def resume_run(
             number of steps.
     """
     check_given_again(folder, Attachments())
-    return run(_resumed(folder, settings), folder, resume=True, console=console, all_metrics=all_metrics)
+    with named_by(folder / "config.yaml"):
+        return run(_resumed(folder, settings), folder, resume=True, console=console, all_metrics=all_metrics)
 
 
 def _resumed(folder: Path, settings: Mapping[str, Any]) -> TrainConfig:

@@ -52,6 +52,9 @@ def opened(
     try:
         image = Image.open(file, formats=readable_formats() if formats is None else formats)
         width, height = image.size
+        # A JPEG is made smaller as it is decoded; others are decoded whole, of real numbers in float64.
+        if image.format != "JPEG" and pixel_limit < PIXEL_LIMIT:
+            pixel_limit //= 4
         if width * height > pixel_limit:
             image.close()
             raise ValueError(f"{width}×{height} pixels are more than the limit of {pixel_limit:,}")

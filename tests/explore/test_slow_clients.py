@@ -1,0 +1,74 @@
+"""Clients that send half a request, or leave: they get a deadline and a share, and others are answered."""
+
+import asyncio
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from nearfar.explore import connections
+from nearfar.explore.limits import Limits
+from nearfar.explore.serve import guarded_app
+from nearfar.explore.space import ExploredRun
+from tests.explore.place import log, serving
+
+HALF = b"POST /api/search HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+BODY = HALF + b"Content-Type: application/octet-stream\r\nContent-Length: 5000000\r\n\r\n" + b"x" * 1000
+GET = b"GET /api/runs HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n"
+
+
+@pytest.fixture
+def port(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+    monkeypatch.setattr(connections, "HEADER_SECONDS", 0.5)
+    monkeypatch.setattr(connections, "WAITING", 40)
+    run = ExploredRun("training", log(tmp_path / "run"), None)
+    limits = Limits(body_seconds=0.5, bodies=6_000_000)
+    with serving(guarded_app([run], "127.0.0.1", limits=limits)) as address:
+        yield int(address.rpartition(":")[2])
+
+
+async def ask(port: int, request: bytes, seconds: float = 20.0) -> bytes:
+    """All that the server answers until it closes the connection."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(request)
+    try:
+        async with asyncio.timeout(seconds):
+            return await reader.read(1 << 20)
+    except ConnectionError:
+        return b""
+    finally:
+        writer.close()
+
+
+def test_half_sent_requests_are_closed_and_others_answered(port: int) -> None:
+    async def all_of_them() -> tuple[list[bytes], list[bytes]]:
+        slow = [asyncio.ensure_future(ask(port, part)) for part in [b"", HALF] * 40]
+        await asyncio.sleep(0.1)
+        normal = await asyncio.gather(*(ask(port, GET) for _ in range(20)))
+        return normal, await asyncio.gather(*slow)
+
+    normal, slow = asyncio.run(all_of_them())
+    assert all(answer.startswith(b"HTTP/1.1 200") for answer in normal)
+    assert slow == [b""] * 80  # within `ask`'s 20 s
+
+
+def test_bodies_have_a_deadline_and_a_limit(port: int) -> None:
+    start = time.monotonic()
+    assert asyncio.run(ask(port, BODY)).startswith((b"HTTP/1.1 408", b"HTTP/1.1 4"))
+    assert time.monotonic() - start < 15
+    head = HALF + b"Content-Type: application/json\r\nContent-Length: 17000000\r\n\r\n"
+    assert asyncio.run(ask(port, head + b'{"a": 1')).startswith((b"HTTP/1.1 413", b"HTTP/1.1 409"))
+
+
+def test_a_client_that_leaves_brings_no_traceback(port: int, capfd: pytest.CaptureFixture[str]) -> None:
+    async def leave() -> None:
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(BODY)
+        await writer.drain()
+        writer.close()
+        await asyncio.sleep(0.3)
+
+    asyncio.run(leave())
+    assert asyncio.run(ask(port, GET)).startswith(b"HTTP/1.1 200")
+    assert "Traceback" not in capfd.readouterr().err
