@@ -13,6 +13,7 @@ from nearfar.data.config import LARGEST_SIDE, DataConfig
 from nearfar.modalities.config import ViewsConfig
 from nearfar.modalities.series.config import SeriesConfig
 from nearfar.modalities.sound.config import SoundConfig
+from nearfar.modalities.table.config import TableConfig
 from nearfar.modalities.text.config import TextConfig
 from nearfar.python_objects import is_object
 from nearfar.settings import (
@@ -118,7 +119,7 @@ class TrainConfig:
         None, "where metrics also go: tensorboard, wandb, mlflow, trackio, or several: wandb,tensorboard"
     )
     modality: str | None = setting(
-        None, "image, image-text, series, sound, text or MODULE:NAME; None: what data and method say"
+        None, "image, image-text, series, sound, table, text or MODULE:NAME; None: what data and method say"
     )
     optimizer: OptimizerConfig = setting(OptimizerConfig, "optimizer and schedule; as a plain value, its name")
     adapt: AdaptConfig = setting(AdaptConfig, "how pretrained weights are adapted; no effect without them")
@@ -126,6 +127,7 @@ class TrainConfig:
     text: TextConfig = setting(TextConfig, "how texts become tokens and features")
     series: SeriesConfig = setting(SeriesConfig, "how series are normalized")
     sound: SoundConfig = setting(SoundConfig, "how sounds are cut and become spectrograms")
+    table: TableConfig = setting(TableConfig, "how columns of tables are scaled and varied")
 
     @property
     def kind(self) -> str:

@@ -27,6 +27,7 @@ OTHER_MEANINGS = {
     "report/sample_sections.py": {"pairs"},  # a class of the page
     "modalities/image/views/presets.py": {"byol", "clip", "instdisc", "moco_v1", "moco_v3", "simclr", "supcon"},
     "modalities/sound/views.py": {"byol_a", "cpc", "simclr"},
+    "modalities/table/views.py": {"scarf"},
     "modalities/text/modality.py": {"mlm"},  # an option
     "modalities/image/huggingface.py": {"clip", "siglip"},  # kinds of models of transformers
     "model/foreign/huggingface.py": {"clip", "siglip"},

@@ -20,6 +20,7 @@ from nearfar.methods.moco import MoCo, MoCoV1
 from nearfar.methods.moco_v3 import MoCoV3
 from nearfar.methods.nnclr import NNCLR
 from nearfar.methods.pairs import Pairs
+from nearfar.methods.scarf import SCARF
 from nearfar.methods.simclr import SimCLR, SimCLRV2
 from nearfar.methods.simcse import SimCSE
 from nearfar.methods.simsiam import SimSiam
@@ -40,6 +41,7 @@ __all__ = [
     "METHODS",
     "MLM",
     "NNCLR",
+    "SCARF",
     "BarlowTwins",
     "Batch",
     "CoSENT",

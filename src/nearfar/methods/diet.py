@@ -27,7 +27,7 @@ class DIET(Method):
     """
 
     name = "diet"
-    when = "data are few, and batches are small: there is nothing to tune, but training takes long"
+    when = "data are few and training may be long: there is nothing to tune"
     reference = ("Balestriero 2023", "https://arxiv.org/abs/2302.10260")
     also_needs = "a row of weights for each sample"
     min_views = usual_views = 1

@@ -112,7 +112,7 @@ class TS2Vec(Method):
     def after_step(self, progress: float) -> None:
         self.steps += 1
 
-    def _crops(self, steps: int) -> "TimeCrops":
+    def _crops(self, steps: int) -> "CropPair":
         """Where both crops begin and end at this step, the same for all samples but for an offset."""
         generator = seeded_generator(self.seed, int(self.steps), 0)
 
@@ -122,9 +122,9 @@ class TS2Vec(Method):
         overlap = draw(min(2 ** (self.temporal_unit + 1), steps), steps)
         left = draw(0, steps - overlap)
         begin, end = draw(0, left), draw(left + overlap, steps)
-        return TimeCrops(slice(begin, left + overlap), slice(left, end), overlap, (-begin, steps - end))
+        return CropPair(slice(begin, left + overlap), slice(left, end), overlap, (-begin, steps - end))
 
-    def _draw(self, crops: "TimeCrops", index: Tensor) -> tuple[Tensor, Tensor]:
+    def _draw(self, crops: "CropPair", index: Tensor) -> tuple[Tensor, Tensor]:
         """(B,) offset and (2, B, T) moments that are kept of each sample, whatever batch it is in."""
         low, high = crops.offsets
         longest = max(crop.stop - crop.start for crop in crops[:2])
@@ -144,7 +144,7 @@ class TS2Vec(Method):
         return dropped
 
 
-class TimeCrops(NamedTuple):
+class CropPair(NamedTuple):
     """Two crops of a step, as the first and the last place of each, before the offset of a sample."""
 
     first: slice

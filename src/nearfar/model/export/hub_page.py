@@ -16,9 +16,10 @@ _USES = {
     "image": 'encode(["a.jpg", "b.jpg"])',
     "sound": 'encode(["a.wav", "b.wav"])',
     "series": "encode(series)",
+    "table": "encode(rows)",
     "image-text": 'encode(["a.jpg", "b.jpg"])',
 }
-_NOUNS = {"text": "A text", "image": "An image", "sound": "A sound", "series": "A time series"}
+_NOUNS = {"text": "A text", "image": "An image", "sound": "A sound", "series": "A time series", "table": "A row"}
 _BEFORE_PATH = r"(?:^|(?<=[\s:=,;('\"]))"  # a prefix such as "timm:NAME=", or the beginning of a word
 _ABSOLUTE = re.compile(_BEFORE_PATH + r"(?:~|[A-Za-z]:\\|/(?!/))[^\s'\"]*[/\\]([^/\\\s'\":;,]+)")
 

@@ -1,0 +1,1 @@
+"""Tables of numbers and categories, a row for each sample."""
