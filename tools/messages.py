@@ -1,7 +1,7 @@
 """Print every message of the package: errors, warnings, verdicts, help texts and console lines, with file and line.
 
 python tools/messages.py            all of them, by kind
-python tools/messages.py errors     one kind: errors, help, console or page
+python tools/messages.py errors     one kind: errors, help, console, verdicts or page
 python tools/messages.py --doubtful those that break a rule of plain English (a list of patterns), for a second look
 
 Texts are found in the syntax tree, so that none is left out; {} stands for a value.
@@ -17,15 +17,23 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).parents[1] / "src" / "nearfar"
 CONSOLE = {"print", "print_line", "print_note", "say", "tell", "notify", "announce", "stage", "status", "warn"}
-VERDICTS = {"Verdict", "NextStep", "_train", "Skipped"}
 PAGE = {"sentence", "details", "figure", "_Metric"}
 HELP = {"add_argument", "setting", "Parser", "ArgumentParser", "Protocol", "experiment"}
-KINDS = ("errors", "help", "console", "page")
+KINDS = ("errors", "help", "console", "verdicts", "page")
+WHOLE = {  # files whose texts are all messages
+    "cli/help_text.py": "help",
+    "methods/advice.py": "verdicts",
+    "report/judgement.py": "verdicts",
+    "report/next_step.py": "verdicts",
+    "report/verdict.py": "verdicts",
+    "training/advice.py": "verdicts",
+    "training/health.py": "verdicts",
+}
 _SHORTEST = 12  # characters of a message; shorter ones are words
 DOUBTFUL = {  # what plain English avoids, by pattern
-    "is none": r"\b(?:is|are|be) none\b|\bis no\b(?! longer)",
+    "is none": r"(?<!there )\b(?:is|are|be) (?:none|no)\b(?! longer)",
     "of its own": r"\b(?:a|of) .{3,25} of its own\b",
-    "trailing comma + too": r", too\b",
+    "comma before too": r", too\b(?! \w+ to)",
     "where there is": r"\bwhere there (?:is|are)\b",
     "but for": r"\bbut for\b",
     "mended": r"\bmend(?:ed|s)?\b",
@@ -61,8 +69,24 @@ def messages() -> list[Message]:
     for file in sorted(PACKAGE.rglob("*.py")):
         name = str(file.relative_to(PACKAGE))
         tree = ast.parse(file.read_text(encoding="utf-8"))
-        found += [Message(kind, name, line, text) for kind, line, text in _of(tree)]
+        own = WHOLE.get(name)
+        parts = _of(tree) if own is None else ((own, line, text) for line, text in _all(tree))
+        found += [Message(kind, name, line, text) for kind, line, text in parts]
     return list(dict.fromkeys(found))
+
+
+def _all(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """All texts but docstrings and patterns."""
+    inside = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in ast.walk(node)}
+    inside |= {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        whole = isinstance(node, ast.JoinedStr) or id(node) not in inside
+        if whole and isinstance(node, ast.Constant | ast.JoinedStr):
+            yield from ((node.lineno, text) for text in _texts(node) if _is_message(text))
+
+
+def _is_message(text: str) -> bool:
+    return len(text) >= _SHORTEST and " " in text and not text.startswith(("<", "%("))
 
 
 def _of(tree: ast.AST) -> Iterator[tuple[str, int, str]]:
@@ -75,7 +99,7 @@ def _of(tree: ast.AST) -> Iterator[tuple[str, int, str]]:
             continue
         for part in [*call.args, *(keyword.value for keyword in call.keywords)]:
             for text in _texts(part):
-                if len(text) >= _SHORTEST and " " in text and not text.startswith(("<", "%(")):
+                if _is_message(text):
                     yield kind, part.lineno, text
 
 
@@ -83,7 +107,9 @@ def _named(call: ast.Call) -> str | None:
     name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
     if name.endswith(("Error", "Exception")):
         return "errors"
-    kinds = {"console": CONSOLE | VERDICTS, "page": PAGE, "help": HELP}
+    if name in ("append", "extend") and isinstance(call.func, ast.Attribute):
+        return "console" if "note" in ast.unparse(call.func.value) else None
+    kinds = {"console": {*CONSOLE, "Skipped"}, "page": PAGE, "help": HELP}
     return next((kind for kind, names in kinds.items() if name in names), None)
 
 

@@ -82,7 +82,8 @@ class DataConfig(ReadConfig):
         0.1, "fraction of the training data held out for validation, at most 2,000 samples", least=0, below=1
     )
     positive_score: float | None = setting(
-        None, "pairs of texts with at least this score are positives, others are left out; None: scores are no pairs"
+        None,
+        "pairs of texts with at least this score are positives, others left out; None: scored pairs are not positives",
     )
     shuffle_window: int = setting(10_000, "shuffle window in samples of streamed shards", least=0)
 

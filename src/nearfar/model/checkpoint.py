@@ -137,7 +137,7 @@ def load(path: Path) -> dict[str, Any]:
     if (found := state.get("format", 0)) != FORMAT:
         raise FormatError(
             f"{path} has checkpoint format {found}, written by nearfar {state.get('nearfar', '0.1.0 or older')}, and "
-            f"this is {nearfar.__version__} with format {FORMAT}; resume with that version, or start the run anew"
+            f"this is {nearfar.__version__} with format {FORMAT}; resume with that version, or start a new run"
         )
     return state
 
@@ -189,7 +189,7 @@ def load_newest(folder: Path, needed: Sequence[str] = ()) -> tuple[dict[str, Any
         except Exception:
             broken.append(path)
     detail = f" ({', '.join(p.name for p in broken)} cannot be read)" if broken else ""
-    raise FileNotFoundError(f"{folder} holds no checkpoint to resume from{detail}; start the run anew without --resume")
+    raise FileNotFoundError(f"{folder} holds no checkpoint to resume from{detail}; start a new run without --resume")
 
 
 def set_aside(broken: list[Path]) -> None:

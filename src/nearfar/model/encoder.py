@@ -175,7 +175,7 @@ class Encoder(nn.Module, HubMixin):
             return self.modality.queries[0]
         kinds = {self.modality.item_kind(items[row]) for row in range(len(items))}
         if len(kinds) > 1:
-            raise ValueError(f"items are of the kinds {' and '.join(sorted(kinds))}; encode each kind by itself")
+            raise ValueError(f"items are of the kinds {' and '.join(sorted(kinds))}; encode each kind separately")
         return kinds.pop()
 
     def _encode_batch(self, items: Any, kind: str, device: torch.device) -> Tensor:

@@ -7,17 +7,23 @@
   const canvas = byId("map-canvas"), pen = canvas.getContext("2d");
   const by = byId("map-colour"), only = byId("map-only"), where = byId("map-place"), sample = byId("map-sample");
   const view = { scale: 1, x: 0, y: 0 };  // zoom, and offset in pixels
-  let shades = [], places = [], chosen = -1, waiting = false;
+  let shades = [], places = [], chosen = -1, waiting = false, lit = null;
 
   function groups() {
     return by.value === "label" ? { of: chart.label, names: chart.classes }
       : { of: chart.cluster, names: chart.clusters.map((_, i) => "cluster " + (i + 1)) };
   }
 
+  // As in the explorer: few groups differ in hue, more of them also in lightness and saturation.
   function hue(number, count) {
     if (count <= 8) return colour("--line-" + number);
-    const light = colour("--scheme") === "dark" ? 62 : 36;
-    return "hsl(" + Math.round((number * 137.508) % 360) + " 65% " + (light + (number % 3) * 6) + "%)";
+    const rings = count <= 12 ? 1 : count <= 36 ? 2 : 4, each = Math.ceil(count / rings), ring = number % rings;
+    const divisor = (a, b) => (b ? divisor(b, a % b) : a);
+    let stride = Math.max(1, Math.round(each * 0.618));
+    while (divisor(stride, each) > 1) stride++;
+    const turn = (Math.floor(number / rings) * stride % each + ring * 0.76) / each % 1;
+    const light = (colour("--scheme") === "dark" ? 64 : 42) + [0, 14, -11, -7][ring];
+    return "hsl(" + (360 * turn).toFixed(1) + " " + [67, 85, 88, 51][ring] + "% " + light + "%)";
   }
 
   function title(i) {
@@ -53,7 +59,7 @@
     canvas.height = Math.round(canvas.clientHeight * ratio);
     pen.setTransform(ratio, 0, 0, ratio, 0, 0);
     locate();
-    const of = groups().of, wanted = only.value === "" ? null : Number(only.value);
+    const of = groups().of, wanted = lit !== null ? lit : only.value === "" ? null : Number(only.value);
     const size = chart.names.length > 500 ? 3 : 4.5, limit = colour("--limit");
     const dot = function (i) {
       pen.fillStyle = of[i] < 0 ? limit : shades[of[i]];
@@ -90,13 +96,15 @@
     const names = groups().names, legend = byId("map-legend");
     only.replaceChildren(new Option("all", ""), ...names.map((name, i) => new Option(name, i)));
     legend.replaceChildren();
-    if (names.length <= 30) names.forEach(function (name, i) {
+    if (names.length <= 200) names.forEach(function (name, i) {
       const chip = piece(legend, "button", "chip");
       chip.type = "button";
       piece(chip, "span", "dot");
       piece(chip, "span", "called", name);
       chip.title = name;
       chip.addEventListener("click", function () { only.value = only.value === String(i) ? "" : String(i); refine(); });
+      for (const come of ["pointerenter", "focus"]) chip.addEventListener(come, function () { lit = i; repaint(); });
+      for (const go of ["pointerleave", "blur"]) chip.addEventListener(go, function () { lit = null; repaint(); });
     });
     recolour();
     refine();

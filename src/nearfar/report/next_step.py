@@ -87,7 +87,7 @@ def small_images(run: RunRecord, judged: Judgement | None) -> NextStep | None:
     larger = min(LARGEST_SIZE, 2 * size, int(side) // 32 * 32 or 32)
     if larger <= size:
         return None
-    return _train(run, {"image_size": larger}, f"the images have {side:.0f} pixels, the views {size}")
+    return _train(run, {"image_size": larger}, f"the images are {side:.0f} pixels wide, but are trained on at {size}")
 
 
 def too_few_steps(run: RunRecord, judged: Judgement | None) -> NextStep | None:

@@ -199,7 +199,7 @@ def _configuration(run: RunRecord) -> str:
     again = folder.with_name(f"{folder.name}-again")
     command = shlex.join(["nearfar", "train", "--config", str(folder / "config.yaml"), "--out", str(again)])
     text = f'<pre tabindex="0" aria-label="config.yaml">{escape(run.config_text)}</pre>'
-    return sentence(f"To run it again on the same data: {command}") + details("config.yaml", text, opened=True)
+    return sentence(f"To run it again on the same data: {command}") + details("config.yaml", text)
 
 
 def _environment(recorded: dict[str, object]) -> str:

@@ -123,7 +123,7 @@ def overall(run: RunRecord) -> tuple[str, str]:
     found = sentence.removeprefix("Healthy: ").rstrip(".")
     warned = [verdict for verdict in run.verdicts if verdict.level == "warning"]
     if warned:
-        sentence += f"; {counted(len(warned), 'earlier warning')}, see Health"
+        sentence += f"; {counted(len(warned), 'earlier warning')}, see 'Is it healthy?'"
     if run.finished is False:
         return "note", f"Not finished: {found} so far" if level == "good" else "Not finished, so not judged"
     if level == "note":
@@ -138,7 +138,10 @@ def overall(run: RunRecord) -> tuple[str, str]:
     lacking = "it was not evaluated on a task" if results.rows else "it was not evaluated"
     lacking = "the untrained encoder was not measured" if rows else lacking
     if start is None and any(verdict.step == 0 for verdict in warned):
-        return "note", f"Not judged: {lacking}, and there was a warning at the start, see Health; in training {found}"
+        return (
+            "note",
+            f"Not judged: {lacking}, and there was a warning at the start, see 'Is it healthy?'; in training {found}",
+        )
     return level, sentence if rows else f"Healthy in training: {sentence.removeprefix('Healthy: ')}; {lacking}"
 
 

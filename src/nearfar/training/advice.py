@@ -101,7 +101,7 @@ def _of_groups(config: TrainConfig) -> tuple[str, str]:
     column = read.group_column or _group_column(config)
     if column is None:
         return "group", "look for groups that are too large"
-    way_out = '--data.group_column "" takes none for a group, --data.group_column NAME another column'
+    way_out = '--data.group_column "" uses no group column, --data.group_column NAME another one'
     return f"group, the column {column!r} of {config.data.path},", f"if these are topics or classes, {way_out}"
 
 

@@ -157,7 +157,9 @@ def well(found: dict[str, float | list[float]]) -> Verdict:
         return Verdict("note", "well", f"{words}: too few rows or dimensions to tell a collapse by")
     if "bound" in found:
         bound, ceiling = _value(found, "bound") or 0.0, _value(found, "ceiling") or 0.0
-        words += f"; loss {ceiling - bound:.2f}, where {ceiling:.2f} means nothing learned"
+        perplexity = _value(found, "perplexity")  # the bound is never below 0, the loss may be above its ceiling
+        loss = ceiling - bound if perplexity is None else math.log(perplexity)
+        words += f"; loss {loss:.2f}, where {ceiling:.2f} means nothing learned"
     if rank < _NEAR * _collapsed(limit):
         return Verdict("note", "well", words)
     return Verdict("good", "well", f"no collapse, {words}")

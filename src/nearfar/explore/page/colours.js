@@ -29,11 +29,14 @@ void main() { if (length(gl_PointCoord - 0.5) > 0.5) discard; gl_FragColor = col
 // Few labels differ in hue; more of them also in lightness and saturation, as the shader has it.
 // On a ring hues are evenly spaced, and taken in strides, so that labels that follow each other are far apart.
 const divisor = (a, b) => (b ? divisor(b, a % b) : a);
+export function coprime(count) {
+  let stride = Math.max(1, Math.round(count * 0.618));
+  while (divisor(stride, count) > 1) stride++;
+  return stride;
+}
 export function ringsOf(labels) {
   const rings = labels <= 12 ? 1 : labels <= 36 ? 2 : 4, each = Math.max(1, Math.ceil(labels / rings));
-  let stride = Math.max(1, Math.round(each * 0.618));
-  while (divisor(stride, each) > 1) stride++;
-  return [rings, each, stride];
+  return [rings, each, coprime(each)];
 }
 export function colourOf(label, dark, labels) {
   if (label < 0) return dark ? "#b3b3b3" : "#595959";

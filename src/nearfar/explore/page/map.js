@@ -1,7 +1,7 @@
 // The map: every sample is a point, drawn by WebGL in one call. Marks and the lasso are on a second canvas above,
 // which also takes the input. The table holds x, y in [-1, 1] and the label number of each point.
 
-import { colourOf, FRAGMENT, ringsOf, VERTEX } from "./colours.js";
+import { colourOf, coprime, FRAGMENT, ringsOf, VERTEX } from "./colours.js";
 
 const CELLS = 256; // of the grid on each side, to find the point under the pointer
 const REACH = 14; // pixels around a point in which it is picked
@@ -10,7 +10,7 @@ const FEWEST = 5000; // points that are always drawn
 const REST = 160; // milliseconds without movement before all points are drawn
 const CLOSE = 2; // zoom from which points become pictures
 const PICTURE = 44; // pixels of such a picture
-const PICTURES = 80; // of them at a time; among close neighbours one stands for all
+const PICTURES = 150; // of them at a time; among close neighbours one stands for all
 const KEPT = 400; // pictures in memory
 const AT_ONCE = 8; // pictures that are asked for
 
@@ -143,13 +143,15 @@ export class PointMap {
     const [left, high] = this.toData(0, 0), [right, low] = this.toData(this.width, this.height), taken = new Map();
     const cell = (x, y) => `${Math.floor(x / PICTURE)} ${Math.floor(y / PICTURE)}`, around = [-PICTURE, 0, PICTURE];
     const covered = (x, y) => around.some((dx) => around.some((dy) => { const other = taken.get(cell(x + dx, y + dy)); return other && Math.hypot(other[0] - x, other[1] - y) < 0.8 * PICTURE; }));
+    const rows = [];
     for (let cy = this.cell(low); cy <= this.cell(high); cy++) {
-      for (let k = this.first[this.cell(left) + CELLS * cy]; k < this.first[this.cell(right) + CELLS * cy + 1]; k++) {
-        const row = this.order[k], [x, y] = this.toScreen(this.table[3 * row], this.table[3 * row + 1]);
-        if (x < 0 || y < 0 || x > this.width || y > this.height || !this.shown(row) || covered(x, y)) continue;
-        taken.set(cell(x, y), [x, y]); this.placed.push(row);
-        if (this.placed.length >= PICTURES) return;
-      }
+      for (let k = this.first[this.cell(left) + CELLS * cy]; k < this.first[this.cell(right) + CELLS * cy + 1]; k++) rows.push(this.order[k]);
+    }
+    const stride = coprime(rows.length); // from everywhere, if not all find a place
+    for (let i = 0; i < rows.length && this.placed.length < PICTURES; i++) {
+      const row = rows[(i * stride) % rows.length], [x, y] = this.toScreen(this.table[3 * row], this.table[3 * row + 1]);
+      if (x < 0 || y < 0 || x > this.width || y > this.height || !this.shown(row) || covered(x, y)) continue;
+      taken.set(cell(x, y), [x, y]); this.placed.push(row);
     }
   }
   picture(row) {
@@ -169,11 +171,13 @@ export class PointMap {
     for (const row of this.placed) {
       const picture = this.picture(row), [x, y] = this.toScreen(this.table[3 * row], this.table[3 * row + 1]);
       if (!picture || !picture.complete || !picture.naturalWidth) continue;
+      pen.globalAlpha = this.lit > -1.5 && this.table[3 * row + 2] !== this.lit ? 0.12 : 1;
       pen.fillStyle = colourOf(this.table[3 * row + 2], this.dark.matches, this.labels);
       pen.fillRect(x - side / 2 - 2, y - side / 2 - 2, side + 4, side + 4);
       pen.imageSmoothingEnabled = picture.naturalWidth > side;
       pen.drawImage(picture, x - side / 2, y - side / 2, side, side);
     }
+    pen.globalAlpha = 1;
   }
 
   paintAbove() {

@@ -39,7 +39,7 @@ def decode_sound(file: Path | BinaryIO, sample_rate: int, *, seconds: float | No
             raise ValueError(f"{stated:,} values in {sound.channels} channels are more than the limit")
         found = int(sound.samplerate)
         if not RATES[0] <= found <= RATES[1] or stated * sample_rate > LONGEST * found:
-            raise ValueError(f"{stated:,} values at {found:,} a second are no sound, or more than the limit")
+            raise ValueError(f"{stated:,} values at {found:,} a second are not a sound, or more than the limit")
         if seconds is not None and stated > seconds * found:
             raise ValueError(f"it is {stated / found:,.0f} seconds long, more than the limit of {seconds:g}")
         x = sound.read(dtype="float32", always_2d=True)  # (T, channels)

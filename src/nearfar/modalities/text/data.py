@@ -109,7 +109,7 @@ class TextDataset(Dataset):
         """
         if self.scores is None:
             raise ValueError(
-                f"--data.positive_score is {least:g}, and the texts are no pairs with scores; leave it out"
+                f"--data.positive_score is {least:g}, and the texts are not pairs with scores; leave it out"
             )
         found = self.subset((self.scores >= least).nonzero()[:, 0])
         if len(found) < 2:
