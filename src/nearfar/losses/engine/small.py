@@ -50,22 +50,27 @@ def small_sums(kernel: LogSums | SoftplusSums, rows: SumInputs) -> Outputs | Non
 
 
 def _log_sums(rows: SumInputs, mask: Tensor | None, terms: Terms) -> Outputs:
-    query, scale, empty = rows.query, rows.scale, rows.query.new_empty(0)
-    found: tuple[Tensor, ...] = _LogSums.apply(query, rows.keys, scale, mask, terms.two_way)  # type: ignore[no-untyped-call]
-    keys = query if rows.keys is None else rows.keys
-    pairs = (query * keys).sum(-1) * scale if terms.paired else empty
+    found: list[Tensor] = [*_LogSums.apply(rows.query, rows.keys, rows.scale, mask, terms)]  # type: ignore[no-untyped-call]
+    empty = rows.query.new_empty(0)
+    pairs = found.pop() if terms.paired else empty
     return found[0], found[1] if len(found) > 1 else empty, pairs
 
 
 def _plain_log_sums(
-    query: Tensor, keys: Tensor | None, scale: Scalar, mask: Tensor | None, two_way: bool
+    query: Tensor, keys: Tensor | None, scale: Scalar, mask: Tensor | None, terms: Terms
 ) -> tuple[Tensor, ...]:
-    """Along the rows, and if asked along the columns of a matrix that is not symmetric; torch can differentiate it."""
+    """Along the rows, if asked along the columns of a matrix that is not symmetric, and if asked its diagonal."""
     with no_autocast(query):
         logits = scale * _product(query, query if keys is None else keys)
+        pairs = logits.diagonal()
         if mask is not None:
             logits = logits.masked_fill(mask, -torch.inf)
-        return (logits.logsumexp(1), logits.logsumexp(0)) if two_way and keys is not None else (logits.logsumexp(1),)
+        sums = [logits.logsumexp(dim) for dim in _dims(keys, terms)]
+        return *sums, *([pairs] if terms.paired else [])
+
+
+def _dims(keys: Tensor | None, terms: Terms) -> tuple[int, ...]:
+    return (1, 0) if terms.two_way and keys is not None else (1,)
 
 
 class _LogSums(torch.autograd.Function):
@@ -73,30 +78,34 @@ class _LogSums(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, query: Tensor, keys: Tensor | None, scale: Scalar, mask: Tensor | None, two_way: bool
+        ctx: Any, query: Tensor, keys: Tensor | None, scale: Scalar, mask: Tensor | None, terms: Terms
     ) -> tuple[Tensor, ...]:
         with no_autocast(query):
             s = (query @ (query if keys is None else keys).T).mul_(scale)
+        pairs = [s.diagonal().clone()] if terms.paired else []
         if mask is not None:
             s.masked_fill_(mask, -torch.inf)
-        sums = (s.logsumexp(1), s.logsumexp(0)) if two_way and keys is not None else (s.logsumexp(1),)
+        sums = [s.logsumexp(dim) for dim in _dims(keys, terms)]
         ctx.set_materialize_grads(False)
         ctx.number = None if isinstance(scale, Tensor) else scale
-        ctx.two_way = two_way
+        ctx.terms = terms
         ctx.save_for_backward(query, keys, scale if isinstance(scale, Tensor) else None, mask, s, *sums)
-        return sums
+        return *sums, *pairs
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         query, keys, learned, mask, s, *sums = ctx.saved_tensors
         scale = ctx.number if learned is None else learned
         if torch.is_grad_enabled():  # under create_graph: as a function of the rows
-            return *_plain_gradients((query, keys, scale, mask, ctx.two_way), grads, ctx.needs_input_grad), None, None
+            return *_plain_gradients((query, keys, scale, mask, ctx.terms), grads, ctx.needs_input_grad), None, None
         weights: Tensor | None = None
-        for dim, (total, grad) in enumerate(zip(sums, grads, strict=True)):
+        for dim, (total, grad) in enumerate(zip(sums, grads, strict=False)):
             if grad is not None:
                 part = s.sub(total.unsqueeze(1 - dim)).exp_().mul_(grad.unsqueeze(1 - dim))
                 weights = part if weights is None else weights.add_(part)
+        if ctx.terms.paired and (grad := grads[-1]) is not None:
+            weights = torch.zeros_like(s) if weights is None else weights
+            weights.diagonal().add_(grad)
         if weights is None:
             return None, None, None, None, None
         with no_autocast(query):
