@@ -17,8 +17,8 @@ from nearfar.losses.engine.softplus_sums import SoftplusSums
 from nearfar.losses.engine.tiles import current_tile
 
 # Up to how many entries of the matrix; measured, as the number where tiles take about the same time.
-_FEW_OF_LOG_SUMS, _FEW_OF_SOFTPLUS = 1 << 14, 1 << 16
-_FEW_OF_OWN_ROWS = 10_000  # rows compared with themselves: a tile has both sides of the gradient in one
+_FEW_OF_LOG_SUMS, _FEW_OF_SOFTPLUS = 1 << 15, 1 << 16
+_FEW_OF_OWN_ROWS = 1 << 14  # rows compared with themselves: a tile has both sides of the gradient in one
 
 
 def is_small(kernel: LogSums | SoftplusSums, rows: SumInputs) -> bool:
