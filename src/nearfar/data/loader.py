@@ -93,6 +93,7 @@ class Loader:
         worker: int = 0,
         workers: int = 1,
         ahead: int = 2,
+        pin: bool = False,
     ) -> Iterator[FetchedBatch]:
         """The batches with their images, fetched in a background thread while the step before is computed.
 
@@ -103,6 +104,7 @@ class Loader:
                 slices where they can be.
             worker, workers: of this process, where several load; each takes every so many of its batches.
             ahead: how many batches may wait in memory.
+            pin: into page-locked memory, from which a GPU copies while the host goes on.
         """
         if not 0 <= worker < workers:
             raise ValueError(f"worker is {worker}, expected from 0 to below the {workers} that there are")
@@ -113,7 +115,8 @@ class Loader:
 
         def fetch(step: int, indices: Tensor) -> FetchedBatch:
             mine = indices.tensor_split(world)[rank]
-            return FetchedBatch(step, mine, data.fetch(mine))
+            samples = data.fetch(mine)
+            return FetchedBatch(step, mine, samples.pin_memory() if pin else samples)
 
         waiting: deque[Future[FetchedBatch]] = deque()
         with ThreadPoolExecutor(1, thread_name_prefix="fetch") as thread:

@@ -4,7 +4,7 @@ The softmax losses, SigLIP and SupCon never hold the similarity matrix: their me
 
 All but `batch_triplet` of Euclidean distances, which torch refuses, have exact second derivatives (gradient penalties,
 Hessian-vector products). Third derivatives are refused where the sums are computed in tiles; in small batches on a CPU
-(up to 100 × 100 entries) torch has them.
+(up to 128 × 128 entries) torch has them.
 """
 
 from nearfar.losses.engine.backends import use_engine

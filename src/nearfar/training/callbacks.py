@@ -99,7 +99,7 @@ class TrainingMonitor(lightning.Callback):
         assert module.last is not None
         done, last = module.done, module.done == module.total
         if self.is_rank_zero:
-            state = f"loss {float(module.last.loss):.3f}  lr {module.rate:.2g}  {self._speed(module):.0f}/s"
+            state = f"loss {module.values.loss:.3f}  lr {module.rate:.2g}  {self._speed(module):.0f}/s"
             self._bar.update(self._task, completed=done, state=state)
             self._print_progress(module)
         epoch_ends = done % self.steps_per_epoch == 0
@@ -141,6 +141,7 @@ class TrainingMonitor(lightning.Callback):
 
     def save(self, module: Pretraining, *, last: bool = False) -> None:
         """Write everything that the rest of the run depends on; the weights of the last step are kept for the end."""
+        module.values.finish()  # no checkpoint of weights that are not finite
         state: dict[str, Any] = {
             "config": json.dumps(asdict(module.config)),
             "step": module.done,
@@ -172,7 +173,8 @@ class TrainingMonitor(lightning.Callback):
         if not self.is_rank_zero:
             return
         found = measure(module.last)
-        found |= {"loss": float(module.last.loss), "lr": module.rate, "gradient_norm": module.gradient_norm}
+        module.values.finish()
+        found |= {"loss": module.values.loss, "lr": module.rate, "gradient_norm": module.values.gradient_norm}
         found |= {"samples_per_second": self._speed(module), "epoch": module.epochs * module.done / module.total}
         if isinstance(fixed := vars(module.method).get("temperature"), int | float):  # who learns it logs it
             found["temperature"] = float(fixed)
@@ -224,7 +226,7 @@ class TrainingMonitor(lightning.Callback):
         self._progress_printed = now
         assert module.last is not None
         left = timedelta(seconds=round((module.total - module.done) * (now - start) / max(module.done - begun, 1)))
-        line = f"step {module.done:,} of {module.total:,}: loss {float(module.last.loss):.3f}, ETA {left}"
+        line = f"step {module.done:,} of {module.total:,}: loss {module.values.loss:.3f}, ETA {left}"
         self.console.print(line, highlight=False, soft_wrap=True)
 
     def _speed(self, module: Pretraining) -> float:

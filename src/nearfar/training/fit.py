@@ -109,7 +109,8 @@ def _train(setup: TrainingSetup, module: Pretraining, monitor: TrainingMonitor, 
     config, total = setup.config, setup.total_steps
     prefetched = 1 if config.micro_batch_size else 2  # less where memory is scarce and a step is long
     first = module.done * config.accumulate_batches
-    steps = Steps(setup.train, setup.loader, first, total * config.accumulate_batches, prefetched)
+    pin = setup.device.type == "cuda"
+    steps = Steps(setup.train, setup.loader, first, total * config.accumulate_batches, prefetched, pin=pin)
     if config.nodes == 1 and (others := config.processes - 1) > 0:
         print_line(console, f"waiting for {others} other process{'es' * (others > 1)} to start and open the data")
     trainer = make_trainer(setup, monitor, done=module.done)

@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
@@ -27,14 +27,18 @@ from nearfar.training.guide import GuideEncoder
 from nearfar.training.health import not_finite
 from nearfar.training.optimizers import make_optimizer, pretrained_factor, rate_factor, set_rates
 from nearfar.training.processes import rank_and_world, shards_weights
+from nearfar.training.step_values import StepValues, read_at_once
 
 
 class Steps:
     """The batches of a whole run as one sequence, from any of them on: batch n is the same wherever one starts."""
 
-    def __init__(self, source: Dataset, loader: Loader, start: int, stop: int, ahead: int = 2) -> None:
+    def __init__(
+        self, source: Dataset, loader: Loader, start: int, stop: int, ahead: int = 2, *, pin: bool = False
+    ) -> None:
         self.source, self.loader, self.start, self.stop = source, loader, start, stop
         self.ahead = ahead  # batches that may wait in memory
+        self.pin = pin  # in memory from which a GPU copies by itself
 
     def __len__(self) -> int:
         return self.stop - self.start
@@ -45,7 +49,10 @@ class Steps:
         rank, world = rank_and_world()  # each process has its rows of every batch
         while number < self.stop:
             epoch, first = divmod(number, len(self.loader))
-            for batch in self.loader.fetched(self.source, epoch, first, rank=rank, world=world, ahead=self.ahead):
+            of_epoch = self.loader.fetched(
+                self.source, epoch, first, rank=rank, world=world, ahead=self.ahead, pin=self.pin
+            )
+            for batch in of_epoch:
                 if number >= self.stop:
                     return
                 yield number, batch.indices, batch.x
@@ -86,7 +93,7 @@ class Pretraining(lightning.LightningModule):
         self._guide = guide
         self.done = 0  # optimizer steps
         self.last: Step | None = None
-        self.gradient_norm = float("nan")
+        self.values = StepValues(self._not_finite)
         self.optimizer_state: dict[str, Any] | None = None  # to begin with, where the run is resumed
         self.optimizer: torch.optim.Optimizer | None = None
         self.is_sharded = False  # whether each process holds a part of the weights (FSDP)
@@ -117,19 +124,30 @@ class Pretraining(lightning.LightningModule):
         encoded = encode_in_chunks(encode, self.method, parts, deferred=self._deferred if self.is_sharded else None)
         with nullcontext() if self.config.tile_size is None else tile_size(self.config.tile_size):
             step = contrast_shards(self._trained, encoded, shard, by=self.config.gather)
-        if not torch.isfinite(step.loss):
-            raise NotFiniteError(not_finite(self.done, self._checkpoint()))
+        self.values.take_loss(step.loss, self.done)
         loss: Tensor = step.loss
         self.last = replace(step, loss=loss.detach())  # not the graph, which holds the samples
         return loss if self.method.loss_weight == 1 else self.method.loss_weight * loss
+
+    def transfer_batch_to_device(
+        self, batch: tuple[int, Tensor, Tensor], device: torch.device, dataloader_idx: int
+    ) -> tuple[int, Tensor, Tensor]:
+        """The samples; their numbers are needed on the CPU."""
+        number, index, samples = batch
+        return number, index, samples.to(device, non_blocking=True)
+
+    def _not_finite(self, step: int) -> NoReturn:
+        raise NotFiniteError(not_finite(step, self._checkpoint()))
 
     def _encoding(
         self, number: int, index: Tensor, samples: Tensor, shard: Shard | None, *, undivided: bool
     ) -> Callable[[slice], Encoded]:
         """Rows of the batch to what the method encodes them to, the same each time."""
         device, kind = samples.device, samples.device.type
-        labels = None if self.labels is None else self.labels[index.cpu()].to(device)
-        ids = self.ids[index.cpu()].to(device)
+        index = index.cpu()
+        labels = None if self.labels is None else self.labels[index].to(device, non_blocking=True)
+        ids = self.ids[index].to(device, non_blocking=True)
+        index_there = index.to(device, non_blocking=True)
         with torch.autocast(kind, enabled=False):
             views = self.modality.views_of_rows(
                 samples, self.source, index, seed=self.config.seed, step=number, shard=shard
@@ -143,7 +161,7 @@ class Pretraining(lightning.LightningModule):
                 made = views(rows)
                 whole = self.modality.prepare(samples[rows]) if self._anchored else None
             some = None if labels is None else labels[rows]
-            batch = self.modality.as_batch(made, self.source, index[rows], ids[rows], some)
+            batch = self.modality.as_batch(made, self.source, index_there[rows], ids[rows], some)
             batch = replace(batch, guide=None if guide is None else guide[rows], whole=whole)
             own = shard if shard is None or undivided else shard_of(rows.stop - rows.start, device)
             return encode_shard(self._trained, batch, own)
@@ -168,9 +186,8 @@ class Pretraining(lightning.LightningModule):
             fsdp.average_scalars(self.method)
         gradients = [p.grad for p in self.method.parameters() if p.grad is not None]
         total = global_norm(gradients) if self.is_sharded else torch.nn.utils.get_total_norm(gradients)
-        self.gradient_norm = float(total)
-        if self.config.precision != "fp16" and not self.gradient_norm < float("inf"):
-            raise NotFiniteError(not_finite(self.done, self._checkpoint()))
+        self._norm = total
+        self.values.take_gradient_norm(total, self.done, strict=self.config.precision != "fp16")
 
     def configure_gradient_clipping(
         self,
@@ -181,9 +198,14 @@ class Pretraining(lightning.LightningModule):
         if not self.is_sharded:
             super().configure_gradient_clipping(optimizer, gradient_clip_val, gradient_clip_algorithm)
         elif gradient_clip_val is not None:  # torch's own function takes no list of cut and whole ones
+            factor: Any
+            if read_at_once(self._norm):
+                factor = min(1.0, gradient_clip_val / (self.values.gradient_norm + 1e-6))
+            else:
+                factor = (gradient_clip_val / (self._norm + 1e-6)).clamp(max=1.0)
             for p in self.method.parameters():
                 if p.grad is not None:
-                    p.grad.mul_(min(1.0, gradient_clip_val / (self.gradient_norm + 1e-6)))
+                    p.grad.mul_(factor)
 
     def optimizer_step(
         self,

@@ -4,12 +4,13 @@ There the calls, not the entries, take the time.
 """
 
 from functools import lru_cache
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from nearfar.losses.engine.autograd import Outputs, SumInputs
+from nearfar.losses.engine.autograd import Outputs, Scalar, SumInputs
 from nearfar.losses.engine.backends import DENSE
 from nearfar.losses.engine.layout import is_default
 from nearfar.losses.engine.log_sums import LogSums, Terms
@@ -18,9 +19,9 @@ from nearfar.losses.engine.softplus_sums import SoftplusSums
 from nearfar.losses.engine.tiles import current_tile
 
 # Up to how many entries of the matrix; measured, as the number where tiles take about the same time.
-_FEW_OF_LOG_SUMS, _FEW_OF_SOFTPLUS = 1 << 14, 1 << 16
+_FEW_OF_LOG_SUMS, _FEW_OF_SOFTPLUS = 1 << 15, 1 << 16
 _FEW_IN_GRAPH = 1 << 18
-_FEW_OF_OWN_ROWS = 10_000  # rows compared with themselves: a tile has both sides of the gradient in one
+_FEW_OF_OWN_ROWS = 1 << 14  # rows compared with themselves: a tile has both sides of the gradient in one
 
 
 def is_small(kernel: LogSums | SoftplusSums, rows: SumInputs) -> bool:
@@ -43,17 +44,92 @@ def small_sums(kernel: LogSums | SoftplusSums, rows: SumInputs) -> Outputs | Non
         mask = _mask(rows.query_ids, rows.key_ids)
         if mask is None:
             return None
+    if isinstance(kernel, LogSums):
+        return _log_sums(rows, mask, kernel.terms)
     with no_autocast(query):
-        logits = scale * product(query, keys)
+        each = F.softplus(scale * product(query, keys) + rows.bias, threshold=40.0)
         empty = query.new_empty(0)
-        if isinstance(kernel, SoftplusSums):
-            each = F.softplus(logits + rows.bias, threshold=40.0)
-            return (each if mask is None else each.masked_fill(mask, 0.0)).sum(1), empty, empty
+        return (each if mask is None else each.masked_fill(mask, 0.0)).sum(1), empty, empty
+
+
+def _log_sums(rows: SumInputs, mask: Tensor | None, terms: Terms) -> Outputs:
+    found: list[Tensor] = [*_LogSums.apply(rows.query, rows.keys, rows.scale, mask, terms)]  # type: ignore[no-untyped-call]
+    empty = rows.query.new_empty(0)
+    pairs = found.pop() if terms.paired else empty
+    return found[0], found[1] if len(found) > 1 else empty, pairs
+
+
+def _plain_log_sums(
+    query: Tensor, keys: Tensor | None, scale: Scalar, mask: Tensor | None, terms: Terms
+) -> tuple[Tensor, ...]:
+    """Along the rows, if asked along the columns of a matrix that is not symmetric, and if asked its diagonal."""
+    with no_autocast(query):
+        logits = scale * product(query, query if keys is None else keys)
+        pairs = logits.diagonal()
         if mask is not None:
             logits = logits.masked_fill(mask, -torch.inf)
-        columns = logits.logsumexp(0) if kernel.terms.two_way and rows.keys is not None else empty
-        pairs = (query * keys).sum(-1) * scale if kernel.terms.paired else empty
-        return logits.logsumexp(1), columns, pairs
+        sums = [logits.logsumexp(dim) for dim in _dims(keys, terms)]
+        return *sums, *([pairs] if terms.paired else [])
+
+
+def _dims(keys: Tensor | None, terms: Terms) -> tuple[int, ...]:
+    return (1, 0) if terms.two_way and keys is not None else (1,)
+
+
+class _LogSums(torch.autograd.Function):
+    """`_plain_log_sums`, with a gradient of few operations."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, query: Tensor, keys: Tensor | None, scale: Scalar, mask: Tensor | None, terms: Terms
+    ) -> tuple[Tensor, ...]:
+        with no_autocast(query):
+            s = (query @ (query if keys is None else keys).T).mul_(scale)
+        pairs = [s.diagonal().clone()] if terms.paired else []
+        if mask is not None:
+            s.masked_fill_(mask, -torch.inf)
+        sums = [s.logsumexp(dim) for dim in _dims(keys, terms)]
+        ctx.set_materialize_grads(False)
+        ctx.number = None if isinstance(scale, Tensor) else scale
+        ctx.terms = terms
+        ctx.save_for_backward(query, keys, scale if isinstance(scale, Tensor) else None, mask, s, *sums)
+        return *sums, *pairs
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+        query, keys, learned, mask, s, *sums = ctx.saved_tensors
+        scale = ctx.number if learned is None else learned
+        if torch.is_grad_enabled():  # under create_graph: as a function of the rows
+            return *_plain_gradients((query, keys, scale, mask, ctx.terms), grads, ctx.needs_input_grad), None, None
+        weights: Tensor | None = None
+        for dim, (total, grad) in enumerate(zip(sums, grads, strict=False)):
+            if grad is not None:
+                part = s.sub(total.unsqueeze(1 - dim)).exp_().mul_(grad.unsqueeze(1 - dim))
+                weights = part if weights is None else weights.add_(part)
+        if ctx.terms.paired and (grad := grads[-1]) is not None:
+            weights = torch.zeros_like(s) if weights is None else weights
+            weights.diagonal().add_(grad)
+        if weights is None:
+            return None, None, None, None, None
+        with no_autocast(query):
+            own = weights.T + weights if keys is None else weights
+            of_query = own @ (query if keys is None else keys)
+            of_keys = weights.T @ query if keys is not None and ctx.needs_input_grad[1] else None
+        of_scale = None
+        if learned is not None and ctx.needs_input_grad[2]:
+            of_scale = (query * of_query).sum() * (0.5 if keys is None else 1.0)  # of itself, each entry came twice
+        return of_query.mul_(scale), None if of_keys is None else of_keys.mul_(scale), of_scale, None, None
+
+
+def _plain_gradients(
+    given: tuple[Any, ...], grads: tuple[Tensor | None, ...], needs: tuple[bool, ...]
+) -> list[Tensor | None]:
+    """In query, keys and scale, differentiable again."""
+    wanted = [x for x, need in zip(given[:3], needs, strict=False) if need]
+    pairs = [(total, grad) for total, grad in zip(_plain_log_sums(*given), grads, strict=True) if grad is not None]
+    outputs, slopes = zip(*pairs, strict=True)
+    found = iter(torch.autograd.grad(outputs, wanted, slopes, create_graph=True, allow_unused=True))
+    return [next(found) if need else None for need in needs[:3]]
 
 
 def _mask(query_ids: Tensor, key_ids: Tensor) -> Tensor | None:

@@ -27,7 +27,7 @@ def two_views(z1: Tensor, z2: Tensor, temperature: float | Tensor, ids: Tensor |
     z, ids = stack_views(z1, z2, ids)
     scale = inverse_temperature(temperature, z)
     first, second = z.unflatten(0, (2, -1)).unbind()
-    return TwoViews(z, ids, scale, scale * paired_similarity(first, second).repeat(2))
+    return TwoViews(z, ids, scale, (scale * paired_similarity(first, second)).expand(2, -1).flatten())
 
 
 def stack_views(z1: Tensor, z2: Tensor, ids: Tensor | None) -> tuple[Tensor, Tensor]:
