@@ -44,11 +44,11 @@ def main() -> None:
         report = (run / "report.html").resolve()
         browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         wide = browser.new_page(viewport={"width": 1120, "height": 900})
-        between = "#evaluation details, #similarities, #health"
-        charts = "#curves figure:nth-of-type(n + 4), #curves > p"
+        between = "#evaluation, #is-it-healthy"
+        charts = "#is-it-learning figure:nth-of-type(n + 4)"
         picture(wide, report, "report.png", hidden=f"{between}, {charts}", below="#map figure")
         phone = browser.new_page(viewport={"width": 390, "height": 844}, color_scheme="dark", device_scale_factor=2)
-        between = "#evaluation h3, #evaluation .charts, #evaluation details, #curves, #similarities, #health"
+        between = "#evaluation, #is-it-learning, #is-it-healthy"
         picture(phone, report, "report-phone.png", hidden=between, below="#map .chart")
         browser.close()
 
