@@ -1,6 +1,22 @@
 """What the site has beside its pages: results of the benchmarks, files of the repository, the command's own help, the
 configuration's keys, formulas as MathML, figures that open in full size. `mkdocs.yml` names this file; all of it is
 made when the site is built.
+
+- **A page is a story.** Its blocks are run in order, in one folder and one namespace, so that a command may use what
+  the one before it made. Runs are made small where the configuration is built, behind the parser: flags stay as the
+  page has them, and all are checked. What takes longer than seconds (`check`, `lab`, `plan`) is read by its own
+  parser in `make docs-check`, and run by the slow tests.
+- **What a page names in passing is looked up** (`tests/docs/test_named_on_pages.py`): numbers in a paragraph that
+  links to results, and in tables beside it, are in those results; flags are flags of a command; a recipe's numbers
+  are of its settings by a sum.
+- **Nothing is written twice.** Help, keys of the configuration and the reference are made from the code when the site
+  is built, benchmark pages from `benchmarks/results`. Links to files of the repository lead to copies of them on the
+  site, so that it needs no address of a repository.
+- **Hardly a script but the theme's.** Formulas become MathML when the site is built. From a folder a browser starts
+  no worker, so the search runs in a frame; what the theme would fetch for that is 25 lines of our own. Some 15 more
+  let the keyboard reach formulas and tables that are wider than the window.
+- **Chinese is searched by words.** The theme cuts it by jieba where that is installed; the words of the field that
+  jieba does not know are in `docs/zh/words.txt`.
 """
 
 import ast

@@ -1,4 +1,10 @@
-"""Methods, modalities and protocols from outside the package, named as MODULE:NAME."""
+"""Methods, modalities and protocols from outside the package, named as MODULE:NAME.
+
+`--method MODULE:NAME` is imported from the path or the current folder and must be a `Method`. What its class declares
+(modality, views, settings) is written to `config.yaml` when the run is configured. So the code is imported only for
+training and its certificate: what evaluates, embeds, searches or exports draws the encoder alone, and a model card
+from elsewhere never names code to be run.
+"""
 
 import importlib
 import importlib.util

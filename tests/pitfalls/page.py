@@ -1,4 +1,11 @@
-"""What docs/pitfalls.md says: of each section its code, wrong and right, its numbers, and the test of them."""
+"""What docs/pitfalls.md says: of each section its code, wrong and right, its numbers, and the test of them.
+
+- **The wrong code on a page is the code that a test runs.** `tests/pitfalls/page.py` takes it from the section, so
+  page and test cannot part; the numbers under it are compared with what the test measures. Damage that needs training
+  is shown on one small world whose views keep a few features and draw louder ones anew: learning shows there within
+  150 steps. A number is as exact as it is on another processor: what moves with rounding is counted or averaged, not
+  given leeway.
+"""
 
 import functools
 import math

@@ -10,6 +10,20 @@ full batch, and hooks on parameters see it once. Sharded weights (FSDP) are gath
 another backward pass: step 3 then comes after it.
 
 Reference: Gao et al. 2021 (GradCache), https://arxiv.org/abs/2101.06983
+
+- **One autograd function, not a trainer of its own.** Its forward encodes the parts without a graph, its backward
+  encodes them again and gives the parameters' gradients to autograd. So the trainer's scaling, clipping, accumulation
+  and hooks on parameters are untouched, and a gather fits between `encode` and `contrast`.
+- **Gradients are returned, not accumulated inside**: hooks that reduce across processes fire once. It costs a second
+  set of gradients while the parts are summed.
+- **What has a gradient is seen, not declared**: the first part is encoded with its graph, which is dropped at once.
+- **State is found by comparing**: buffers that the first pass changed are as they were when a part is encoded again.
+  Versions of tensors do not tell: batch-norm changes its statistics unseen by them. Queues and banks are not looked
+  at: they are large, and move in `after_step` alone.
+- **Views of images are made in parts**, since they are many times larger than their bytes: what is drawn is drawn for
+  the batch, and applied to rows. Sounds mix with others of the batch, so theirs are made at once.
+- **A plan counts tensors and measures the rest.** The peak with few rows is elsewhere than that with many, so each
+  operation has a line of its own. The process is measured after a real step of four samples.
 """
 
 from collections.abc import Callable, Iterator, Sequence

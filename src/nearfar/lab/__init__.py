@@ -1,8 +1,20 @@
-"""The mathematics made runnable: information, its bounds, the gradient, the sphere, noise-contrastive estimation.
+r"""The mathematics made runnable: information, its bounds, the gradient, the sphere, noise-contrastive estimation.
 
 `information` and `probability` work on tables, `samples` on drawn labels, `neighbors` on drawn numbers. `proof` counts
 the InfoNCE bound out, `estimators` are bounds of mutual information with critics, `gradient` and `sphere` have
 closed forms of the losses, `nce` fits a density. `experiments` compares each with theory; `nearfar lab NAME` runs one.
+
+- **A claim is two numbers, a relation and a tolerance**, and judges itself; an experiment gives claims, tables and
+  lines, the command prints and draws them. Tolerances are standard errors where there are any; those set by hand are
+  named in `docs/lab.md`.
+- **Closed forms before training.** Where the best critic or the whole distribution is known, nothing is trained; one
+  function, $\mathbb{E}[e^{\kappa \cos \theta}]$ on the sphere, gives loss, gradient noise, uniformity and the shares
+  of negatives.
+- **No chance of the caller's** is used: weights and data come from the experiment's own generator.
+- **A claim has a kind**: theory, which data could contradict, an identity, or a threshold of ours. Tests make
+  formula, critic, data or training wrong and ask that claims fail, so that agreement means something.
+- **A step says whether its batch was fair** (`Step.fair`): whether all others were negatives. Only then is log N - L
+  a bound, and shown as one.
 """
 
 from nearfar.lab.information import (

@@ -5,6 +5,12 @@ The softmax losses, SigLIP and SupCon never hold the similarity matrix: their me
 All but `batch_triplet` of Euclidean distances, which torch refuses, have exact second derivatives (gradient penalties,
 Hessian-vector products). Third derivatives are refused where the sums are computed in tiles; in small batches on a CPU
 (up to 128 × 128 entries) torch has them.
+
+- A row without negatives costs 0 in every softmax loss, and gets no gradient; the primitive says -inf.
+- `sup_con` takes its mean over the rows that have a positive.
+- `vicreg` and `hard_negative` follow the authors' code where it differs from the equation; the docstrings say how.
+- A row of zeros gets no gradient through the normalisation, where `F.normalize` would multiply it by 1e12.
+- Squared Euclidean similarities are summed in float64: in float32 a small distance between long rows would be lost.
 """
 
 from nearfar.losses.engine.backends import use_engine

@@ -1,4 +1,16 @@
-"""Pairs: an anchor must find its positive among the positives, and the hard negatives, of the batch."""
+"""Pairs: an anchor must find its positive among the positives, and the hard negatives, of the batch.
+
+- **Nested dimensions are a wrapper**: `NestedDims.contrast` calls a method's own loss on the first d numbers of
+  everything that `encode` calls z1, z2, ...; health is that of the whole embedding. It is for methods whose loss
+  compares what the user keeps. Whitening would mix the numbers, so it is refused beside `dims`; these methods have
+  plain embeddings by default.
+- **A guide is rows of the batch.** A method names weights (`Method.guide`), the run opens them and puts their
+  embeddings of the batch's samples into `Batch.guide`: computed once a step, so that caching and processes see plain
+  rows. The engine leaves out a pair where the guide's product is above the query's limit, tile by tile
+  (`losses/engine/guide.py`); a ring would have to send these rows, too, and refuses.
+- **One pair loss** (`pair_loss`) serves `pairs`, `simcse` and `clip`: in-batch negatives, hard negatives, both
+  directions, guide.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,24 @@
-"""Any number of views: how they are encoded, named, and paired."""
+"""Any number of views: how they are encoded, named, and paired.
+
+- **A batch has full views first, then local ones** (`Batch.local` says how many). `encode` names what it makes of
+  them z1, z2, ... and z_local1, ...: a flat dict of rows of samples, so that chunks, gather and ring need not know of
+  views.
+- **One `encode_views` for all methods**: each full view is a pass of its own, with BatchNorm statistics of its own,
+  as in the authors' code of BYOL, MoCo and Barlow Twins. Local views of one shape are one pass, as in that of SwAV
+  and DINO. MoCo passes every view by itself, since its BatchNorm sees groups of the batch.
+- **Two views give the bits of before**: sums over pairs begin with the same terms in the same order, and are divided
+  by powers of two. `tests/methods/test_many_views.py` has the old rules, and compares loss, gradient and buffers.
+- **A local view is a query and never a key, target or negative**: a small part of a picture should be found to belong
+  to the whole, not the whole to the part. SupCon alone takes them as any view, since all of a class are positives.
+- **The rows of NT-Xent weigh the same**: the loss of a row is the mean over its positives, and the loss the mean over
+  rows. A mean over all (row, positive) pairs is the same without local views; with them it would give a local row K
+  votes and a full one K - 1. Its negatives are the K views of other samples, so log N is log(K (B - 1) + 1).
+- **The ring** takes queries that are no keys if both are marked as rows of one batch: equal ids alone could be a
+  queue's.
+- **A count beyond the preset's recipes repeats them in turn.** View i is drawn from (seed, step, i): more views
+  change none. InstDisc is made for one view, so a preset of two equal ones is cut to one, unless `--views.count` says
+  more.
+"""
 
 from collections.abc import Iterator, Sequence
 from itertools import product

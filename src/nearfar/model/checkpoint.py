@@ -1,4 +1,15 @@
-"""Checkpoints: written whole or not at all, with a sum of their bytes, newest first, and never unpickled."""
+"""Checkpoints: written whole or not at all, with a sum of their bytes, newest first, and never unpickled.
+
+- **A checkpoint and its sum are one file.** torch compares no sums when it reads. Its files are zip archives, so the
+  sum of all bytes is the archive's comment: neither can be there without the other, and any tool reads the file as
+  before.
+- **SIGTERM is no error.** Status 0, so that a scheduler starts the run again; Ctrl-C keeps 130, so that a script
+  stops. In Python both raise `TrainingStopped`: only the command turns it into a status.
+- **What a run needs to resume is written whole or not at all**; logs may end in half a line, which is forgotten.
+- **A target of the fuzzers opens bytes as a user's file would be**, and may raise ValueError or OSError with a line.
+  Hypothesis and atheris share the targets. Limits are stated where a header is read, before anything is asked of
+  memory.
+"""
 
 import hashlib
 import os

@@ -2,6 +2,12 @@
 
 The files are in `recipes/` of the sources, and beside this file where nearfar was installed from a wheel. The numbers
 are in `reached.json`; a test compares them with `benchmarks/results`.
+
+YAML as `nearfar train --config` takes it, and `reached.json`: of each number the value, its interval, what stands
+beside it, the file and table cell it is from, the command, and, where the run's own evaluation measures it, protocol
+and metric. A test reads the cells. They are at the root of the sources, where people look, and beside the code in a
+wheel. A rerun is compared within the interval of the test samples; the chance of another machine's rounding is not in
+it.
 """
 
 import json

@@ -2,6 +2,18 @@
 
 Adding one: a function in `graphs.py` or `layouts.py`, and its line in `FORMATS`. This file imports no torch:
 the help of `nearfar export` lists the formats.
+
+`model` is below `training`, which uses it to write a run's encoder; loading one imports no Lightning. Reading is
+safetensors and JSON alone: the card's fields are checked before a network is made from them, the weights before they
+are copied into it. Models of others (`model/foreign/`) come from JSON, safetensors, or torch files read with
+`weights_only`; code that a folder brings along is not run, and weights that are missing are an error, where the
+library would draw them at random. They are encoders as any other, which also read texts. A graph or a plain state
+dict is kept only if it gives the encoder's output at batch sizes it was not made with. A text encoder is a graph of
+tokens, of any number and length up to its own, with its tokenizer beside it; image and text are two graphs. timm and
+torchvision have no network of texts, which is said. A text encoder in the format huggingface is also a list of
+modules of sentence-transformers: what follows the pooling is an affine map with or without tanh, or length 1, and a
+bag of tokens is the mean of weighted vectors. Its tokens and features are compared with those of AutoTokenizer and
+AutoModel. What only nearfar can open has a name that timm does not know.
 """
 
 from collections.abc import Callable
