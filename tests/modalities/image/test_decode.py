@@ -193,9 +193,13 @@ def test_broken_files_say_why(tmp_path: Path) -> None:
 
 def test_pixel_limit(tmp_path: Path) -> None:
     Image.new("RGB", (20, 30)).save(tmp_path / "a.png")
-    decode(tmp_path / "a.png", 8, pixel_limit=600)
+    Image.new("RGB", (20, 30)).save(tmp_path / "a.jpg")
+    decode(tmp_path / "a.jpg", 8, pixel_limit=600)
     with pytest.raises(ValueError, match=facts("20×30 599")):
-        decode(tmp_path / "a.png", 8, pixel_limit=599)
+        decode(tmp_path / "a.jpg", 8, pixel_limit=599)
+    decode(tmp_path / "a.png", 8, pixel_limit=2400)  # what is decoded whole takes more memory: a quarter
+    with pytest.raises(ValueError, match=facts("20×30 599")):
+        decode(tmp_path / "a.png", 8, pixel_limit=2399)
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (1, 500), (500, 1), (3, 2)])
