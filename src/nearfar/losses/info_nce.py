@@ -162,7 +162,7 @@ def nt_xent_views(
     negatives = negatives.unflatten(0, (count, -1))  # (K, B)
     of_owner = torch.stack([negatives[own] for own in first + second])
     of_pair = _without_positive if without_positive else _with_positive
-    of_pairs = of_pair(of_owner, scale * similarity.repeat(2, 1))  # (2P, B), of both views of a pair
+    of_pairs = of_pair(of_owner, (scale * similarity).repeat(2, 1))  # (2P, B), of both views of a pair
     of_view = [[row for row, own in zip(of_pairs, first + second, strict=True) if own == i] for i in range(count)]
     loss = torch.stack([torch.stack(own).sum(0) for own in of_view]) / (count - 1)  # (K, B)
     if small is not None:
