@@ -84,7 +84,7 @@ def fit_logistic(
             problem = _SparseProblem(x, labels, classes, ridge)
         else:
             problem = _Problem(x, labels, classes, ridge, curvature(x) if shape is None else shape)
-        point = in_float64(x.new_zeros(classes, x.shape[1] + 1))
+        point = in_float64(labels.new_zeros(classes, x.shape[1] + 1))
         if start is not None:
             point = torch.cat([start[0], start[1][:, None]], 1).to(point)
         search = _Search(problem, point, _SPARSE_MEMORY if x.is_sparse else _MEMORY)
