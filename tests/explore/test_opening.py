@@ -76,12 +76,12 @@ def test_data_that_moved_are_on_the_map_still(place: Path, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["nowhere"], "there is no run folder 'nowhere'"),
+        (["nowhere"], "there is no run or file 'nowhere'"),
         (["pictures"], "holds neither an encoder nor a config.yaml"),
         (["run", "--embeddings", "nowhere.parquet"], "there is no file 'nowhere.parquet'"),
         (["run", "--embeddings", "other.npy"], "vectors of 4 numbers and the encoder gives 256"),
-        (["run", "run", "--embeddings", "a.parquet"], "2 runs and 1 --embeddings, expected one for each"),
-        (["run", "--data", "nowhere"], "'nowhere' is neither a file or folder"),
+        (["run", "run", "--embeddings", "other.npy"], "2 runs and 1 --embeddings, expected one for each"),
+        (["run", "--data", "nowhere"], "there is no file or folder 'nowhere'"),
         (["run", "--port", "99999"], "the port is 99999, expected from 0"),
         (["run", "--host", "300.1.1.1"], "cannot serve on 300.1.1.1 port 8642"),
         (["run", "--port", "TAKEN"], "(Address already in use); give another --port"),

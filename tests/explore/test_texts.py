@@ -64,7 +64,12 @@ def test_embed_writes_what_the_encoder_says_of_each_sentence(place: Path, capsys
 
 
 @pytest.mark.parametrize("flags", [["--image", "x.png"], ["--sound", "x.wav"], ["--text", "a", "-o", "x.png"]])
-def test_a_text_encoder_is_asked_in_words(flags: list[str], place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_text_encoder_is_asked_in_words(
+    flags: list[str], place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("x.png", "x.wav"):
+        Path(name).touch()
     if not (place / "six.npz").exists():
         assert main(["embed", str(place / "run"), str(place / "said.csv"), "-o", str(place / "six.npz")]) == 0
     assert main(["search", str(place / "run"), str(place / "six.npz"), *flags]) == 1

@@ -95,7 +95,9 @@ def test_configurations(text: str, message: str, tmp_path: Path, capsys: pytest.
         assert "Traceback" not in said and said.count("\n") == 1 and len(said) < 1200
 
 
-@pytest.mark.parametrize("words", [["train", "--text"], ["plan", "--sound"], ["evaluate", "timm:resnet10t", "--protocols"]])
+@pytest.mark.parametrize(
+    "words", [["train", "--text"], ["plan", "--sound"], ["evaluate", "timm:resnet10t", "--protocols"]]
+)
 def test_sections_given_as_files(words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The parser would read them itself: with aliases, devices and all."""
     assert main([*words, str(written(tmp_path / "a.yaml", LAUGHS))]) == 1

@@ -125,9 +125,9 @@ def test_the_command_finds_the_picture_itself_and_draws_a_sheet(
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["out.parquet", "--image", "nowhere.jpg"], "cannot be read as a picture: file not found"),
+        (["out.parquet", "--image", "nowhere.jpg"], "there is no file or folder 'nowhere.jpg'"),
         (["out.parquet", "--image", "notes.txt"], "cannot be read as a picture"),
-        (["nowhere.parquet", "--image", "q.png"], "nearfar embed RUN DATA -o FILE writes one"),
+        (["nowhere.parquet", "--image", "q.png"], "there is no file or folder 'nowhere.parquet', nearfar embed"),
         (["notes.txt", "--image", "q.png"], "expected .parquet, .npz, .npy"),
         (["cut.parquet", "--image", "q.png"], "is not a readable .parquet file"),
         (["table.parquet", "--image", "q.png"], "expected one called vector"),

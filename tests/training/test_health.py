@@ -133,8 +133,9 @@ def test_a_log_that_is_no_terminal_hears_of_the_run_now_and_then(
         monitor = TrainingMonitor(tmp_path, None, 10, console, "")
         for done in range(1, 11):
             clock += 8.0
-            last = SimpleNamespace(loss=torch.tensor(2.5))
-            monitor._print_progress(SimpleNamespace(done=done, total=100, last=last))  # type: ignore[arg-type]
+            values, last = SimpleNamespace(loss=2.5), SimpleNamespace()
+            module = SimpleNamespace(done=done, total=100, last=last, values=values)
+            monitor._print_progress(module)  # type: ignore[arg-type]
         assert console.file.getvalue().splitlines() == lines  # type: ignore[attr-defined]
 
 

@@ -36,7 +36,7 @@ def config(method: str, data: str = "waves:80", **settings: object) -> TrainConf
         "epochs": 1,
         "batch_size": 16,
         "checkpoint_every": 1,
-        "options": {"horizons": 3, "positions": 4} if method == "cpc" else SMALL[method],
+        "options": {"horizons": 3, "positions": 4} if method == "cpc" else SMALL.get(method, {}),
     }
     made: TrainConfig = build(TrainConfig, completed({**given, **settings}), "test")
     return made

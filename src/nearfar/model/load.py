@@ -22,7 +22,7 @@ from nearfar.model.stopped import has_model, is_stopped, open_stopped, stated_ca
 from nearfar.nn.whitening import EmbeddingTransform
 from nearfar.plugins import named_by
 from nearfar.progress import print_note
-from nearfar.python_objects import register_as
+from nearfar.python_objects import MissingObjectError, register_as
 from nearfar.weights.hub import download
 from nearfar.weights.huggingface import model_kind
 from nearfar.weights.names import WeightsName, parse_name
@@ -115,6 +115,8 @@ def _from_folder(folder: Path) -> Encoder:
     try:
         with limit_for(weights):
             network = modality.trained_encoder(untrained=True)
+    except MissingObjectError:
+        raise
     except ValueError as error:
         raise ValueError(f"{where} does not fit {folder / CARD}: {one_line(error)}; export it again") from None
     _check_fit(weights, network, where, card["backbone"])
