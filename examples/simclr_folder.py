@@ -58,7 +58,7 @@ def main(arguments: list[str] | None = None) -> None:
     hits = search(rows[:1], file, k=11)
     found = [names[row] for row in hits.rows[0].tolist()]
     print(f"most like {found[0]}: {', '.join(found[1:6])}")
-    shown, _ = thumbnails(nearfar.load(options.out).modality, found, str(folder), size=128)
+    shown, _ = thumbnails(nearfar.load(options.out).modality, found, file.location(), size=128)
     sheet = contact_sheet(shown[0], shown[1:], hits.similarities[0, 1:].tolist(), found[1:], options.out / "near.png")
     print(f"contact sheet: {sheet}\nreport: {options.out / 'report.html'}")
 

@@ -329,6 +329,7 @@ def check_names(config: TrainConfig) -> None:
     from nearfar.methods import METHODS
     from nearfar.modalities.image.backbones import OWN
     from nearfar.modalities.sound.backbones import AUDIO
+    from nearfar.modalities.table.modality import BACKBONES as TABLES
     from nearfar.modalities.text.encoders import BAG
     from nearfar.nn.sequence import PRESETS as SEQUENCES
     from nearfar.nn.text import PRESETS as TEXTS
@@ -337,7 +338,7 @@ def check_names(config: TrainConfig) -> None:
     assert set(config.options) <= set(known), f"{config.method} has no option {set(config.options) - set(known)}"
     name = config.backbone
     elsewhere = ("torchvision:", "transformers:", "python:")  # the last is a network of the page itself
-    if name not in (*OWN, *AUDIO, *SEQUENCES, BAG, *TEXTS) and not name.startswith(elsewhere):
+    if name not in (*OWN, *AUDIO, *SEQUENCES, BAG, *TABLES, *TEXTS) and not name.startswith(elsewhere):
         import timm
 
         assert timm.is_model(name), f"there is no backbone {name}"
