@@ -19,7 +19,7 @@ COMMANDS = {
     "select": "choose the samples to label next: diverse, typical or uncertain",
     "mine": "find hard negatives for a table of pairs",
     "duplicates": "find near-duplicates in a file of embeddings",
-    "explore": "open a web page of a run: map, search, neighbours, duplicates, training log",
+    "explore": "open a web page of a run: map, search, neighbors, duplicates, training log",
     "doctor": "check a data set before a run: duplicates, broken files, sizes, balance, leaks",
     "shard": "write images as WebDataset tar files, for data beyond one disk",
     "export": "write the encoder for other programs: ONNX, torch, timm, Hugging Face",

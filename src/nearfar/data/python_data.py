@@ -25,6 +25,7 @@ SAMPLES = ("image", "img", "pixel_values", "pixels", "audio", "series", "x", "da
 TARGETS = (*LABELS, "labels", "targets", "fine_label", "y")
 TEST_PARTS = ("test", "validation", "valid", "val")  # of splits by name, the first that is there
 _MANY = 1000  # samples, from which reading them shows a progress bar
+_TRIED = 16  # samples, one of which must be readable
 FORMS = (
     "a path, a list of paths or texts, an array or tensor, (samples, labels), a map-style Dataset, a frame, or a "
     "function that returns an iterator"
@@ -100,10 +101,26 @@ class ObjectData:
             raise ValueError(f"{self.name} has no items, expected one for each sample")
         return found
 
+    @cached_property
+    def first_row(self) -> int:
+        """Number of the first sample that can be read; those that cannot are listed when all are read."""
+        if self.array is not None:
+            return 0
+        reasons: list[Exception] = []
+        for row in range(min(_TRIED, len(self.samples))):
+            try:
+                self.samples[row]
+            except Exception as error:  # of the user's own code
+                reasons.append(error)
+            else:
+                return row
+        said = "" if len(reasons) == 1 else f", nor are the next {len(reasons) - 1}"
+        raise ValueError(f"item 0 of {self.name} cannot be read{said}: {one_line(reasons[0])}") from reasons[0]
+
     @property
     def first(self) -> Any:
-        """The first sample."""
-        return self.samples[0]
+        """The first sample that can be read."""
+        return self.samples[self.first_row]
 
     def facts(self) -> tuple[Sequence[Any] | None, Sequence[tuple[str, ...]] | None]:
         """N labels and N captions, each None if the object has none."""
@@ -122,7 +139,7 @@ class ObjectData:
         return f"{what} {self.name}" if self.length is None or self.length > _MANY else ""
 
     def _states_facts(self) -> bool:
-        first = next(iter(self._items)) if self.read is None else split_item(self.read(0))
+        first = self._items[0] if self.read is None else split_item(self.read(self.first_row))
         return first[1] is not None or first[2] is not None
 
     def _light_items(self) -> Iterable[tuple[Any, Any, Any]]:
@@ -133,7 +150,10 @@ class ObjectData:
         with progress_bar(self._bar("reading the labels of"), length) as advance:
             found = []
             for row in range(length):
-                found.append((None, *split_item(read(row))[1:]))
+                try:
+                    found.append((None, *split_item(read(row))[1:]))
+                except Exception:  # of the user's own code; told when the sample is read
+                    found.append((None, None, None))
                 advance(1)
         return found
 
