@@ -10,7 +10,7 @@ from typing import Any
 from nearfar.data.dataset import counted
 from nearfar.methods import METHODS
 from nearfar.modalities.config import ViewsConfig
-from nearfar.python_objects import is_object
+from nearfar.python_objects import is_object, names_objects
 from nearfar.report.judgement import Judgement, judge, main_differences
 from nearfar.report.run import RunRecord
 from nearfar.weights.packages import INSTALL, PACKAGES, is_installed
@@ -22,6 +22,7 @@ LARGEST_SIZE = 224  # pixels that are advised
 HIGH_TEMPERATURE, USUAL_TEMPERATURE = 0.3, 0.2
 AT_CEILING = 0.95  # part of its ceiling from which the bound leaves little to learn in a batch
 COLORS = "colour histogram"  # name of the baseline
+AGAIN = "with the objects of your call in place of the dots"
 PHOTO = 96  # pixels of a side, from which pictures are photographs
 
 
@@ -53,6 +54,8 @@ def unfinished(run: RunRecord, judged: Judgement | None) -> NextStep | None:
     """A run that was stopped goes on."""
     if run.finished is not False:
         return None
+    if names_objects(run.config):  # the command line has none of them
+        return NextStep(f"nearfar.train(..., resume={str(run.folder)!r})", f"{AGAIN}; it was stopped before its end")
     return NextStep(f"nearfar train --resume {shlex.quote(str(run.folder))}", "it was stopped before its end")
 
 
@@ -60,6 +63,8 @@ def copies(run: RunRecord, judged: Judgement | None) -> NextStep | None:
     """Copies are pushed apart as if they were different samples."""
     share, data = _fact(run, "copies"), _data(run)
     if share is None or share < COPIES or data is None or _section(run, "data").get("groups_file"):
+        return None
+    if is_object(data):
         return None
     if not _of_images(run):  # the doctor looks at images; equal texts are no negatives of each other anyway
         return None
@@ -240,8 +245,15 @@ def views_have(name: str) -> bool:
 
 
 def _train(run: RunRecord, changes: dict[str, object], reason: str) -> NextStep:
-    """The run again with some settings changed, in a new folder."""
+    """The run again with some settings changed, in a new folder; in Python if it was given objects of Python."""
     assert run.folder is not None
+    if names_objects(run.config):
+        nested: dict[str, Any] = {}
+        for name, value in changes.items():
+            section, _, key = name.rpartition(".")
+            (nested.setdefault(section, {}) if section else nested)[key] = True if value == "true" else value
+        given = "".join(f", {name}={value!r}" for name, value in nested.items())
+        return NextStep(f"nearfar.train(...{given})", f"{AGAIN}; {reason}")
     folder = run.folder if run.folder.name not in ("", "..") else run.folder.resolve()
     flags = [text for name, value in changes.items() for text in (f"--{name.replace('_', '-')}", str(value))]
     words = ["nearfar", "train", "--config", str(folder / "config.yaml"), *flags, "--out", str(_free(folder))]
