@@ -113,5 +113,6 @@ def usage() -> str:
         "usage: nearfar COMMAND [options]\n\n"
         "Contrastive learning: pull what belongs together near, push the rest far.\n\n"
         f"commands:\n{listed}\n\n"
-        "nearfar COMMAND --help shows the options (--help-all: every one); --debug shows\ntracebacks; nearfar --version; nearfar --completion bash, zsh or fish."
+        "nearfar COMMAND --help shows the options (--help-all: every one); --debug shows\n"
+        "tracebacks; nearfar --version; nearfar --completion bash, zsh or fish."
     )
