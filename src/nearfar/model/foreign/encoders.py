@@ -64,9 +64,9 @@ def open_images(name: WeightsName, size: int | None, *, untrained: bool) -> Enco
     if known is None:
         way = "open_clip:NETWORK" if _is_image_text(name) else "timm:NETWORK"
         hint = model_folder_hint(Path(name.name)) if name.kind == "file" else ""
-        told = unknown_network(Path(name.name)) if name.kind == "file" else f"the network of {name} is not known"
+        problem = unknown_network(Path(name.name)) if name.kind == "file" else f"the network of {name} is not known"
         also = "" if _is_image_text(name) else f" or torchvision:NETWORK={name}"
-        raise ValueError(f"{told}; {hint or f'name it: {way}={name}{also}'}")
+        raise ValueError(f"{problem}; {hint or f'name it: {way}={name}{also}'}")
     wanted = PLAIN if name.kind == "file" else {**PLAIN, **published_preparation(known)}
     side = size or wanted["image_size"]
     assert isinstance(side, int)
