@@ -12,18 +12,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
+from nearfar.data.python_items import TARGETS, is_array, plain_label, split_item
 from nearfar.data.python_tables import Frame, as_frame, file_suffix, is_texts, write_frame
-from nearfar.data.rows import CAPTIONS, LABELS, PATHS, usual_column
+from nearfar.data.rows import usual_column
 from nearfar.data.sources import Items, MadeItems
 from nearfar.messages import one_line
 from nearfar.progress import print_note, progress_bar
 from nearfar.python_objects import find_object, register, registered_objects
 
-SAMPLES = ("image", "img", "pixel_values", "pixels", "audio", "series", "x", "data", "input", *PATHS)
-TARGETS = (*LABELS, "labels", "targets", "fine_label", "y")
-TEST_PARTS = ("test", "validation", "valid", "val")  # of splits by name, the first that is there
 _MANY = 1000  # samples, from which reading them shows a progress bar
 _TRIED = 16  # samples, one of which must be readable
 FORMS = (
@@ -114,13 +113,23 @@ class ObjectData:
                 reasons.append(error)
             else:
                 return row
-        said = "" if len(reasons) == 1 else f", nor are the next {len(reasons) - 1}"
+        said = "" if len(reasons) == 1 else f", nor can the next {len(reasons) - 1}"
         raise ValueError(f"item 0 of {self.name} cannot be read{said}: {one_line(reasons[0])}") from reasons[0]
 
     @property
     def first(self) -> Any:
         """The first sample that can be read."""
         return self.samples[self.first_row]
+
+    def as_arrays(self) -> list[NDArray[np.float64]]:
+        """All samples as arrays, for data that are kept whole: one that cannot be read is an error."""
+        found: list[NDArray[np.float64]] = []
+        for row in range(len(self)):
+            try:
+                found.append(np.asarray(self.samples[row], np.float64))
+            except Exception as error:  # of the user's own code
+                raise ValueError(f"item {row} of {self.name} cannot be read: {one_line(error)}") from error
+        return found
 
     def facts(self) -> tuple[Sequence[Any] | None, Sequence[tuple[str, ...]] | None]:
         """N labels and N captions, each None if the object has none."""
@@ -166,39 +175,6 @@ def _are_captions(labels: Sequence[Any]) -> bool:
     """Whether texts say something of each sample instead of naming its class: most of them occur once."""
     texts = [each for each in labels if isinstance(each, str)]
     return len(texts) > 2 and len(set(texts)) > len(texts) / 2
-
-
-def split_item(item: Any) -> tuple[Any, Any, Any]:
-    """Sample, label and caption of an item of a data set: the sample alone, a tuple that begins with it, or a dict.
-
-    >>> split_item(("a.jpg", 3)), split_item({"image": "a.jpg", "caption": "a cat"}), split_item("a.jpg")
-    (('a.jpg', 3, None), ('a.jpg', None, 'a cat'), ('a.jpg', None, None))
-    """
-    if isinstance(item, Mapping):
-        if set(item) == {"bytes", "path"}:
-            return item, None, None
-        key = usual_column(map(str, item), SAMPLES)
-        if key is None:
-            raise ValueError(f"an item has the keys {', '.join(map(repr, item))}, expected one of {', '.join(SAMPLES)}")
-        label, caption = (usual_column(map(str, item), usual) for usual in (TARGETS, CAPTIONS))
-        return item[key], plain_label(item.get(label)), item.get(caption)
-    if isinstance(item, tuple | list) and item:
-        second = item[1] if len(item) > 1 else None
-        caption = second if isinstance(second, str) else None
-        return item[0], plain_label(second), caption
-    return item, None, None
-
-
-def plain_label(value: Any) -> Any:
-    """A label as a number or a text; None of what is no single label, such as boxes or several classes.
-
-    >>> import torch
-    >>> plain_label(torch.tensor(3)), plain_label("cat"), plain_label([0, 1]), plain_label(0.5)
-    (3, 'cat', None, None)
-    """
-    if isinstance(value, np.ndarray | np.generic | Tensor) and value.ndim == 0:
-        value = value.item()
-    return value if isinstance(value, int | str) else None
 
 
 def as_data(data: Any, *, relative: bool = False) -> DataSpec:
@@ -268,28 +244,9 @@ def _made(data: Any) -> ObjectData:
     raise TypeError(f"data is a {type(data).__name__}, expected {FORMS}{parts}")
 
 
-def named_parts(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Splits by name, such as a DatasetDict of Hugging Face, as the keys path and test; other keys as they are.
-
-    >>> named_parts({"train": "a/", "validation": "b/"}), named_parts({"path": "a/", "strict": True})
-    ({'path': 'a/', 'test': 'b/'}, {'path': 'a/', 'strict': True})
-    """
-    if "train" not in data:
-        return dict(data)
-    test = next((data[name] for name in TEST_PARTS if name in data), None)
-    return {"path": data["train"], **({} if test is None else {"test": test})}
-
-
 def is_loader(data: Any) -> bool:
     """A DataLoader, whose data set is meant."""
     return hasattr(data, "dataset") and hasattr(data, "batch_size")
-
-
-def is_array(data: Any) -> bool:
-    """A numpy array, a tensor, or another library's array, of numbers."""
-    if not all(hasattr(data, name) for name in ("shape", "dtype", "__array__")) or len(data.shape) == 0:
-        return False
-    return isinstance(data, Tensor) or np.asarray(data).dtype.kind not in "OSU"
 
 
 def _of_array(data: Any, labels: Sequence[Any] | None) -> ObjectData:

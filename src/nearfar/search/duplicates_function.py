@@ -37,8 +37,8 @@ class DuplicateGroups(Printed):
     def shown(self) -> str:
         found, groups = self.found, self.groups
         inside = sum(map(len, groups))
-        names, among = f"{len(self.names):,} samples", counted(len(groups), "group")
-        lines = [f"{inside:,} of {names} are duplicates, in {among}." if groups else f"No duplicates among {names}."]
+        of, among = f"{len(self.names):,} samples", counted(len(groups), "group")
+        lines = [f"{inside:,} of {of} are duplicates, in {among}." if groups else f"No duplicates among {of}."]
         for names in groups[:SHOWN]:
             more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
             lines.append(f"  {len(names)}: {', '.join(names[:SHOWN])}{more}")
