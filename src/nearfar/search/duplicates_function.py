@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nearfar.data.dataset import counted
+from nearfar.modalities.image.data.decode import SUFFIXES
 from nearfar.notebook import Printed
 from nearfar.progress import progress_bar
 from nearfar.search.duplicates import Duplicates, check_threshold, find_duplicates, write_groups
@@ -46,9 +47,10 @@ class DuplicateGroups(Printed):
             lines.append(f"  and {len(groups) - SHOWN:,} more groups")
         where = "" if self.path is None else f": {self.path}"
         inside = sum(map(len, groups))
-        return "\n".join(
-            [*lines, f"{inside:,} of {len(self.names):,} samples are in {counted(len(groups), 'group')}{where}"]
-        )
+        lines.append(f"{inside:,} of {len(self.names):,} samples are in {counted(len(groups), 'group')}{where}")
+        if self.names and Path(self.names[0]).suffix.lower() in SUFFIXES:
+            lines.append("embeddings miss some copies: nearfar doctor DATA compares the pictures themselves")
+        return "\n".join(lines)
 
 
 def duplicates(
