@@ -1,7 +1,7 @@
 """CLIP: an image must find its caption among those of the batch, and a caption its image."""
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -60,7 +60,7 @@ class CLIP(Method):
     name = "clip"
     when = "captions; also classes that are only named"
     reference = ("Radford et al. 2021", "https://arxiv.org/abs/2103.00020")
-    modalities = ("image-text",)
+    modalities: ClassVar[Sequence[str]] = ("image-text", "sound-text")
     uses_captions = True
     ring = True
     paper = {
