@@ -165,7 +165,7 @@ class CLIP(Method):
     def advice(self, facts: RunFacts) -> list[Verdict]:
         if not self.locked or facts.start_weights:
             return []
-        text = "the locked image tower is untrained: set --weights to a start of images, such as an image run"
+        text = "the locked tower is untrained: set --weights to a start of images or sounds, such as a run"
         return [Verdict("warning", "locked", text)]
 
     @torch.no_grad()
@@ -205,9 +205,9 @@ class LiT(CLIP):
     """
 
     name = "lit"
-    when = "captions are few and the image encoder is good already"
+    when = "captions are few and the encoder of images or sounds is good already"
     reference = ("Zhai et al. 2022", "https://arxiv.org/abs/2111.07991")
-    also_needs = "weights of images"
+    also_needs = "weights of images or sounds"
     paper = {"optimizer": _BIG_VISION}
     paper_views = {}
 
