@@ -15,7 +15,7 @@ class CLAP(CLIP):
     """
 
     name = "clap"
-    when = "sounds with captions: search by words, and classes that are only named"
+    when = "sounds have captions: for search by words, and classes that have only names"
     reference = ("Wu et al. 2023", "https://arxiv.org/abs/2211.06687")
     modalities = ("sound-text",)
     paper = {

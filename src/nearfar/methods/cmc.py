@@ -35,7 +35,7 @@ class CMC(Method):
     """
 
     name = "cmc"
-    when = "colors tell what brightness does not, and back: photographs, not drawings or gray pictures"
+    when = "color and brightness each say something: photographs, not drawings or gray pictures"
     reference = ("Tian et al. 2020", "https://arxiv.org/abs/1906.05849")
     also_needs = "colors"
     modalities = ("image",)

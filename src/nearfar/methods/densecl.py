@@ -40,7 +40,7 @@ class DenseCL(MoCo):
     """
 
     name = "densecl"
-    when = "the encoder is for detection or segmentation: places of a picture are told apart, too"
+    when = "the encoder is for detection or segmentation, and pictures show many things"
     reference = ("Wang et al. 2021", "https://arxiv.org/abs/2011.09157")
     also_needs = "a backbone with maps"
     modalities = ("image",)

@@ -29,7 +29,7 @@ class InvaSpread(Method):
     """
 
     name = "invaspread"
-    when = "SimCLR's ancestor is to be reproduced: a batch of its own negatives, and a linear head"
+    when = "you want to reproduce it: negatives from the batch before SimCLR, and a linear head"
     reference = ("Ye et al. 2019", "https://arxiv.org/abs/1904.03436")
     default_views = {"image": "moco_v1"}
     toy_options = {"dim": 8}

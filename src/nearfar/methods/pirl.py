@@ -32,7 +32,7 @@ class PIRL(InstDisc):
     """
 
     name = "pirl"
-    when = "the arrangement of parts should not matter: textures, materials; the first of the methods with pieces"
+    when = "the arrangement of parts should not matter: textures, materials"
     reference = ("Misra & van der Maaten 2020", "https://arxiv.org/abs/1912.01991")
     modalities = ("image",)
     min_views = usual_views = 2

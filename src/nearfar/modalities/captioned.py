@@ -131,7 +131,8 @@ class CaptionedModality(TokenizingModality):
     def encoder(self, *, untrained: bool = False) -> nn.Module:
         first = super().encoder(untrained=untrained)  # type: ignore[safe-super]
         texts = make_text_encoder(self.config, self.config.text.encoder, untrained=untrained, dropout=0.0)
-        return TwoTowers(first, texts, embed_dim=self.config.text.embed_dim)
+        text = self.config.text
+        return TwoTowers(first, texts, embed_dim=text.embed_dim, second_hidden=text.projection_width)
 
     def from_array(self, samples: NDArray[Any] | Tensor, kind: str | None = None) -> tuple[Any, bool]:
         return (samples, False) if kind == "text" else super().from_array(samples, kind)  # the first: token ids (B, L)

@@ -5,8 +5,9 @@ and costs more than anything else where a lemon and a lime differ by color alone
 letter, a cell has no upright side, and a small part of a digit is no digit. Small encoders are trained for some seconds
 each, with one thing changed at a time; the better one has more neighbors with the same label, in the same folder, or
 with the same word in the name of their file.
-Colors come first, then orientation, then scale, each with what was chosen before. Without any of these, one thing can
-still be found out: whether pictures differ from their mirror images (`mirror_test`).
+Colors come first, then orientation, then scale, each with what was chosen before. Without any of these, two things can
+still be found out: whether colors go with the rest of the pictures (`color_test`), and whether pictures differ from
+their mirror images (`mirror_test`).
 """
 
 import math
@@ -30,7 +31,7 @@ from nearfar.methods import known_method
 from nearfar.modalities import make_modality
 from nearfar.modalities.config import VIEW_FACTORS, ViewsConfig
 from nearfar.progress import print_line
-from nearfar.training import mirror_test
+from nearfar.training import color_test, mirror_test
 from nearfar.training.config import OptimizerConfig
 from nearfar.training.processes import is_rank_zero
 from nearfar.training.setup import TrainingSetup
@@ -133,6 +134,8 @@ class ViewTrial:
         advice = f"--views.{factor.name} {' or '.join(factor.options)} if you know"
         if factor.name == "color" and self.gray:
             return self._keep_usual(factor, "the pictures are gray")
+        if self.kinds is None and factor.name == "color" and self._affords_color_test():
+            return self._by_color_test(factor)
         if self.kinds is None and factor.name == "orientation" and self._affords_mirror_test():
             return self._by_mirror_test(factor)
         if self.kinds is None:
@@ -154,6 +157,20 @@ class ViewTrial:
     def _use(self, factor: Factor, option: str, why: str) -> tuple[str, str]:
         self.views[factor.name] = option
         return option, why
+
+    def _affords_color_test(self) -> bool:
+        """Whether there are enough samples, and the run is long enough for one training and a mirror test."""
+        return len(self.data) >= color_test.LEAST_PICTURES and self.left >= STEPS
+
+    def _by_color_test(self, factor: Factor) -> tuple[str, str]:
+        self.steps = STEPS  # of those that the limits were measured with
+        pictures = self.data.fetch(torch.arange(len(self.data)))
+        features = self._features(self.views | {"color": "vary"})
+        found = color_test.color_agreement(pictures, features, self.setup.config.seed)
+        option = "keep" if found >= color_test.CONTENT else "vary" if found <= color_test.CHANCE else factor.usual
+        tells = {"keep": "colors go with the rest", "vary": "colors are chance"}.get(option, "not clear")
+        found_so = f"clusters of color agree by {found:.2f} with those of a network that was to ignore color: {tells}"
+        return self._use(factor, option, f"{found_so}; no labels, folders or file names say more")
 
     def _affords_mirror_test(self) -> bool:
         """Whether there are enough samples, and the run is long enough; its steps cost about half of a training's."""
