@@ -285,7 +285,7 @@ def decide(shares: Mapping[str, Tensor], usual: str) -> str:
     It is compared with the usual option, or with the second best if the usual one was not tried.
 
     >>> kept, varied = torch.tensor([1.0, 0.8, 1.0, 0.9]), torch.tensor([0.2, 0.1, 0.3, 0.0])
-    >>> decide({"keep": kept, "vary": varied}, usual="mild", untried="mild"), decide({"flip": kept, "keep": kept}, usual="flip")
+    >>> decide({"keep": kept, "vary": varied}, usual="mild"), decide({"flip": kept, "keep": kept}, usual="flip")
     ('keep', 'flip')
     """
     best, second = sorted(shares, key=lambda option: float(shares[option].mean()), reverse=True)[:2]
