@@ -58,7 +58,7 @@ class CLIP(Method):
     """
 
     name = "clip"
-    when = "captions; also classes that are only named"
+    when = "images have captions, or classes have only names"
     reference = ("Radford et al. 2021", "https://arxiv.org/abs/2103.00020")
     modalities = ("image-text",)
     uses_captions = True
@@ -185,7 +185,7 @@ class SigLIP(CLIP):
     """
 
     name = "siglip"
-    when = "captions, and batches are small or spread over many GPUs"
+    when = "images have captions, and batches are small or spread over many GPUs"
     reference = ("Zhai et al. 2023", "https://arxiv.org/abs/2303.15343")
     paper = {"optimizer": {**_BIG_VISION, "beta2": 0.95}}
     paper_views = {}
@@ -205,7 +205,7 @@ class LiT(CLIP):
     """
 
     name = "lit"
-    when = "captions are few and the image encoder is good already"
+    when = "captions are few and the image encoder is already good"
     reference = ("Zhai et al. 2022", "https://arxiv.org/abs/2111.07991")
     also_needs = "weights of images"
     paper = {"optimizer": _BIG_VISION}

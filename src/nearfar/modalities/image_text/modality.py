@@ -114,7 +114,12 @@ class ImageTextModality(TokenizingModality, ImageModality):
 
     def encoder(self, *, untrained: bool = False) -> nn.Module:
         texts = make_text_encoder(self.config, self.config.text.encoder, untrained=untrained, dropout=0.0)
-        return TwoTowers(super().encoder(untrained=untrained), texts, embed_dim=self.config.text.embed_dim)
+        return TwoTowers(
+            super().encoder(untrained=untrained),
+            texts,
+            embed_dim=self.config.text.embed_dim,
+            second_hidden=self.config.text.projection_width,
+        )
 
     def from_array(self, samples: NDArray[Any] | Tensor, kind: str | None = None) -> tuple[Any, bool]:
         return (samples, False) if kind == "text" else super().from_array(samples, kind)  # the first: token ids (B, L)

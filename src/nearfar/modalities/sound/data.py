@@ -236,13 +236,15 @@ def _by_pattern(folder: Path, pattern: str, wanted: Wanted) -> RowSamples:
         whole = path.as_posix() if "/" in pattern else path.name
         match = asked.match(whole)
         if match is None:
-            others.append(Skipped(path.as_posix(), f"its name does not fit the pattern {pattern}"))
+            others.append(Skipped(path.as_posix(), f"its name does not match the pattern {pattern}"))
             continue
         columns["path"].append(path.as_posix())
         for name, value in match.items():
             columns[name].append(value)
     if not columns["path"]:
-        raise ValueError(f"none of {len(paths)} names in {folder} fits the pattern {pattern}; the first is {paths[0]}")
+        raise ValueError(
+            f"none of {len(paths)} names in {folder} matches the pattern {pattern}; the first is {paths[0]}"
+        )
     found = samples(columns, wanted, f"{folder} by the pattern {pattern}")
     found.skipped[:0] = others
     return found
