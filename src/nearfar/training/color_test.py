@@ -7,8 +7,6 @@ clusters of one color are scattered over those of the encoder, as of shirts, the
 
 import math
 
-import math
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
