@@ -73,9 +73,9 @@ def small_sigmoid_rows(x: Tensor, y: Tensor, scale: Scalar, bias: Scalar, ids: T
 
 
 def _is_small(x: Tensor, y: Tensor, entries: int, few: int) -> bool:
-    if entries > few or x.device.type != "cpu" or {type(x), type(y)} - {Tensor, torch.nn.Parameter}:
-        return False
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return False  # first: a size that is looked at while tracing becomes a condition on the batch
+    if entries > few or x.device.type != "cpu" or {type(x), type(y)} - {Tensor, torch.nn.Parameter}:
         return False
     return current_engine() == ("auto", "exact") and current_backend() is None and current_tile() is None
 
@@ -204,7 +204,7 @@ def _stacked_rows(x: Tensor, y: Tensor, normalize: bool) -> tuple[Tensor, Tensor
     z = torch.cat([x, y])
     if not normalize:
         return z, None
-    norm = F.threshold_(torch.linalg.vector_norm(z, dim=1, keepdim=True), 0.0, torch.inf)
+    norm = torch.threshold_(torch.linalg.vector_norm(z, dim=1, keepdim=True), 0.0, torch.inf)
     return z.div_(norm), norm
 
 
