@@ -14,8 +14,8 @@ from safetensors.torch import load_file, save_file
 
 from nearfar.cli import main
 from nearfar.modalities.image.backbones import backbone
-from nearfar.model.allocation_limit import AllocationLimit
 from nearfar.model.load import load
+from nearfar.weights.allocation_limit import AllocationLimit
 from tests.fuzz.targets import bounded
 from tests.search.pictures import run_folder
 from tests.support.facts import facts, tells
@@ -162,7 +162,7 @@ def test_a_card_that_names_a_huge_network_costs_no_memory(run: Path, monkeypatch
             super().__exit__(*error)
             made.append(self.made - self.limit)
 
-    monkeypatch.setattr("nearfar.model.allocation_limit.AllocationLimit", Counted)
+    monkeypatch.setattr("nearfar.weights.allocation_limit.AllocationLimit", Counted)
     card(backbone="vit_huge_patch14_224", image_size=224)(run)
     with bounded(), pytest.raises(ValueError, match=facts("numbers weights")):
         load(run)
