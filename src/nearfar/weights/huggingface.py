@@ -167,7 +167,8 @@ def open_model(source: str, *, pretrained: bool) -> nn.Module:
     for name, x in network.state_dict().items():
         if x.is_floating_point() and not bool(x.isfinite().all()):
             raise ValueError(f"{source}: {name} has values that are not finite; get the weights again")
-    return network.float()
+    found_network: nn.Module = network.float()
+    return found_network
 
 
 def _limit_of(source: str) -> AllocationLimit:

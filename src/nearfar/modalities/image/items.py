@@ -102,7 +102,9 @@ class ImageItems(Modality):
 
         def read(row: int, root: Path | None) -> Tensor:
             items = None if source.paths is not None else source.items
-            path = items.path_of(row) if isinstance(items, TableRows) else (source.paths and source.paths[row])
+            path = None if source.paths is None else source.paths[row]
+            if isinstance(items, TableRows):
+                path = items.path_of(row)
             if path is None:
                 return image_tensor(source.read(row, self.decode_side))
             assert root is not None

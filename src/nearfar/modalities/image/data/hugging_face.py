@@ -109,7 +109,7 @@ class TableImages:
             return None
         if not cell or not cell.get("path"):
             raise ValueError("the cell has no image")
-        return self.root / cell["path"]
+        return self.root / str(cell["path"])
 
     def _cell(self, index: int) -> Any:
         for number, (_, _, rows) in enumerate(self._groups):
