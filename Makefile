@@ -3,11 +3,12 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 BENCH := .venv-bench
+TRACKIO := trackio==0.43.0 gradio_client==2.7.2 brotli==1.2.1 orjson==3.13.0 python-multipart==0.0.34
 unexport PYTHONDONTWRITEBYTECODE  # tests start many processes, which should not compile it all again
 PIP_FLAGS := --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test slow recipe drills fuzz check docs docs-check format bench clean
+.PHONY: help setup demo test slow recipe drills fuzz check docs docs-check format bench libraries clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /  make \1\t/' | expand -t 20
@@ -55,6 +56,10 @@ bench: $(BENCH)/.done  ## losses, views, k-NN, log-mels and shards side by side 
 	$(BENCH)/bin/python benchmarks/audio.py
 	$(BENCH)/bin/python benchmarks/shards.py
 
+libraries: $(VENV)/.libraries  ## objects of other libraries, really: pandas, datasets, kornia, wandb, ... (0.6 GB)
+	$(BIN)/pytest -q -n auto tests/data/test_real_libraries.py tests/modalities/image/test_custom_views.py \
+	  tests/training/test_attachments.py
+
 clean:  ## remove the environments
 	rm -rf $(VENV) $(BENCH)
 
@@ -70,6 +75,11 @@ $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/python
 	@echo "installing nearfar with all extras and tools into $(VENV) (a few minutes the first time)"
 	@$(BIN)/pip install $(PIP_FLAGS) -e '.[dev]'
 	@touch $@ $(VENV)/.core
+
+$(VENV)/.libraries: $(VENV)/.dev
+	@$(BIN)/pip install $(PIP_FLAGS) -e '.[dev,libraries]'
+	@$(BIN)/pip install $(PIP_FLAGS) --no-deps $(TRACKIO)  # it asks for an older Pillow, and works with this one
+	@touch $@
 
 $(VENV)/.fuzz: $(VENV)/.dev
 	@$(BIN)/pip install $(PIP_FLAGS) -e '.[fuzz]'

@@ -28,6 +28,7 @@ import os
 import posixpath
 import re
 import sys
+import textwrap
 from collections.abc import Iterator
 from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path, PurePosixPath
@@ -59,6 +60,8 @@ _IN_SENTENCE = re.compile(
     r'(?P<open>[(（“]*)(?P<math><math [^>]*display="inline">.*?</math>)'
     r"(?P<close>(?: ?[，。；：、）？！”]|[,.;:)?!])*)"
 )
+_TAB = re.compile(r"<!-- tab: ([^>]+?) -->\n")
+_TABS = re.compile(r"((?:<!-- tab: [^>]+? -->\n.*?)+)<!-- tabs end -->", re.DOTALL)
 _FIGURE = re.compile(r'<p>(<img [^>]*?src="([^"]+)"[^>]*>)</p>')
 _CODE_SPAN = re.compile(r"(?<!<span></span>)<code>[^<]+(?=</code>)")  # in a sentence, not a block
 _CELL = re.compile(r"<t[dh]\b.*?</t[dh]>", re.DOTALL)
@@ -318,7 +321,29 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         if code is not None:
             done.append(code[0])
             last = code.end()
-    return "".join(done).replace("<!-- results -->", results_table() if "<!-- results -->" in markdown else "")
+    whole = "".join(done).replace("<!-- results -->", results_table() if "<!-- results -->" in markdown else "")
+    return with_tabs(whole)
+
+
+def with_tabs(markdown: str) -> str:
+    """Parts between `<!-- tab: NAME -->` and `<!-- tabs end -->` as tabs; elsewhere they are read one after the other.
+
+    >>> print(with_tabs("<!-- tab: One -->\\na\\n<!-- tab: Two -->\\nb\\n<!-- tabs end -->"))
+    === "One"
+    <BLANKLINE>
+        a
+    <BLANKLINE>
+    === "Two"
+    <BLANKLINE>
+        b
+    """
+
+    def tabs(found: re.Match[str]) -> str:
+        names_and_texts = _TAB.split(found[1])[1:]
+        parts = zip(names_and_texts[::2], names_and_texts[1::2], strict=True)
+        return "\n\n".join(f'=== "{name}"\n\n{textwrap.indent(text.strip(), "    ")}' for name, text in parts)
+
+    return _TABS.sub(tabs, markdown)
 
 
 def on_page_content(content: str, page: Page, config: MkDocsConfig, files: Files) -> str:

@@ -1,4 +1,4 @@
-"""SimCLR on a folder of pictures: train, read the verdict, look at neighbours.
+"""SimCLR on a folder of pictures: train, read the verdict, look at neighbors.
 
 python examples/simclr_folder.py                      # on letters drawn into a folder
 python examples/simclr_folder.py --data photos/ --epochs 100 --backbone resnet18 --image-size 96
@@ -11,8 +11,6 @@ from PIL import Image
 
 import nearfar
 from nearfar.modalities.image.data.glyphs import glyphs
-from nearfar.report.run import read_run
-from nearfar.report.verdict import comparisons, overall
 from nearfar.search.contact_sheet import contact_sheet
 from nearfar.search.files import Embeddings
 from nearfar.search.search import search
@@ -44,20 +42,15 @@ def main(arguments: list[str] | None = None) -> None:
         optimizer={"name": "adamw", "lr": 8e-3},
     )
 
-    # The verdict: is it healthy, and better than nothing learned? report.html in the run folder has all of it.
-    run = read_run(options.out)
-    level, sentence = overall(run)
-    print(f"\nverdict ({level}): {sentence}")
-    for line in comparisons(run.results.rows) if run.results is not None else []:
-        print(f"  {line}")
+    # The run ends with its verdict: better, same or WORSE than its start and the best baseline.
 
-    # Neighbours: every picture as a vector, then the ten most like the first.
+    # Neighbors: every picture as a vector, then the ten most similar to the first.
     nearfar.embed(options.out, folder, options.out / "pictures.parquet", progress=False)
     file = Embeddings(options.out / "pictures.parquet")
     names, (_, rows) = file.names(), next(file.pieces())
     hits = search(rows[:1], file, k=11)
     found = [names[row] for row in hits.rows[0].tolist()]
-    print(f"most like {found[0]}: {', '.join(found[1:6])}")
+    print(f"most similar to {found[0]}: {', '.join(found[1:6])}")
     shown, _ = thumbnails(nearfar.load(options.out).modality, found, file.location(), size=128)
     sheet = contact_sheet(shown[0], shown[1:], hits.similarities[0, 1:].tolist(), found[1:], options.out / "near.png")
     print(f"contact sheet: {sheet}\nreport: {options.out / 'report.html'}")

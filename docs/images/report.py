@@ -46,7 +46,7 @@ def main() -> None:
         wide = browser.new_page(viewport={"width": 1120, "height": 900})
         between = "#evaluation, #is-it-healthy"
         charts = "#is-it-learning figure:nth-of-type(n + 4)"
-        picture(wide, report, "report.png", hidden=f"{between}, {charts}", below="#map figure")
+        picture(wide, report, "report.png", hidden=f"{between}, {charts}", below="#is-it-learning")
         phone = browser.new_page(viewport={"width": 390, "height": 844}, color_scheme="dark", device_scale_factor=2)
         between = "#evaluation, #is-it-learning, #is-it-healthy"
         picture(phone, report, "report-phone.png", hidden=between, below="#map .chart")

@@ -14,8 +14,12 @@ def find_device(name: str) -> torch.device:
                 reason = "torch knows none of that name"  # torch would list twenty that are not here either
             raise ValueError(f"there is no device {name!r} here ({reason}); leave it out, or use cpu") from None
         return torch.device(name)
-    accelerator = torch.accelerator.current_accelerator(check_available=True)
-    return accelerator or torch.device("cpu")
+    return accelerator() or torch.device("cpu")
+
+
+def accelerator() -> torch.device | None:
+    """The accelerator of this machine, such as cuda; None without one. Torch 2.6 names that of its build otherwise."""
+    return torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
 
 
 WITHOUT_FLOAT64 = {"mps"}  # kinds of devices

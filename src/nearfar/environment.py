@@ -28,11 +28,13 @@ def environment() -> dict[str, dict[str, str]]:
 def _devices() -> dict[str, str]:
     import torch
 
+    from nearfar.devices import accelerator
+
     available = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count()
     found = {"cores": f"{available} of {os.cpu_count()}", "threads of torch": str(torch.get_num_threads())}
     found |= {name: os.environ[name] for name in VARIABLES if name in os.environ}
-    accelerator = torch.accelerator.current_accelerator(check_available=True)
-    found["accelerator"] = "none" if accelerator is None else str(accelerator.type)
+    there = accelerator()
+    found["accelerator"] = "none" if there is None else str(there.type)
     if torch.cuda.is_available():
         for number in range(torch.cuda.device_count()):
             memory = torch.cuda.get_device_properties(number).total_memory / 2**30

@@ -34,7 +34,9 @@ def progress_bar(label: str | bool, total: int, *, done: int = 0) -> Iterator[Ca
         TextColumn("ETA"),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True, disable=not label) as progress:
+    console = Console(stderr=True)
+    shown = bool(label) and (console.is_terminal or console.is_jupyter)  # elsewhere rich leaves an empty line
+    with Progress(*columns, console=console, transient=True, disable=not shown) as progress:
         task = progress.add_task(label if isinstance(label, str) else "embedding", total=total, completed=done)
         yield lambda count: progress.advance(task, count)
 

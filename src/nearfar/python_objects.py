@@ -5,7 +5,7 @@ A configuration holds texts alone. An object that a caller gives is registered h
 run in another process must give it again.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -82,6 +82,19 @@ def is_object(spec: object) -> bool:
     (True, False)
     """
     return isinstance(spec, str) and spec.startswith(PREFIX)
+
+
+def names_objects(settings: object) -> bool:
+    """Whether some text in nested settings stands for an object.
+
+    >>> names_objects({"data": {"path": "python:array-60"}}), names_objects({"views": ["photos", 2]})
+    (True, False)
+    """
+    if isinstance(settings, Mapping):
+        return any(names_objects(value) for value in settings.values())
+    if isinstance(settings, list | tuple):
+        return any(names_objects(value) for value in settings)
+    return is_object(settings)
 
 
 def registered(spec: str) -> Any | None:

@@ -14,9 +14,10 @@ from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset
 from nearfar.data.dataset import Dataset as OpenedDataset
 from nearfar.data.python_data import as_data
 from nearfar.modalities.image.data.opening import open_images
+from nearfar.modalities.series.data import open_series
 from nearfar.modalities.text.data import open_texts
 from nearfar.python_objects import MissingObjectError, is_object, release
-from nearfar.training.python_inputs import data_settings
+from nearfar.training.python_inputs import data_section, data_settings
 from tests.support.facts import facts
 
 PIXELS: NDArray[np.uint8] = np.random.default_rng(0).integers(0, 256, (6, 16, 16, 3), np.uint8)
@@ -144,6 +145,25 @@ def test_what_is_no_image_is_named() -> None:
         as_data([])
 
 
+@pytest.mark.parametrize("labels", [[1, 2, 3], np.eye(6)])
+def test_labels_of_another_shape_are_told(labels: Any) -> None:
+    for samples in (PIXELS, list(PIXELS), ["a.jpg"] * 6):
+        with pytest.raises(ValueError, match=facts(f"labels {np.asarray(labels).shape[0]} 6")):
+            as_data((samples, labels))
+    two = [(picture(0), 0), (picture(1), 1)]
+    assert len(opened(tuple(two))) == len(opened((PIXELS[0, ..., 0], PIXELS[1, ..., 0]))) == 2  # not labels
+
+
+def test_columns_by_name_are_samples_and_labels(tmp_path: Path) -> None:
+    np.savez(tmp_path / "x.npz", images=PIXELS, labels=NUMBERS)
+    for columns in (np.load(tmp_path / "x.npz"), {"image": PIXELS, "label": NUMBERS}, {"x": PIXELS, "y": NUMBERS}):
+        section = data_section(columns)
+        assert opened(section.pop("path")).classes == ["0", "1", "2"] and not section
+    assert data_section({"image": PIXELS}) == {"path": PIXELS}
+    for settings in ({"path": "photos/", "labels": "leaf"}, {"path": PIXELS}, {"path": PIXELS, "strict": True}):
+        assert data_section(settings) == settings
+
+
 def test_a_sample_that_fails_is_skipped_and_listed_or_an_error() -> None:
     def broken(row: int) -> Image.Image:
         if row == 4:
@@ -156,6 +176,45 @@ def test_a_sample_that_fails_is_skipped_and_listed_or_an_error() -> None:
     assert torch.equal(found.fetch(torch.tensor([4])), CHANNELS_FIRST[[5]])
     with pytest.raises(ValueError, match=facts("RuntimeError picture 4")):
         open_images(as_data(data).path, stored_size=16, strict=True)
+
+
+def test_a_labelled_sample_that_fails_is_skipped_also_if_it_is_the_first() -> None:
+    def broken(row: int) -> tuple[Image.Image, int]:
+        if row in (0, 4):
+            raise RuntimeError("no such picture")
+        return picture(row), NUMBERS[row]
+
+    found = opened(Items(broken))
+    assert [each.path for each in found.skipped] == ["0", "4"] and found.labels is not None
+    assert found.labels.tolist() == [NUMBERS[row] for row in (1, 2, 3, 5)]
+
+    def all_broken(row: int) -> tuple[Image.Image, int]:
+        raise RuntimeError(f"no picture {row}")
+
+    with pytest.raises(ValueError, match=facts("item 0 Items 5 picture")):
+        as_data(Items(all_broken))
+
+
+def test_a_series_that_fails_is_named() -> None:
+    def broken(row: int) -> tuple[Any, int]:
+        if row == 4:
+            raise RuntimeError("the sensor is gone")
+        return np.arange(20.0), NUMBERS[row]
+
+    with pytest.raises(ValueError, match=facts("item 4 Items sensor")):
+        open_series(as_data(Items(broken)).path)
+
+
+@pytest.mark.parametrize("bits", [12, 16])
+def test_arrays_of_16_bits_are_read_as_files_of_them(bits: int, tmp_path: Path) -> None:
+    wide = np.random.default_rng(0).integers(0, 1 << bits, (5, 16, 16)).astype(np.uint16)
+    for row in range(5):
+        Image.fromarray(wide[row]).save(tmp_path / f"{row}.png")
+    expected = open_images(str(tmp_path), stored_size=16).fetch(torch.arange(5))
+    for form in (wide, wide.astype(np.int64), torch.from_numpy(wide), list(wide), wide[..., None]):
+        assert torch.equal(opened(form).fetch(torch.arange(5)), expected)
+    with pytest.raises(ValueError, match=facts("7e+04 16")):
+        opened(np.full((5, 16, 16), 70000))
 
 
 # Lists and frames of paths or texts

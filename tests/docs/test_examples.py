@@ -17,7 +17,7 @@ RUNS = {
     "own_loop": ("--steps 200", r"untrained (?P<untrained>\d+)%, trained (?P<trained>\d+)% of 1,000"),
     "simclr_folder": (
         "--letters 120 --epochs 1 --backbone micro --out runs/x",
-        r"(?s)verdict \(\w+\): .+most like \w/\d+.png: .+runs/x/report.html",
+        r"(?s)(Better|Same|WORSE) (than|as) its start.+Try next: .+most similar to \w/\d+.png: .+runs/x/report.html",
     ),
     "clip_captions": (
         "--data glyphs:600 --epochs 6 --out runs/clip",

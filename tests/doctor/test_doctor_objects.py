@@ -56,3 +56,27 @@ def test_an_lmdb_is_refused_with_the_way_to_read_it(tmp_path: Path) -> None:
     (tmp_path / "data.mdb").write_bytes(b"")
     with pytest.raises(ValueError, match=facts("LMDB Dataset")):
         nearfar.doctor(tmp_path, progress=False)
+
+
+def test_the_level_of_nested_folders_is_told_where_another_has_other_classes(tmp_path: Path) -> None:
+    for row in range(12):
+        folder = tmp_path / "abcd"[row % 2] / "wxyz"[row % 3]
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(PIXELS[row]).save(folder / f"{row}.png")
+    found = nearfar.doctor(tmp_path, progress=False)
+    assert tells(found.lines()[0], "2 first --data.labels leaf 3 path 6")
+    assert found.diagnosis.classes == {"a": 6, "b": 6}
+    assert tells(nearfar.doctor(tmp_path, labels="leaf", progress=False).lines()[0], "12 images")
+
+
+@pytest.mark.parametrize(
+    ("content", "kind"),
+    [
+        ("text,label\nwho is there,1\nnobody is there,0\n", "sentences"),
+        ("".join(f"{row},{','.join(map(str, range(row, row + 30)))}\n" for row in range(6)), "series"),
+    ],
+)
+def test_tables_of_another_kind_are_refused_by_their_kind(tmp_path: Path, content: str, kind: str) -> None:
+    (tmp_path / "x_train.csv").write_text(content)
+    with pytest.raises(ValueError, match=facts(f"images {kind} x_train.csv")):
+        nearfar.doctor(tmp_path / "x_train.csv", progress=False)

@@ -23,7 +23,10 @@ OF_IMAGES = [name for name in METHODS if kind_of("", name, None) == "image"]
 SETTINGS: dict[str, dict[str, Any]] = {
     "barlow_twins": {"options": {"dim": 128, "hidden": 128}, "lr": 0.005, "epochs": 8},
     "byol": {"options": {"dim": 256, "hidden": 1024, "momentum": 0.99}, "lr": 0.4, "epochs": 10, "batch_size": 32},
+    "cmc": {"options": {"temperature": 0.2, "dim": 64}, "epochs": 8, "batch_size": 32},
+    "densecl": {"options": {"queue_size": 256, "momentum": 0.9, "batch_norm": True}, "epochs": 8, "batch_size": 32},
     "instdisc": {"options": {"noise": 256, "held_after": 10_000}, "lr": 0.03, "epochs": 16, "batch_size": 32},
+    "invaspread": {"epochs": 6, "batch_size": 32},
     "moco": {"options": {"queue_size": 256, "momentum": 0.9, "batch_norm": True}, "epochs": 6},
     "moco_v1": {
         "options": {"queue_size": 256, "momentum": 0.9, "temperature": 0.2},
@@ -37,6 +40,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "epochs": 10,
         "batch_size": 32,
     },
+    "pirl": {"options": {"noise": 256, "held_after": 10_000}, "lr": 0.03, "epochs": 12, "batch_size": 32},
     "simclr": {},
     "simclr_v2": {"options": {"temperature": 0.3}, "epochs": 6},
     "simsiam": {"options": {"dim": 1024, "hidden": 512}, "lr": 0.25, "epochs": 10, "batch_size": 32},

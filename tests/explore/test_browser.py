@@ -97,10 +97,10 @@ def test_search_by_text_and_by_picture(page: Any, run: ExploredRun) -> None:
     assert labels_found(page) == ["blue"] * 20
     assert page.locator("#found .n").first.text_content() == "blue/003.png"
     kept(page, "explore-search", whole=False)
-    first = page.locator("#found .hit").nth(3)  # its neighbours, by keyboard
+    first = page.locator("#found .hit").nth(3)  # its neighbors, by keyboard
     first.focus()
     page.keyboard.press("Enter")
-    until(page, "document.querySelector('#query').textContent.startsWith('neighbours of sample')")
+    until(page, "document.querySelector('#query').textContent.startsWith('neighbors of sample')")
 
 
 def test_a_picture_is_dropped_on_the_page(page: Any, run: ExploredRun) -> None:
@@ -179,7 +179,7 @@ def test_the_map_is_moved_and_asked_by_keyboard(page: Any) -> None:
     zoom, x, y = page.evaluate("[nearfarMap.zoom, nearfarMap.x, nearfarMap.y]")
     assert zoom == pytest.approx(1.96) and x < 0 < y
     page.keyboard.press("Enter")
-    until(page, "document.querySelector('#query').textContent.startsWith('neighbours of sample')")
+    until(page, "document.querySelector('#query').textContent.startsWith('neighbors of sample')")
     until(page, "nearfarMap.moving === 0 && nearfarMap.drawn === 60")  # at rest all points are drawn
     page.focus("#marks")
     page.keyboard.press("0")
@@ -305,3 +305,14 @@ def test_both_widths_and_colors_are_whole_and_accessible(page: Any) -> None:
         assert (sum(int(c) for c in shade[4:-1].split(",")) < 3 * 128) == (scheme == "dark")
         assert found_by_axe(page) == []
         kept(page, f"explore-{scheme}-{width}", whole=False)
+
+
+def test_a_place_without_samples_says_how_to_go_back(page: Any) -> None:
+    page.evaluate("[nearfarMap.x, nearfarMap.y] = [1.2, 1.2]")
+    page.focus("#marks")
+    for _ in range(20):
+        page.keyboard.press("+")
+    until(page, "nearfarMap.empty")
+    assert page.evaluate("nearfarMap.zoom") <= 40  # of 60 points
+    page.keyboard.press("0")
+    until(page, "!nearfarMap.empty")

@@ -147,6 +147,16 @@ def test_a_file_is_recognized_by_its_tensors(tmp_path: Path, capsys: pytest.Capt
         nearfar.load(tmp_path / "other.pt")
 
 
+def test_a_near_miss_names_the_nearest_network_and_what_differs(tmp_path: Path) -> None:
+    state = backbone("resnet18", size=224).state_dict()
+    torch.save(state | {"layer3.0.conv1.weight": torch.zeros(256, 64, 3, 3)}, tmp_path / "near.pt")
+    said = facts("near.pt resnet18 layer3.0.conv1.weight (256, 64, 3, 3) (256, 128, 3, 3)")
+    with pytest.raises(ValueError, match=said):
+        nearfar.load(tmp_path / "near.pt")
+    with pytest.raises(ValueError, match=said):  # not that it differs from the backbone that a run has without weights
+        started("image", tmp_path, str(tmp_path / "near.pt"))
+
+
 def test_a_safetensors_file_and_a_small_stem_open_by_themselves(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -15,7 +15,7 @@ from tests.report.test_report import HOSTILE, fill, row, seen
 from tests.support.browser import found_by_axe, kept
 from tests.support.facts import tells
 
-SECTIONS = ("is-it-learning", "is-it-healthy", "evaluation", "map", "nearest-neighbours", "negatives", "views")
+SECTIONS = ("is-it-learning", "is-it-healthy", "evaluation", "map", "nearest-neighbors", "negatives", "views")
 
 
 @pytest.fixture(scope="module")

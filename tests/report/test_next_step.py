@@ -148,6 +148,22 @@ def test_one_command_by_order(monkeypatch: pytest.MonkeyPatch) -> None:
     assert next_step(RunRecord("nothing")) is None
 
 
+def test_what_began_in_python_goes_on_in_python() -> None:
+    """The command line has no arrays and networks of a program."""
+    array: dict[str, Any] = {"data": {"path": "python:array-60"}}
+    short = record(steps=100, facts={"copies": 0.2}, **array)
+    short.config["steps"] = 100
+    found = next_step(short)
+    assert found is not None and found.command == "nearfar.train(..., steps=1000)" and "100 steps" in found.reason
+    own_network = record(compared(0, 9, "colour histogram", "baseline"), start(0, 9), backbone="python:Net")
+    found = said(rules.colors_lost, own_network)
+    assert found is not None and found.command == "nearfar.train(..., views={'color': 'keep'})"
+    stopped = record(**array)
+    stopped.metrics[:] = stopped.metrics[:20]
+    found = next_step(stopped)
+    assert found is not None and found.command == "nearfar.train(..., resume='runs/photos')"
+
+
 @pytest.mark.parametrize("rule", [rules.few_steps, rules.small_images, rules.longer])
 def test_the_command_is_one_that_nearfar_train_takes(rule: Any, tmp_path: Path) -> None:
     """The file and the flags make a configuration that differs by just these settings."""

@@ -477,7 +477,7 @@ def test_a_good_shape_alone_is_not_called_healthy(tmp_path: Path) -> None:
     ]
     for rows, told in (
         (shape, "it was not evaluated on a task"),
-        ([*shape, row("trained", 0.41), row("untrained", 0.4)], "Look closer: it learns; but"),
+        ([*shape, row("trained", 0.41), row("untrained", 0.4)], "Look closer: start training: learns"),
     ):
         Results(rows).save(tmp_path / "evaluation.json")
         assert tells(Page(write_report(tmp_path).read_text()).text, told)

@@ -10,9 +10,11 @@ from rich.console import Console
 
 import nearfar
 from nearfar.config import TrainConfig, completed
+from nearfar.nn.first_features import keep_first
+from nearfar.nn.towers import Tower, TwoTowers
 from nearfar.settings import build
 from nearfar.training.setup import TrainingSetup
-from nearfar.training.tower_start import fit_projections, ridge, whitening_matrix
+from nearfar.training.tower_start import centred_hidden, fit_projections, ridge, whitening_matrix
 from nearfar.weights.packages import is_installed
 
 WORDS = ["red", "green", "blue", "white", "black", "yellow", "purple", "gray"]
@@ -53,7 +55,7 @@ def setup_of(folder: Path, method: str, *, towers: bool = True) -> TrainingSetup
 @installed
 def test_fitted_towers_find_captions_before_the_first_step_and_again_after_a_resume(tmp_path: Path) -> None:
     setup = setup_of(tmp_path, "lit")
-    assert setup.config.adapt.projections == "fitted"
+    assert setup.config.adapt.projections == "fitted" and setup.config.text.projection_width > 1000
     assert fit_projections(setup, Console(quiet=True)) > 0
     towers = setup.method.encoder.eval()
     features = setup.train.tower_features
@@ -68,6 +70,33 @@ def test_fitted_towers_find_captions_before_the_first_step_and_again_after_a_res
     fit_projections(again, Console(quiet=True))
     for name, x in setup.method.state_dict().items():
         assert torch.equal(x, again.method.state_dict()[name]), name
+
+
+def test_a_hidden_layer_gives_more_names_their_places_than_the_text_has_features() -> None:
+    """200 names of 8 features, whose images lie anywhere: no matrix can tell them apart."""
+    generator = torch.Generator().manual_seed(0)
+    texts, images = (F.normalize(torch.randn(200, n, generator=generator), dim=1) for n in (8, 64))
+    right = {}
+    for width in (0, 1024):
+        torch.manual_seed(0)
+        tower = Tower(Features(8), 64, hidden=width)
+        with torch.no_grad():
+            tower.last.weight.copy_(ridge(centred_hidden(tower, texts), images).T)
+            found = F.normalize(tower(texts), dim=1) @ images.T
+        right[width] = float((found.argmax(1) == torch.arange(200)).double().mean())
+    assert right[0] < 0.5 and right[1024] > 0.9
+    assert keep_first(TwoTowers(Features(8), Features(8), embed_dim=6, second_hidden=4), 2).second(texts).shape[1] == 2
+
+
+class Features(torch.nn.Module):
+    """Features as they are."""
+
+    def __init__(self, features: int) -> None:
+        super().__init__()
+        self.num_features = features
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x
 
 
 @installed

@@ -107,11 +107,11 @@ def test_it_is_the_usual_where_nothing_tells(tmp_path: Path, monkeypatch: pytest
     arms, data = Arms(monkeypatch), pictures(tmp_path / "p", True, each=20)
     flat = Run(on(f"{data}/0", ALL, steps=1000), tmp_path / "flat", resume=False, console=QUIET)
     short = Run(on(data, ALL, steps=20), tmp_path / "short", resume=False, console=QUIET)
-    assert chosen(flat) == chosen(short) == ("mild", "flip", "vary") and arms.trained == []
+    assert chosen(flat) == chosen(short) == ("mild", "flip", "keep") and arms.trained == []
     assert [note.split(":")[0] for note in flat.setup.config.notes] == [
         "views.color mild",
         "views.orientation flip",
-        "views.scale vary",
+        "views.scale keep",
     ]
 
 
@@ -200,6 +200,7 @@ def test_without_labels_the_mirror_test_decides_the_orientation(
         return torch.arange(100) < 100 * told
 
     monkeypatch.setattr(view_trial.mirror_test, "tell_mirrored", tell)
+    monkeypatch.setattr(view_trial.color_test, "LEAST_PICTURES", 401)
     data.mkdir()
     for number in range(400):
         Image.new("RGB", (8, 8), (number % 256, 90, 20)).save(data / f"{number}.png")
@@ -207,8 +208,24 @@ def test_without_labels_the_mirror_test_decides_the_orientation(
         setup = TrainingSetup(on(str(data), ALL, **length), QUIET)  # type: ignore[arg-type]
         choose_view_factors(setup, tmp_path / "run", QUIET)
         views = setup.config.views
-        assert (views.color, views.orientation, views.scale) == ("mild", option, "vary")
+        assert (views.color, views.orientation, views.scale) == ("mild", option, "keep")
     assert seen == [400]
+
+
+@pytest.mark.parametrize(("agreement", "expected"), [(0.1, "vary"), (0.25, "mild"), (0.5, "keep")])
+def test_without_labels_the_color_test_decides_the_colors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, agreement: float, expected: str
+) -> None:
+    arms = Arms(monkeypatch)
+    monkeypatch.setattr(view_trial.color_test, "LEAST_PICTURES", 40)
+    monkeypatch.setattr(view_trial.color_test, "color_agreement", lambda pictures, features, seed: agreement)
+    data = f"{pictures(tmp_path / 'p', True, each=40)}/0"
+    for length, color, trainings in (({"steps": 299}, "mild", 0), ({"steps": 300}, expected, 1)):
+        setup = TrainingSetup(on(data, ALL, **length), QUIET)  # type: ignore[arg-type]
+        choose_view_factors(setup, tmp_path / "run", QUIET)
+        assert setup.config.views.color == color and len(arms.trained) == trainings
+    assert arms.trained == [("vary", "flip", "vary")]
+    assert f"{agreement:.2f}" in setup.config.notes[0]
 
 
 def test_views_png_shows_random_samples_under_the_chosen_views(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -185,6 +185,29 @@ def test_weights_of_torchvision_serve_timms_network_at_any_size(tmp_path: Path) 
             torch.testing.assert_close(source.fc(network(x)), source(x))
 
 
+@pytest.mark.parametrize("name", ["convnext_atto", "torchvision:mobilenet_v3_small", "regnetx_002"])
+def test_a_classifier_beside_layers_that_stay_is_left_out(name: str) -> None:
+    """Of `head.fc` and `classifier.3`, the first part alone does not tell that they are of classes."""
+    if name.startswith("torchvision:"):
+        from torchvision.models import get_model
+
+        source = get_model(name.removeprefix("torchvision:"))
+    else:
+        import timm
+
+        source = timm.create_model(name)
+    network = backbone(name, size=64)
+    found = fit_layout(source.state_dict(), network)
+    assert found.tensors.keys() == network.state_dict().keys()
+    with pytest.raises(MisfitError, match=facts("norm.extra")):  # which the network could have had a place for
+        fit_layout({**source.state_dict(), **_beside(network, "norm.extra")}, network)
+
+
+def _beside(network: nn.Module, name: str) -> State:
+    first = next(key.partition(".")[0] for key in network.state_dict() if "." in key)
+    return {f"{first}.{name}": torch.zeros(2)}
+
+
 class LightlyMoCo(nn.Module):
     """As lightly's examples build it."""
 

@@ -8,9 +8,9 @@ from nearfar import __version__
 
 COMMANDS = {
     "train": "train an encoder on data, evaluate it and write a report",
-    "finish": "make a stopped run usable: write the model of its newest checkpoint",
-    "plan": "fit a run into a memory budget: micro-batch, accumulation, predicted peak",
-    "methods": "list the methods of training: for which data, where to choose each, its paper",
+    "finish": "write the model of a stopped run's newest checkpoint",
+    "plan": "fit a run into a memory budget, with its predicted peak",
+    "methods": "list the training methods: for which data, when to choose each",
     "recipes": "list known runs and their numbers, or run one again",
     "evaluate": "measure an encoder on data, beside its baselines",
     "report": "write the report of a run again, or compare several runs",
@@ -19,10 +19,10 @@ COMMANDS = {
     "select": "choose the samples to label next: diverse, typical or uncertain",
     "mine": "find hard negatives for a table of pairs",
     "duplicates": "find near-duplicates in a file of embeddings",
-    "explore": "open a web page of a run: map, search, neighbours, duplicates, training log",
-    "doctor": "check a data set before a run: duplicates, broken files, sizes, balance, leaks",
+    "explore": "open a web page of a run: map, search, duplicates, training",
+    "doctor": "check data before a run: copies, broken files, balance, leaks",
     "shard": "write images as WebDataset tar files, for data beyond one disk",
-    "export": "write the encoder for other programs: ONNX, torch, timm, Hugging Face",
+    "export": "write the encoder as ONNX, torch, timm or Hugging Face",
     "lab": "compare predictions of theory with measurements",
     "info": "print versions, devices and threads, for a bug report",
     "check": "check that losses and gradients are exact on this machine",
@@ -111,8 +111,8 @@ def usage() -> str:
     listed = "\n".join(f"  {name:<{width}}  {what}" for name, what in COMMANDS.items())
     return (
         "usage: nearfar COMMAND [options]\n\n"
-        "Contrastive representation learning: pull what belongs together near, push the rest far.\n\n"
+        "Contrastive learning: pull what belongs together near, push the rest far.\n\n"
         f"commands:\n{listed}\n\n"
-        "nearfar COMMAND --help shows its options, --help-all all of them; --debug shows a traceback for errors.\n"
-        "nearfar --version shows the version; nearfar --completion bash, zsh or fish prints a script for that shell."
+        "nearfar COMMAND --help shows the options (--help-all: every one); --debug shows\n"
+        "tracebacks; nearfar --version; nearfar --completion bash, zsh or fish."
     )

@@ -18,7 +18,7 @@ def main(arguments: list[str]) -> int:
         prog="nearfar check",
         description="Compare every loss and its gradient with its plain definition in float64 on this machine, "
         "and a few training steps of every method, in tiles, types, and on a batch that processes share, with one "
-        "process in float64; then run one batch so large that its similarity matrix is not worth holding. Exits with 1 "
+        "process in float64; then run one batch whose similarity matrix is too large to store. Exits with 1 "
         "where anything is off by more than its tolerance.",
     )
     parser.add_argument(

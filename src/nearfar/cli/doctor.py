@@ -11,12 +11,11 @@ from nearfar.weights.names import EXPECTED
 def main(arguments: list[str]) -> int:
     parser = Parser(
         prog="nearfar doctor",
-        description="Check every image of a data set: broken files, exact and near duplicates, tiny or one-colour "
+        description="Check every image of a data set: broken files, exact and near duplicates, tiny or one-color "
         "images, class balance and, with --test, leaks. Near-duplicates are found by the "
         "cosine of the images at 16 × 16 pixels and a perceptual hash, which ignore size, format, compression, "
-        "brightness, contrast and small watermarks; a picture of which a border was cut off is laid on the whole. "
-        "Mirrored copies are missed. With --encoder it also says which labels are probably wrong, and which samples "
-        "are unlike all others.",
+        "brightness, contrast and small watermarks; cropped copies are aligned first. Mirrored copies are not found. "
+        "With --encoder it also reports labels that are probably wrong, and outliers.",
     )
     parser.add_argument("data", help="a folder, a table, arrays, 'glyphs', or a torchvision data set by name")
     parser.add_argument("--test", help="test data: samples in both are reported as leaks")

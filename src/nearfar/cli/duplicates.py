@@ -7,9 +7,9 @@ from nearfar.data.names import check_files_there
 def main(arguments: list[str]) -> int:
     parser = Parser(
         prog="nearfar duplicates",
-        description="Find samples whose embeddings are nearer than chance explains, and write their groups. The "
+        description="Find samples whose embeddings are closer than chance would explain, and write their groups. The "
         "threshold is found from the data: the largest distance at which chance explains at most 1 % of the pairs, "
-        "estimated from how the number of neighbours grows with distance.",
+        "estimated from how the number of neighbors grows with distance.",
     )
     parser.add_argument("embeddings", help="a file that nearfar embed wrote")
     parser.add_argument("-o", "--out", help="the table of path and group (default: EMBEDDINGS.groups.csv)")

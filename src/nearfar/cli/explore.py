@@ -1,4 +1,4 @@
-"""`nearfar explore`: a local web page for one run or two: map, search, neighbours, duplicates, live view."""
+"""`nearfar explore`: a local web page for one run or two: map, search, neighbors, duplicates, live view."""
 
 import contextlib
 from functools import partial

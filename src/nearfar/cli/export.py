@@ -33,7 +33,7 @@ def main(arguments: list[str]) -> int:
     about = {"licence": options.licence, "push": options.push, "image_size": options.image_size}
     done = export(options.run, options.format, options.out, **about)
     if done.difference is not None:
-        print(f"largest difference from the encoder on batches of 1 and 3: {done.difference:.1e} (relative)")
+        print(f"checked: the outputs differ from the encoder's by at most {done.difference:.1e} (relative)")
     print(f"{options.format}: {done.path}")
     if done.note is not None:
         print(f"note: {done.note}")

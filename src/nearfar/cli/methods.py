@@ -6,8 +6,8 @@ from nearfar.cli.parser import Parser
 def main(arguments: list[str]) -> int:
     parser = Parser(
         prog="nearfar methods",
-        description="List the methods of training: for which data, where to choose each, what it needs, and its "
-        "paper. With NAME, describe that one and its options.",
+        description="List the training methods: for which data, and when to choose each. With NAME, print what "
+        "that one needs, its paper and its options.",
     )
     parser.add_argument("name", nargs="?", metavar="NAME", help="describe this one, with its options")
     parser.add_argument("--modality", metavar="KIND", help="only those for image, sound, series, text, ...")
@@ -17,7 +17,7 @@ def main(arguments: list[str]) -> int:
         parser.error("--modality and --markdown list several; leave them out, or NAME")
 
     from nearfar.methods import find_method
-    from nearfar.methods.listing import as_markdown, full_text, methods_for, short_text
+    from nearfar.methods.listing import as_markdown, full_text, line, methods_for
 
     if options.name is not None:
         print(full_text(find_method(options.name)))
@@ -27,6 +27,6 @@ def main(arguments: list[str]) -> int:
         print(as_markdown(kinds))
         return 0
     for kind in kinds:
-        print(short_text(kind), end="\n\n")
-    print("nearfar methods NAME describes one, with its options; nearfar train --method NAME trains with it.")
+        print(line(kind))
+    print("\nnearfar methods NAME shows all of one; nearfar train --method NAME uses it.")
     return 0

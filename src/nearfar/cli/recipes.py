@@ -6,8 +6,8 @@ from nearfar.cli.parser import Parser
 def main(arguments: list[str]) -> int:
     parser = Parser(
         prog="nearfar recipes",
-        description="List the recipes: what each trains, on which data, the numbers it reached, the time it took, and "
-        "the command to run it. With NAME, print that recipe in full, as YAML to save and change.",
+        description="List the recipes: what each trains, the numbers it reached and the time it took. With NAME, "
+        "print that recipe in full, as YAML to save and change.",
     )
     parser.add_argument("name", nargs="?", metavar="NAME", help="print this one in full")
     parser.add_argument(
@@ -25,8 +25,8 @@ def main(arguments: list[str]) -> int:
 
     if options.name is None:
         for each in recipes():
-            print(short_text(each), end="\n\n")
-        print("nearfar recipes NAME prints one in full; --rerun trains it again and compares its numbers.")
+            print(short_text(each))
+        print("\nnearfar recipes NAME shows all of one; nearfar train --config NAME runs it.")
         return 0
     if options.rerun:
         from nearfar.recipes.rerun import rerun

@@ -79,8 +79,8 @@ def pack_samples(
                 if error.errno not in FULL:
                     raise
                 raise NoSpaceError(
-                    f"the disk of {folder} is full; what is packed stays: make room and start again, or set {VARIABLE} "
-                    "to another folder"
+                    f"the disk of {folder} is full; finished parts are kept: free some space and start again, or "
+                    f"set {VARIABLE} to another folder"
                 ) from None
     skipped = [*source.skipped, *(Skipped(source.names[row], unreadable[row]) for row in sorted(unreadable))]
     if strict and skipped:

@@ -12,19 +12,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
+from nearfar.data.python_items import TARGETS, is_array, plain_label, split_item
 from nearfar.data.python_tables import Frame, as_frame, file_suffix, is_texts, write_frame
-from nearfar.data.rows import CAPTIONS, LABELS, PATHS, usual_column
+from nearfar.data.rows import usual_column
 from nearfar.data.sources import Items, MadeItems
 from nearfar.messages import one_line
 from nearfar.progress import print_note, progress_bar
 from nearfar.python_objects import find_object, register, registered_objects
 
-SAMPLES = ("image", "img", "pixel_values", "pixels", "audio", "series", "x", "data", "input", *PATHS)
-TARGETS = (*LABELS, "labels", "targets", "fine_label", "y")
-TEST_PARTS = ("test", "validation", "valid", "val")  # of splits by name, the first that is there
 _MANY = 1000  # samples, from which reading them shows a progress bar
+_TRIED = 16  # samples, one of which must be readable
 FORMS = (
     "a path, a list of paths or texts, an array or tensor, (samples, labels), a map-style Dataset, a frame, or a "
     "function that returns an iterator"
@@ -100,10 +100,36 @@ class ObjectData:
             raise ValueError(f"{self.name} has no items, expected one for each sample")
         return found
 
+    @cached_property
+    def first_row(self) -> int:
+        """Number of the first sample that can be read; those that cannot are listed when all are read."""
+        if self.array is not None:
+            return 0
+        reasons: list[Exception] = []
+        for row in range(min(_TRIED, len(self.samples))):
+            try:
+                self.samples[row]
+            except Exception as error:  # of the user's own code
+                reasons.append(error)
+            else:
+                return row
+        said = "" if len(reasons) == 1 else f", nor can the next {len(reasons) - 1}"
+        raise ValueError(f"item 0 of {self.name} cannot be read{said}: {one_line(reasons[0])}") from reasons[0]
+
     @property
     def first(self) -> Any:
-        """The first sample."""
-        return self.samples[0]
+        """The first sample that can be read."""
+        return self.samples[self.first_row]
+
+    def as_arrays(self) -> list[NDArray[np.float64]]:
+        """All samples as arrays, for data that are kept whole: one that cannot be read is an error."""
+        found: list[NDArray[np.float64]] = []
+        for row in range(len(self)):
+            try:
+                found.append(np.asarray(self.samples[row], np.float64))
+            except Exception as error:  # of the user's own code
+                raise ValueError(f"item {row} of {self.name} cannot be read: {one_line(error)}") from error
+        return found
 
     def facts(self) -> tuple[Sequence[Any] | None, Sequence[tuple[str, ...]] | None]:
         """N labels and N captions, each None if the object has none."""
@@ -122,7 +148,7 @@ class ObjectData:
         return f"{what} {self.name}" if self.length is None or self.length > _MANY else ""
 
     def _states_facts(self) -> bool:
-        first = next(iter(self._items)) if self.read is None else split_item(self.read(0))
+        first = self._items[0] if self.read is None else split_item(self.read(self.first_row))
         return first[1] is not None or first[2] is not None
 
     def _light_items(self) -> Iterable[tuple[Any, Any, Any]]:
@@ -133,7 +159,10 @@ class ObjectData:
         with progress_bar(self._bar("reading the labels of"), length) as advance:
             found = []
             for row in range(length):
-                found.append((None, *split_item(read(row))[1:]))
+                try:
+                    found.append((None, *split_item(read(row))[1:]))
+                except Exception:  # of the user's own code; told when the sample is read
+                    found.append((None, None, None))
                 advance(1)
         return found
 
@@ -146,39 +175,6 @@ def _are_captions(labels: Sequence[Any]) -> bool:
     """Whether texts say something of each sample instead of naming its class: most of them occur once."""
     texts = [each for each in labels if isinstance(each, str)]
     return len(texts) > 2 and len(set(texts)) > len(texts) / 2
-
-
-def split_item(item: Any) -> tuple[Any, Any, Any]:
-    """Sample, label and caption of an item of a data set: the sample alone, a tuple that begins with it, or a dict.
-
-    >>> split_item(("a.jpg", 3)), split_item({"image": "a.jpg", "caption": "a cat"}), split_item("a.jpg")
-    (('a.jpg', 3, None), ('a.jpg', None, 'a cat'), ('a.jpg', None, None))
-    """
-    if isinstance(item, Mapping):
-        if set(item) == {"bytes", "path"}:
-            return item, None, None
-        key = usual_column(map(str, item), SAMPLES)
-        if key is None:
-            raise ValueError(f"an item has the keys {', '.join(map(repr, item))}, expected one of {', '.join(SAMPLES)}")
-        label, caption = (usual_column(map(str, item), usual) for usual in (TARGETS, CAPTIONS))
-        return item[key], plain_label(item.get(label)), item.get(caption)
-    if isinstance(item, tuple | list) and item:
-        second = item[1] if len(item) > 1 else None
-        caption = second if isinstance(second, str) else None
-        return item[0], plain_label(second), caption
-    return item, None, None
-
-
-def plain_label(value: Any) -> Any:
-    """A label as a number or a text; None of what is no single label, such as boxes or several classes.
-
-    >>> import torch
-    >>> plain_label(torch.tensor(3)), plain_label("cat"), plain_label([0, 1]), plain_label(0.5)
-    (3, 'cat', None, None)
-    """
-    if isinstance(value, np.ndarray | np.generic | Tensor) and value.ndim == 0:
-        value = value.item()
-    return value if isinstance(value, int | str) else None
 
 
 def as_data(data: Any, *, relative: bool = False) -> DataSpec:
@@ -245,31 +241,12 @@ def _made(data: Any) -> ObjectData:
     if isinstance(data, Iterable) and not isinstance(data, Mapping):
         return ObjectData(type(data).__name__, None, iterate=lambda: data)
     parts = f"; give one of its values, {', '.join(map(repr, data))}" if isinstance(data, Mapping) else ""
-    raise TypeError(f"data is a {type(data).__name__}, expected {FORMS}{parts}")
-
-
-def named_parts(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Splits by name, such as a DatasetDict of Hugging Face, as the keys path and test; other keys as they are.
-
-    >>> named_parts({"train": "a/", "validation": "b/"}), named_parts({"path": "a/", "strict": True})
-    ({'path': 'a/', 'test': 'b/'}, {'path': 'a/', 'strict': True})
-    """
-    if "train" not in data:
-        return dict(data)
-    test = next((data[name] for name in TEST_PARTS if name in data), None)
-    return {"path": data["train"], **({} if test is None else {"test": test})}
+    raise TypeError(f"data is of type {type(data).__name__}, expected {FORMS}{parts}")
 
 
 def is_loader(data: Any) -> bool:
     """A DataLoader, whose data set is meant."""
     return hasattr(data, "dataset") and hasattr(data, "batch_size")
-
-
-def is_array(data: Any) -> bool:
-    """A numpy array, a tensor, or another library's array, of numbers."""
-    if not all(hasattr(data, name) for name in ("shape", "dtype", "__array__")) or len(data.shape) == 0:
-        return False
-    return isinstance(data, Tensor) or np.asarray(data).dtype.kind not in "OSU"
 
 
 def _of_array(data: Any, labels: Sequence[Any] | None) -> ObjectData:

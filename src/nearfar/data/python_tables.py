@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from nearfar.data.cache import cache_folder, replacing
+from nearfar.data.python_parts import refuse_other_labels
 from nearfar.data.rows import PATHS, usual_column
 
 Frame = dict[str, list[Any]]  # equally long columns by name
@@ -24,6 +25,7 @@ def as_frame(data: Any) -> tuple[Frame, tuple[str, ...]] | None:
     Takes lists of paths or texts, frames of pandas, polars and pyarrow, data sets of Hugging Face without samples in
     memory, and torchvision's ImageFolder.
     """
+    refuse_other_labels(data)
     if _is_image_folder(data):
         paths, numbers = zip(*data.samples, strict=True)
         note = "the transform of the ImageFolder is not applied: nearfar reads and resizes the files; views= takes one"

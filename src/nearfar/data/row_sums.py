@@ -45,5 +45,5 @@ class RowSums:
                 np.save(fresh, rows)
         raise OSError(
             f"sample {row} of the pack {self.folder} is not what was written there: is the disk failing? Start again, "
-            f"or go on with --resume: the sample is decoded anew; if it happens again, set {VARIABLE} to another disk"
+            f"or continue with --resume: the sample is decoded again. If this repeats, set {VARIABLE} to another disk"
         )

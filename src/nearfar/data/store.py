@@ -153,7 +153,7 @@ def reserve(path: Path, size: int) -> None:
                 return  # a file system that cannot
             free = shutil.disk_usage(path.parent).free
             raise NoSpaceError(
-                f"{path} needs {size / 1e9:.2f} GB, and the disk has {free / 1e9:.2f} GB left: make room, or set "
+                f"{path} needs {size / 1e9:.2f} GB, and the disk has {free / 1e9:.2f} GB left: free some space, or set "
                 f"{VARIABLE} to another folder"
             ) from None
 
@@ -163,5 +163,5 @@ def check_space(folder: Path, needed: int) -> None:
     if needed > free:
         raise OSError(
             f"the pack needs {needed / 1e9:.1f} GB in {folder}, {free / 1e9:.1f} GB are free; "
-            f"make room, lower the size, stream the data (--data.stream true) or set {VARIABLE} to another folder"
+            f"free some space, lower the size, stream the data (--data.stream true) or set {VARIABLE} to another folder"
         )

@@ -7,8 +7,10 @@ from typing import Any, TypedDict, Unpack
 
 from nearfar.data.class_folders import Level
 from nearfar.data.config import ReadConfig
-from nearfar.data.python_data import DataSpec, ObjectData, as_data, named_parts
+from nearfar.data.python_data import DataSpec, ObjectData, as_data
+from nearfar.data.python_parts import named_parts
 from nearfar.data.sources import folder_splits
+from nearfar.data.table_kind import has_paths, has_series, has_texts, table_file
 from nearfar.doctor.examine import TINY, Diagnosis, ImageProblem, Leak, examine
 from nearfar.doctor.summary import summary, write_findings
 from nearfar.modalities.image.data.decode import SUFFIXES
@@ -110,13 +112,25 @@ def doctor(
                 f"{given.path} has {split}/ and {test_split}/: the first is examined, and whether the other is in it",
             )
         read = replace(ReadConfig(root=given.root), **reading)
-        if read.labels is None and folder_classes(given.path, SUFFIXES) is not None:
+        _check_images(given.path, read)
+        if read.labels is None and (classes := folder_classes(given.path, SUFFIXES)) is not None:
             read = replace(read, labels=True)
+            notes += (f"labels: {classes}",) if classes.others else ()
         train = find_images(given.path, read, split=split)
         other = None if test is None else _test_images(as_data(test), read, test_split)
         found = examine(train, other, tiny=tiny, index=index, progress=progress)
     written = {} if out is None else write_findings(found, Path(out).expanduser())
     return Examined(found, written, notes, {**reading, "labels": read.labels, "split": split})
+
+
+def _check_images(path: str, read: ReadConfig) -> None:
+    """Refuse a table of another kind, such as sentences."""
+    file = table_file(path)
+    if file is None or read.path_column is not None or has_paths(file):
+        return
+    kind = "sentences" if has_texts(file) else "series" if has_series(file) else None
+    if kind is not None:
+        raise ValueError(f"the doctor examines images, and {path} holds {kind}")
 
 
 def _test_images(test: DataSpec, read: ReadConfig, split: str | None) -> ImageSource:

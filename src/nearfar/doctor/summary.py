@@ -19,12 +19,12 @@ NAMED = 3  # images that cannot be read
 def summary(found: Diagnosis) -> list[str]:
     """A sentence for each thing worth knowing; the first says how many images there are."""
     kinds = Counter(problem.kind for problem in found.problems)
-    lines = [f"{found.samples:,} images, {len(found.names):,} of them readable."]
+    lines = [_first(found)]
     if kinds["broken"]:
         broken = [problem for problem in found.problems if problem.kind == "broken"]
         named = ", ".join(f"{each.path} ({each.detail})" for each in broken[:NAMED])
         more = f" and {len(broken) - NAMED:,} more" if len(broken) > NAMED else ""
-        lines.append(f"{kinds['broken']:,} cannot be read, and training leaves them out: {named}{more}.")
+        lines.append(f"{kinds['broken']:,} cannot be read; training skips them: {named}{more}.")
     if found.repeated:
         lines.append(
             f"{found.repeated:,} are further copies of another: {counted(found.exact_groups, 'group')} of equal files, "
@@ -33,11 +33,11 @@ def summary(found: Diagnosis) -> list[str]:
     else:
         lines.append("No duplicates.")
     explained = {
-        "several pages": "have several pages or frames: the first of each is read",
+        "several pages": "have several pages or frames: only the first is read",
         "label conflict": "have a duplicate with another label",
         "tiny": "are tiny: enlarging them adds blur and no detail",
-        "one colour": "have one colour everywhere: nothing can be learned from them",
-        "long": f"have sides with a ratio of at least {LONG:g}: the center square leaves out much of them",
+        "one colour": "have one color everywhere: they teach nothing",
+        "long": f"are at least {LONG:g} times as long as wide: the center crop drops most of them",
     }
     lines += [f"{kinds[kind]:,} {text}." for kind, text in explained.items() if kinds[kind]]
     lines += _class_balance(found.classes)
@@ -50,6 +50,14 @@ def summary(found: Diagnosis) -> list[str]:
             else f"None of the {found.tested:,} test images is in the training data."
         )
     return lines
+
+
+def _first(found: Diagnosis) -> str:
+    """The verdict: whether there is anything to do before training."""
+    read = f"{found.samples:,} images, all readable" if len(found.names) == found.samples else None
+    read = read or f"{len(found.names):,} of {found.samples:,} images are readable"
+    clean = not (found.problems or found.repeated or found.leaks)
+    return f"No problems found: {read}." if clean else f"Problems found: {read}."
 
 
 def _class_balance(classes: dict[str, int]) -> list[str]:

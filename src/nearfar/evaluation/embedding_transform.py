@@ -8,7 +8,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from nearfar.data.dataset import Dataset
+from nearfar.data.dataset import Dataset, counted
 from nearfar.evaluation.embedding import dropout_enabled, embed, evaluation_mode
 from nearfar.losses.arguments import l2_normalize
 from nearfar.model.encoder import Encoder
@@ -51,13 +51,17 @@ class EmbeddingChoice:
     def line(self) -> str | None:
         """For the console; None if the embeddings are plain because they were asked to be."""
         if self.note is not None:
-            return f"embeddings are {self.kind}: {self.note}"
+            return f"embeddings: {self.kind}; {self.note}"
         if not self.scores:
-            return None if self.kind == "plain" else f"embeddings are {self.kind}, by {self.samples:,} training samples"
+            return (
+                None
+                if self.kind == "plain"
+                else f"embeddings: {self.kind}, fitted to {counted(self.samples, 'training sample')}"
+            )
         shown = ", ".join(f"{kind} {score:.2f}" for kind, score in self.scores.items())
         return (
-            f"embeddings are {self.kind}, chosen without labels: {self.compared:,} samples find their own views with a "
-            f"mean reciprocal rank of {shown} (override with --embedding)"
+            f"embeddings: {self.kind}, chosen without labels by how well {self.compared:,} samples find their own "
+            f"views ({shown}; override with --embedding)"
         )
 
 
@@ -80,7 +84,8 @@ def choose_transform(
     if setting == "plain":
         return None, EmbeddingChoice("plain", setting)
     if len(encoder.modality.queries) > 1:
-        note = "its images and texts share one space, which a transform of one of them would leave"
+        kind = encoder.modality.queries[0]
+        note = f"its {kind}s and texts share one space, which a transform of one of them would leave"
         return None, EmbeddingChoice("plain", setting, note=note)
     plain = encoder.without_transform()
     most = min(FITTED, max(LEAST_FITTED, FITTED_PER_FEATURE * encoder.num_features))

@@ -11,7 +11,8 @@ import torch
 from nearfar.config import TrainConfig
 from nearfar.data.config import EvaluationData, ReadConfig
 from nearfar.data.downloads import no_downloads
-from nearfar.data.python_data import ObjectData, as_data, named_parts
+from nearfar.data.python_data import ObjectData, as_data
+from nearfar.data.python_parts import named_parts
 from nearfar.devices import find_device
 from nearfar.evaluation.detection.splits import open_boxed_splits
 from nearfar.evaluation.evaluate_run import as_embedder, evaluate_run

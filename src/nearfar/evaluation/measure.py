@@ -266,7 +266,7 @@ def _parts(data: TestData, protocols: Sequence[Protocol]) -> tuple[_Parts | None
         return unlabelled, notes
     if absent := present[~torch.isin(present, test_labels)].tolist():
         few = ", ".join(names[c] for c in absent[:5]) + (", ..." if len(absent) > 5 else "")
-        notes.append(f"{len(absent)} of {len(present)} classes have no {split} sample and are not measured: {few}")
+        notes.append(f"{len(absent)} of {len(present)} classes are not measured, without {split} samples: {few}")
     first = Part(train, rows, labels[rows], "training")
     return _Parts(first, Part(test, test_rows, test_labels[test_rows], split), True), notes
 

@@ -46,7 +46,7 @@ class Space:
             )
         if 4 * len(file) * file.dim > MAX_BYTES:
             held = f"{4 * len(file) * file.dim / 2**30:.0f} GiB of vectors, more than {MAX_BYTES >> 30}"
-            raise ValueError(f"{file.path} has {held} that fit in memory here; explore a part of the data")
+            raise ValueError(f"{file.path} has {held} that fit in memory here; explore part of the data")
         self.encoder, self.file = with_size_of(encoder, file).eval(), file
         self.samples = self.encoder.modality.find(*file.location(data), side=THUMBNAIL)
         self.names = list(file.names())

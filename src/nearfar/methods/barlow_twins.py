@@ -28,7 +28,7 @@ class BarlowTwins(Method):
     """
 
     name = "barlow_twins"
-    when = "features should not repeat each other; batches may be small"
+    when = "you want features without repetition, from small batches"
     reference = ("Zbontar et al. 2021", "https://arxiv.org/abs/2103.03230")
     also_needs = "wide heads"
     default_views = {"image": "byol", "sound": "byol_a"}

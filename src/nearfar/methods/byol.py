@@ -32,7 +32,7 @@ class BYOL(Method):
     """
 
     name = "byol"
-    when = "samples of one class crowd each batch, so that negatives would be false"
+    when = "many samples of a batch share a class, so negatives would be wrong"
     reference = ("Grill et al. 2020", "https://arxiv.org/abs/2006.07733")
     default_views = {"image": "byol", "sound": "byol_a"}
     max_views = max_local = None
@@ -119,7 +119,7 @@ class BYOLA(BYOL):
     """
 
     name = "byol_a"
-    when = "sounds of any kind, without negatives"
+    when = "you have sounds and want no negatives"
     reference = ("Niizumi et al. 2021", "https://arxiv.org/abs/2103.06695")
     paper = {
         "options": {"rising": False},

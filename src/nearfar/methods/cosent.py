@@ -26,7 +26,7 @@ class CoSENT(Method):
     """
 
     name = "cosent"
-    when = "pairs of texts have scores of similarity"
+    when = "you have pairs of texts with similarity scores"
     reference = ("Huang et al. 2024", "https://doi.org/10.1109/TASLP.2024.3402087")
     modalities = ("text",)
     needs_scores = True

@@ -41,7 +41,7 @@ class DINO(Method):
     """
 
     name = "dino"
-    when = "Vision Transformers and long runs with many small crops; a minute on a CPU taught it nothing"
+    when = "Vision Transformers and long runs with many small crops; minutes on a CPU are too short"
     reference = ("Caron et al. 2021", "https://arxiv.org/abs/2104.14294")
     default_views = {"image": "byol"}
     max_views = max_local = None

@@ -1,6 +1,7 @@
 """All methods as text: for the command `nearfar methods`, and as the table of the docs."""
 
 import inspect
+import textwrap
 from collections.abc import Sequence
 
 from nearfar.methods import METHODS
@@ -31,11 +32,21 @@ def short_text(kind: type[Method]) -> str:
     who, link = kind.reference
     lines = [
         f"{kind.name}  ({', '.join(kind.modalities)})",
-        f"  where  {kind.when}",
-        f"  needs  {needs(kind)}",
-        f"  paper  {who}, {link}",
+        f"  choose it when: {kind.when}",
+        f"  needs: {needs(kind)}",
+        f"  paper: {who}, {link}",
     ]
     return "\n".join(lines)
+
+
+def line(kind: type[Method], width: int = 80) -> str:
+    """One method as a row of a list: its name, its data, and when to choose it.
+
+    >>> print(line(METHODS["scarf"]))
+    scarf         table: tables of numbers and categories, few of whose rows have labels
+    """
+    whole = f"{', '.join(kind.modalities)}: {kind.when}"
+    return textwrap.fill(whole, width, initial_indent=f"{kind.name:<14}", subsequent_indent=" " * 14)
 
 
 def full_text(kind: type[Method]) -> str:
@@ -52,7 +63,7 @@ def as_markdown(kinds: Sequence[type[Method]]) -> str:
         f"[{kind.reference[0]}]({kind.reference[1]}) |"
         for kind in kinds
     ]
-    return "\n".join(["| method | for | choose it where | needs | paper |", "|---|---|---|---|---|", *rows])
+    return "\n".join(["| method | for | choose it when | needs | paper |", "|---|---|---|---|---|", *rows])
 
 
 def _shown(value: object) -> str:

@@ -99,7 +99,7 @@ class Method(HostNumbers):
     """
 
     name: ClassVar[str] = ""  # as --method has it; a method from outside is called MODULE:NAME
-    when: ClassVar[str] = ""  # to choose it, in a few words that follow "choose it where", for `nearfar methods`
+    when: ClassVar[str] = ""  # to choose it, in a few words that follow "choose it when", for `nearfar methods`
     reference: ClassVar[tuple[str, str]] = ("", "")  # its paper: authors and year, and where it is found
     also_needs: ClassVar[str] = ""  # beside what the declarations below say, for `nearfar methods`
     modalities: ClassVar[Sequence[str]] = ("image", "sound", "series", "text")  # the first is what a run assumes
@@ -108,6 +108,7 @@ class Method(HostNumbers):
         "image-text": "clip",
         "series": "series",
         "sound": "simclr",
+        "sound-text": "cola",
     }
     min_views: ClassVar[int] = 2
     max_views: ClassVar[int | None] = 2  # None: any number

@@ -33,7 +33,7 @@ class MLM(Method):
     """
 
     name = "mlm"
-    when = "texts are of a field of their own: begin with it, then train simcse or pairs from its weights"
+    when = "texts are from a special field: start with it, then train simcse or pairs from its weights"
     reference = ("Devlin et al. 2019", "https://arxiv.org/abs/1810.04805")
     also_needs = "a Transformer that reads both ways"
     modalities = ("text",)

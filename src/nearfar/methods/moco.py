@@ -133,7 +133,7 @@ class MoCo(Method):
         of_momentum = momentum_advice(self.momentum, facts, rising=False)
         return [*of_momentum, *queue_advice(self.queue.size, facts)]
 
-    def _query_network(self) -> nn.Sequential:
+    def _query_network(self) -> nn.Module:
         return nn.Sequential(self.encoder, self.projector)
 
     def _groups(self, rows: int) -> int:
@@ -155,7 +155,7 @@ class MoCoV1(MoCo):
     """
 
     name = "moco_v1"
-    when = "the first MoCo is to be reproduced"
+    when = "you want to reproduce the first MoCo"
     reference = ("He et al. 2020", "https://arxiv.org/abs/1911.05722")
     paper = {"optimizer": {**MoCo.paper["optimizer"], "schedule": "step", "milestones": [0.6, 0.8]}}
     default_views = {"image": "moco_v1"}

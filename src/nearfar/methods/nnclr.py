@@ -29,7 +29,7 @@ class NNCLR(Method):
     """
 
     name = "nnclr"
-    when = "views alone are too alike: positives are neighbors among earlier samples"
+    when = "two views are too similar: positives are neighbors among earlier samples"
     reference = ("Dwibedi et al. 2021", "https://arxiv.org/abs/2104.14548")
     max_views = max_local = None
     short_run = {

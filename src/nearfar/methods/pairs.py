@@ -55,7 +55,7 @@ class Pairs(Method):
     """
 
     name = "pairs"
-    when = "pairs are given: questions and answers, titles and bodies"
+    when = "you have pairs: questions and answers, titles and bodies"
     reference = ("Henderson et al. 2017", "https://arxiv.org/abs/1705.00652")
     also_needs = "pairs, or views"
     modalities = ("text", "image", "sound", "series")

@@ -27,7 +27,7 @@ class SCARF(Method):
     """
 
     name = "scarf"
-    when = "tables of numbers and categories, few of whose rows have labels"
+    when = "rows are numbers and categories, and few have labels"
     reference = ("Bahri et al. 2021", "https://arxiv.org/abs/2106.15147")
     modalities = ("table",)
     default_views = {"table": "scarf"}

@@ -37,7 +37,7 @@ class SimCLR(Method):
     """
 
     name = "simclr"
-    when = "first: one loss, one temperature, no state"
+    when = "you start: one loss, one temperature, no state"
     reference = ("Chen et al. 2020", "https://arxiv.org/abs/2002.05709")
     short_run = {"options": {"temperature": 0.1}, "views": {"count": 4}}
     toy_options = {"dim": 8}
@@ -118,7 +118,7 @@ class SimCLRV2(SimCLR):
     """
 
     name = "simclr_v2"
-    when = "few labels are fine-tuned on afterwards: a layer of the head stays"
+    when = "you will fine-tune on few labels: it keeps a layer of the head"
     reference = ("Chen et al. 2020", "https://arxiv.org/abs/2006.10029")
     paper = {
         "options": {**SimCLR.paper["options"], "kept_layers": 1},

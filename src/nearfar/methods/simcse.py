@@ -44,7 +44,7 @@ class SimCSE(Method):
     """
 
     name = "simcse"
-    when = "sentences alone, or with entailments and contradictions"
+    when = "you have sentences alone, or with entailments and contradictions"
     reference = ("Gao et al. 2021", "https://arxiv.org/abs/2104.08821")
     also_needs = "dropout"
     modalities = ("text",)

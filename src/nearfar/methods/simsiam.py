@@ -28,7 +28,7 @@ class SimSiam(Method):
     """
 
     name = "simsiam"
-    when = "neither negatives nor a second network are wanted"
+    when = "you want neither negatives nor a momentum network"
     reference = ("Chen & He 2021", "https://arxiv.org/abs/2011.10566")
     default_views = {"image": "moco_v2", "sound": "byol_a"}
     max_views = max_local = None

@@ -18,7 +18,7 @@ class StepBuffer:
         if len(self._batches) == MOST:
             raise RuntimeError(
                 f"{MOST} batches were contrasted and after_step was never called: queue, bank and momentum network "
-                "stand still; call method.after_step(progress) after each step of the optimizer"
+                "are not updated; call method.after_step(progress) after each step of the optimizer"
             )
         self._batches.append(tuple(r.detach() for r in rows))
 

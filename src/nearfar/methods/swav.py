@@ -33,7 +33,7 @@ class SwAV(Method):
     """
 
     name = "swav"
-    when = "runs are long and have many small crops; a minute on a CPU taught it nothing"
+    when = "runs are long and have many small crops; minutes on a CPU are too short"
     reference = ("Caron et al. 2020", "https://arxiv.org/abs/2006.09882")
     max_views = max_local = None
     short_run = {"options": {"prototypes": 300, "hidden": 512, "frozen": 0.0}, "views": {"count": 4}}

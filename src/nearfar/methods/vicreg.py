@@ -21,7 +21,7 @@ class VICReg(Method):
     """
 
     name = "vicreg"
-    when = "as barlow_twins; its three terms are easy to watch for collapse"
+    when = "as barlow_twins, and you want to watch for collapse in its three terms"
     reference = ("Bardes et al. 2022", "https://arxiv.org/abs/2105.04906")
     also_needs = "wide heads"
     default_views = {"image": "byol", "sound": "byol_a"}

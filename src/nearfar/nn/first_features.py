@@ -39,5 +39,6 @@ def keep_first(network: nn.Module, features: int) -> nn.Module:
 
 
 def _cut(tower: Tower, features: int) -> None:
-    tower.projection.weight = nn.Parameter(tower.projection.weight[:features].detach().clone())
-    tower.projection.out_features = tower.num_features = features
+    last = tower.last
+    last.weight = nn.Parameter(last.weight[:features].detach().clone())
+    last.out_features = tower.num_features = features

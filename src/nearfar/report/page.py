@@ -65,7 +65,7 @@ def render(run: RunRecord) -> str:
         + _grid(curve_parts(by_group["health"], charts) + (similar := similarity_section(run.metrics, charts))[0]),
         "Evaluation": _evaluation(run.results) + score_section(run.figures, charts) + _figures(run.figures),
         "Map": of_samples(lambda found: map_section(found, charts)),
-        "Nearest neighbours": of_samples(neighbors_section),
+        "Nearest neighbors": of_samples(neighbors_section),
         "Negatives": of_samples(negatives_section),
         "Views": _views(run),
         "Details": details("More charts", _grid(curve_parts(by_group["details"], charts) + similar[1]))

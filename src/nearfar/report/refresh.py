@@ -33,6 +33,7 @@ from nearfar.weights.names import parse_name
 
 RESULTS = "evaluation.json"
 VERDICT = ("verdict", "verdict_level")  # keys of the card
+QUIET = 10.0  # seconds between two lines of progress where there is no bar
 _COLORS = {"good": "green", "warning": "yellow", "error": "red"}
 
 
@@ -81,7 +82,7 @@ class ResultsFolder:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder, self.console = folder, console
         self.last: Results | None = None
-        self.start = time.perf_counter()
+        self.start, self.told = time.perf_counter(), -QUIET
         earlier_results(folder, self.tell)  # before the work: a broken file must not cost it
 
     def __enter__(self) -> Self:
@@ -101,8 +102,10 @@ class ResultsFolder:
             return
         self.last = results
         self._write(results)
-        if not self.console.is_terminal:
-            self.tell(f"{what}: done after {time.perf_counter() - self.start:.0f} s")
+        seconds = time.perf_counter() - self.start
+        if not self.console.is_terminal and seconds - self.told >= QUIET:
+            self.told = seconds
+            self.tell(f"{what}: done after {seconds:.0f} s")
 
     def end(self, results: Results, evaluation: Evaluation) -> None:
         """Write all of it, with samples, figures and the report."""
@@ -197,7 +200,7 @@ def print_verdict(
         console.print(headline_rows(results, console.width))
     if every:
         console.print(all_metrics(results))
-    else:
+    elif results.rows:  # else the notes are why nothing was measured, which was said
         for note in (each for each in results.notes if each not in results.details):
             console.print(Text(f"note: {note}", style="dim"))
     if report is not None:

@@ -1,4 +1,4 @@
-"""The sections of the page about single samples: the map, nearest neighbours, and the negatives most alike."""
+"""The sections of the page about single samples: the map, nearest neighbors, and the negatives most alike."""
 
 from html import escape
 from typing import Any
@@ -67,10 +67,10 @@ def map_section(samples: ReportSamples, charts: Charts) -> str:
         f"the unit embeddings, {share[0]} and {share[1]} of the variance"
         + ("; UMAP keeps neighbourhoods" if len(samples.umap) else "")
         + f". {counted(len(clusters), 'cluster')} by k-means. Point at a sample or enter its number to see it and its "
-        "nearest neighbours; drag to move."
+        "nearest neighbors; drag to move."
     )
     colors = ["label", "cluster"] if (samples.labels >= 0).any() else ["cluster"]
-    controls = _select("map-place", "Place by", list(places)) + _select("map-colour", "Colour by", colors)
+    controls = _select("map-place", "Place by", list(places)) + _select("map-colour", "Color by", colors)
     controls += _CONTROLS.format(count=len(samples))
     absent = "<noscript><p>The map needs JavaScript; the neighbours below do not.</p></noscript>"
     return (
@@ -82,8 +82,8 @@ def map_section(samples: ReportSamples, charts: Charts) -> str:
 
 
 def neighbors_section(samples: ReportSamples) -> str:
-    """The nearest neighbours of some random samples, and of those with the worst neighbours."""
-    explained = "Each row: the query, then its nearest neighbours among the samples of the map, with cosine similarity."
+    """The nearest neighbors of some random samples, and of those with the worst neighbours."""
+    explained = "Each row: the query, then its nearest neighbors among the samples of the map, with cosine similarity."
     worst = "farthest from all others"
     if _is_labelled(samples):
         known = samples.labels >= 0

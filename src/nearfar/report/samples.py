@@ -1,4 +1,4 @@
-"""Some samples as an encoder sees them: their map, nearest neighbours, and the negatives most alike."""
+"""Some samples as an encoder sees them: their map, nearest neighbors, and the negatives most alike."""
 
 import importlib.util
 import io

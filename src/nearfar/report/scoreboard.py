@@ -4,7 +4,7 @@ from html import escape
 
 from nearfar.evaluation.results import Results, Row, interval
 from nearfar.metric_text import metric_text
-from nearfar.report.judgement import Beside, best_baselines, differences, is_headline, subject, title
+from nearfar.report.judgement import Beside, best_baselines, called, differences, is_headline, subject, title
 
 _ROLES = {"start": "start", "baseline": "best baseline"}
 
@@ -32,7 +32,7 @@ def _measure(row: Row, results: Results, several: bool) -> str:
     heading = f"{title(row)}: {row.metric}, {samples}"
     lines = _line("trained" if row.encoder == "trained" else row.encoder, row.value, row, interval(row), "")
     for each in found:
-        name = _ROLES[each.role] + (f" ({each.name})" if each.role == "baseline" else "")
+        name = _ROLES[each.role] + (f" ({called(each.name)})" if each.role == "baseline" else "")
         lines += _line(name, row.value - each.difference, row, "", _word(each))
     return f'<tbody><tr><th colspan="4" scope="rowgroup">{escape(heading)}</th></tr>{lines}</tbody>'
 

@@ -10,7 +10,7 @@ from rich.text import Text
 from nearfar.evaluation.results import Results, Row, interval, shown
 from nearfar.messages import shorten
 from nearfar.metric_text import metric_text
-from nearfar.report.judgement import Beside, best_baselines, differences, is_headline, subject, title
+from nearfar.report.judgement import Beside, best_baselines, called, differences, is_headline, subject, title
 
 _WIDTH, _NAME, _TITLE = 80, 24, 26  # columns of the terminal, of an encoder's name, and of a protocol's
 _WIDE, _BAR = 110, 10  # columns from which bars are drawn, and columns of a bar
@@ -50,7 +50,7 @@ def _title(row: Row, several: bool) -> str:
 
 
 def _called(beside: Beside) -> str:
-    return "start" if beside.role == "start" else beside.name
+    return "start" if beside.role == "start" else called(beside.name)
 
 
 def _cell(name: str, value: float, row: Row, width: int) -> Text:

@@ -28,7 +28,7 @@ __all__ = [
 ]
 _BASELINES = {
     "raw": "raw input",
-    "prepared": "the encoder's input",
+    "prepared": "network input",
     "untrained": "the untrained encoder",
     "random": "a random network",
 }
@@ -72,7 +72,7 @@ def training(run: RunRecord) -> str:
     if backbone := run.setting("backbone"):
         text += f" with the backbone {backbone}"
     if not run.metrics:
-        return f"{text}. No training metrics are in the run folder."
+        return f"{text}. The run folder has no training metrics."
     text += f" for {counted(run.done, 'step')}"
     if (epoch := run.epoch) is not None:
         planned = run.config.get("epochs")
@@ -123,7 +123,7 @@ def overall(run: RunRecord) -> tuple[str, str]:
     found = sentence.removeprefix("Healthy: ").rstrip(".")
     warned = [verdict for verdict in run.verdicts if verdict.level == "warning"]
     if warned:
-        sentence += f"; {counted(len(warned), 'earlier warning')}, see 'Is it healthy?'"
+        sentence += f"; {counted(len(warned), 'earlier warning')}"
     if run.finished is False:
         return "note", f"Not finished: {found} so far" if level == "good" else "Not finished, so not judged"
     if level == "note":
@@ -133,14 +133,14 @@ def overall(run: RunRecord) -> tuple[str, str]:
     judged = judge(results)
     start = None if judged is None else judged.start
     if start in ("same", "WORSE"):
-        words = "it is not clearly better than" if start == "same" else "it is WORSE than"
-        return "warning", f"Look closer: {found}; but {words} its start"
+        words = "not clearly better" if start == "same" else "WORSE"
+        return "warning", f"Look closer: {words} than its start. In training: {found}"
     lacking = "it was not evaluated on a task" if results.rows else "it was not evaluated"
     lacking = "the untrained encoder was not measured" if rows else lacking
     if start is None and any(verdict.step == 0 for verdict in warned):
         return (
             "note",
-            f"Not judged: {lacking}, and there was a warning at the start, see 'Is it healthy?'; in training {found}",
+            f"Not judged: {lacking}, and a warning came before training. In training: {found}",
         )
     return level, sentence if rows else f"Healthy in training: {sentence.removeprefix('Healthy: ')}; {lacking}"
 

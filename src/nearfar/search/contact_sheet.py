@@ -73,8 +73,10 @@ def unused_name(stem: str) -> Path:
 
 
 def _fit(text: str, font: ImageFont.FreeTypeFont | ImageFont.ImageFont) -> str:
-    """The end of a text that is too wide for a cell: the informative part of a path."""
-    whole = shown = " ".join(text.split())
-    while shown and font.getlength(shown if shown == whole else f"…{shown}") > CELL:
-        shown = shown[1:]
-    return shown if shown == whole else f"…{shown}"
+    """A text as wide as a cell at most, cut in its middle: a folder may be the class, and the end tells files apart."""
+    shown = text = " ".join(text.split())
+    kept = len(text)
+    while font.getlength(shown) > CELL and kept > 2:
+        kept -= 1
+        shown = f"{text[: kept // 2]}…{text[len(text) - (kept - kept // 2) :]}"
+    return shown

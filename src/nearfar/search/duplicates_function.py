@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nearfar.data.dataset import counted
+from nearfar.modalities.image.data.decode import SUFFIXES
 from nearfar.notebook import Printed
 from nearfar.progress import progress_bar
 from nearfar.search.duplicates import Duplicates, check_threshold, find_duplicates, write_groups
@@ -36,19 +37,21 @@ class DuplicateGroups(Printed):
 
     def shown(self) -> str:
         found, groups = self.found, self.groups
-        source = "given" if self.given else "found from the data"
-        shape = f", which has about {found.dimension:.1f} dimensions" if found.dimension is not None else ""
-        lines = [f"threshold: cosine {found.threshold:.5f}, {source}{shape}"]
+        inside = sum(map(len, groups))
+        of, among = f"{len(self.names):,} samples", counted(len(groups), "group")
+        lines = [f"{inside:,} of {of} are duplicates, in {among}." if groups else f"No duplicates among {of}."]
         for names in groups[:SHOWN]:
             more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
             lines.append(f"  {len(names)}: {', '.join(names[:SHOWN])}{more}")
         if len(groups) > SHOWN:
             lines.append(f"  and {len(groups) - SHOWN:,} more groups")
-        where = "" if self.path is None else f": {self.path}"
-        inside = sum(map(len, groups))
-        return "\n".join(
-            [*lines, f"{inside:,} of {len(self.names):,} samples are in {counted(len(groups), 'group')}{where}"]
-        )
+        source = "given" if self.given else "chosen from the data; --threshold overrides it"
+        lines.append(f"threshold: cosine {found.threshold:.5f} ({source})")
+        if self.path is not None:
+            lines.append(f"groups: {self.path}")
+        if self.names and Path(self.names[0]).suffix.lower() in SUFFIXES:
+            lines.append("embeddings miss some copies: nearfar doctor DATA compares the pictures themselves")
+        return "\n".join(lines)
 
 
 def duplicates(

@@ -194,7 +194,7 @@ def _groups(x: Tensor, classes: list[str | None] | None, balance: Balance | None
     if balance == "clusters":
         return cluster(x, min(GROUPS, max(1, len(x) // 20)), seed)
     if classes is None:
-        raise ValueError("the data state no classes to balance; use balance 'clusters', or embed them with --labels")
+        raise ValueError("the data have no classes to balance; use balance 'clusters', or embed them with --labels")
     found, _ = label_column(classes)
     return found - found.min()
 

@@ -81,7 +81,7 @@ def facility_location(pool: Pool, advance: Advance = lambda _: None) -> None:
             fresh[rows] = True
         similarity = similarities(torch.tensor([row]))[0]
         served = int((similarity > best).sum()) * len(pool) // len(demand)
-        if pool.take(row, f"nearest to {served:,} samples that nothing selected is as near to"):
+        if pool.take(row, f"represents {served:,} other samples"):
             best = torch.maximum(best, similarity)
             advance(1)
 

@@ -70,7 +70,7 @@ def labels_hint(config: TrainConfig) -> str | None:
         return None
     if sum(inside.is_dir() for inside in folder.iterdir()) < 2:
         return None
-    return "if the sub-folders are classes, say so: --data.labels true"
+    return "if the sub-folders are classes, set --data.labels true"
 
 
 def _negatives(ids: Tensor, groups: Tensor | None, config: TrainConfig) -> Verdict | None:
@@ -78,12 +78,12 @@ def _negatives(ids: Tensor, groups: Tensor | None, config: TrainConfig) -> Verdi
     if equal <= _EQUAL:
         return None
     by_group = groups is not None and _equal_pairs(groups) > _EQUAL
-    why, way_out = _of_groups(config) if by_group else ("caption or text", "look for captions that fit everything")
+    why, way_out = _of_groups(config) if by_group else ("caption or text", "look for captions that many samples share")
     return Verdict(
         "warning",
         "negatives",
-        f"{equal:.0%} of all pairs of samples are excluded as negatives, since their {why} is the same: little is "
-        f"left to learn from; {way_out}",
+        f"{equal:.0%} of all pairs of samples are not used as negatives, because their {why} is the same: too little "
+        f"is left to learn from; {way_out}",
     )
 
 
@@ -97,10 +97,10 @@ def _of_groups(config: TrainConfig) -> tuple[str, str]:
     """Where groups come from, and what to do where they are too large."""
     read = config.data
     if read.groups_file is not None:
-        return f"group in {read.groups_file}", "leave --group out, or look for groups there that are too large"
+        return f"group in {read.groups_file}", "leave --group out, or split the groups that are too large"
     column = read.group_column or _group_column(config)
     if column is None:
-        return "group", "look for groups that are too large"
+        return "group", "split the groups that are too large"
     way_out = '--data.group_column "" uses no group column, --data.group_column NAME another one'
     return f"group, the column {column!r} of {config.data.path},", f"if these are topics or classes, {way_out}"
 

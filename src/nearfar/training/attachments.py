@@ -72,7 +72,7 @@ def check_given_again(folder: Path, given: Attachments, *, without: Sequence[str
         key = missing[0]
         raise ValueError(
             f"the run in {folder} was started with {key} {', '.join(stated[key])}, which no file holds; resume it from "
-            f"Python with nearfar.train(resume=..., {key}=[...]), or with {key}=[] to go on without"
+            f"Python with nearfar.train(resume=..., {key}=[...]), or with {key}=[] to continue without"
         )
 
 

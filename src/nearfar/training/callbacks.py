@@ -167,7 +167,9 @@ class TrainingMonitor(lightning.Callback):
         with replacing(self.folder / "verdicts.json") as fresh:
             fresh.write_text(json.dumps(self.verdicts, indent=1, ensure_ascii=False), encoding="utf-8")
         self._bar.console.print(
-            f"{_MARK[verdict.level]} step {step}: {escape(verdict.text)}", highlight=False, soft_wrap=True
+            f"{_MARK[verdict.level]} {f'step {step}' if step else 'before training'}: {escape(verdict.text)}",
+            highlight=False,
+            soft_wrap=True,
         )
 
     def _log_metrics(self, module: Pretraining, *, evaluated: bool) -> None:

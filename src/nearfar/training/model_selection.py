@@ -57,14 +57,14 @@ class ModelSelection:
         """In words.
 
         >>> ModelSelection(0, 40, 10, 300, 0.43, 0.41, -0.02, 0.01).line()
-        'the start is kept: without labels, 300 held-out samples find the training no better (0.410, start 0.430)'
+        'the start is kept: on 300 held-out samples, without labels, training scores no better (0.410, start 0.430)'
         >>> ModelSelection(0, 40, 10, 300, 0.43, 0.436, 0.006, 0.01).line()[-47:]
         '(0.436, start 0.430: within the error of 0.010)'
         """
         what = "the start is kept"
         if self.step:
             what = "the end is kept" if self.step == self.total else f"step {self.step:,} of {self.total:,} is kept"
-        told = f"{what}: without labels, {self.samples:,} held-out samples find the training"
+        told = f"{what}: on {self.samples:,} held-out samples, without labels, training scores"
         if self.step and self.gain <= max(self.gain_error, LEAST_GAIN):
             found = f"views find their own in {self.own:.1%}, {self.start_own:.1%} before"
             return f"{told} better ({found}; {self.remembered:.0%} of the start's neighbors are still neighbors)"

@@ -9,7 +9,8 @@ from torch import nn
 
 from nearfar.config import TrainConfig
 from nearfar.data.config import DataConfig
-from nearfar.data.python_data import DataSpec, as_data, named_parts, object_data, tell_notes
+from nearfar.data.python_data import DataSpec, as_data, object_data, tell_notes
+from nearfar.data.python_parts import named_parts
 from nearfar.methods import METHODS, Method, known_method, use_class
 from nearfar.modalities import MODALITIES, modality_class
 from nearfar.modalities.image.views.custom_views import CustomViews

@@ -30,7 +30,7 @@ def restore_newest(setup: TrainingSetup, folder: Path, console: Console) -> dict
         return None
     state, path, broken = checkpoint.load_newest(folder / "checkpoints", NEEDED)
     for file in broken:
-        console.print(f"[yellow]{file.name} cannot be read; going on from {path.name}[/]")
+        console.print(f"[yellow]{file.name} cannot be read; continuing from {path.name}[/]")
     checkpoint.set_aside(broken)
     _print_changed_settings(setup, state, path, console)  # before the data: another seed is another split
     if state.get("data", setup.fingerprint) != setup.fingerprint:

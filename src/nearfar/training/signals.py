@@ -32,7 +32,7 @@ class TrainingStopped(KeyboardInterrupt):
 def how_to_continue(folder: Path) -> str:
     """The command that continues a run; one that has no configuration yet must be started again."""
     begun = (folder / "config.yaml").exists()
-    return f"go on with: nearfar train --resume {shlex.quote(str(folder))}" if begun else "start it again"
+    return f"continue with: nearfar train --resume {shlex.quote(str(folder))}" if begun else "start it again"
 
 
 @contextmanager
@@ -46,7 +46,7 @@ def stop_after_step(on_stop: Callable[[int], None]) -> Iterator[None]:
     def handle(number: int, frame: FrameType | None) -> None:
         nonlocal asked
         if number == signal.SIGINT and asked < math.inf:
-            print("\ninterrupted again: ended at once; the newest checkpoint stays", file=sys.stderr, flush=True)
+            print("\ninterrupted again: stopped at once; the newest checkpoint is kept", file=sys.stderr, flush=True)
             raise KeyboardInterrupt
         if number == signal.SIGTERM and time.monotonic() > asked + _REPEATED:
             end_at_once(number)

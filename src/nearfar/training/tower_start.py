@@ -3,7 +3,11 @@
 A random projection into the joint space has to be learned by steps that each cost a pass through both towers, and from
 few pairs such a projection is learned by heart. Here each tower sees the training pairs once. The image projection
 whitens the image features, and the text projection is the ridge regression from the features of captions to those of
-their images: a joint space to begin with, from one pass.
+their images: a joint space to begin with, from one pass. A hidden layer of the text projection stays as it was drawn,
+but takes off the mean of the captions: with many units, the regression is then that of a kernel, which can give each of
+a thousand names its own place where a matrix from 384 features cannot.
+
+Reference: Rahimi and Recht 2008 (random features), https://papers.nips.cc/paper/3495
 """
 
 import time
@@ -16,7 +20,7 @@ from torch import Tensor, nn
 
 from nearfar.evaluation.embedding import embed, evaluation_mode
 from nearfar.modalities.base import Modality
-from nearfar.nn.towers import TwoTowers
+from nearfar.nn.towers import Tower, TwoTowers
 from nearfar.nn.whitening import SHRINKAGE
 from nearfar.progress import print_line
 from nearfar.training.adaptation import pretrained_parts
@@ -49,11 +53,11 @@ def fit_projections(setup: TrainingSetup, console: Console) -> float:
     if getattr(setup.method, "locked", False) and len(rows) == len(data):
         data.tower_features, towers.first.takes_features = h, True
     whiten = whitening_matrix(h, towers.num_features)  # (F, D)
-    _set(towers.first.projection, whiten)
+    _set(towers.first.last, whiten)
     if pretrained_parts(towers.second):
         captions = [data.captions[row][0] for row in rows.tolist()]
         texts = _embedded_texts(towers.second.encoder, captions, modality, setup.device)  # (N, G)
-        _set(towers.second.projection, ridge(texts, F.normalize(h @ whiten, dim=1)))
+        _set(towers.second.last, ridge(centred_hidden(towers.second, texts), F.normalize(h @ whiten, dim=1)))
     seconds = time.perf_counter() - begun
     print_line(console, f"projections fitted to {len(rows):,} pairs, in {seconds:.0f} s")
     return seconds
@@ -74,7 +78,7 @@ def whitening_matrix(h: Tensor, most: int) -> Tensor:
     values = values.clamp_min(0)
     mean = values[:-1].mean() if len(values) > 1 else values.mean()  # the largest is that of the mean of all features
     found = vectors * (values + (SHRINKAGE + h.shape[1] / len(h)) * mean).clamp_min(1e-12).rsqrt()
-    strongest = found[:, -most:].float()
+    strongest = found[:, -most:].flip(1).float()  # the strongest first, for those who keep the first numbers alone
     return F.pad(strongest, (0, most - strongest.shape[1]))
 
 
@@ -84,6 +88,18 @@ def ridge(x: Tensor, y: Tensor) -> Tensor:
     moment += RIDGE * moment.diagonal().mean() * torch.eye(len(moment), dtype=torch.float64)
     found: Tensor = torch.linalg.solve(moment, x.T.double() @ y.double() / len(x))
     return found.float()
+
+
+@torch.no_grad()
+def centred_hidden(tower: Tower, h: Tensor) -> Tensor:
+    """What the last layer of a projection reads of features h (N, G): (N, H), or h itself without a hidden layer."""
+    if not isinstance(tower.projection, nn.Sequential):
+        return h
+    first = tower.projection[0]
+    assert isinstance(first, nn.Linear)
+    first.bias.copy_(-(first.weight @ h.mean(0).to(first.weight)))
+    hidden: Tensor = tower.projection[:-1](h.to(first.weight))
+    return hidden.cpu()
 
 
 @torch.no_grad()

@@ -5,8 +5,9 @@ and costs more than anything else where a lemon and a lime differ by color alone
 letter, a cell has no upright side, and a small part of a digit is no digit. Small encoders are trained for some seconds
 each, with one thing changed at a time; the better one has more neighbors with the same label, in the same folder, or
 with the same word in the name of their file.
-Colors come first, then orientation, then scale, each with what was chosen before. Without any of these, one thing can
-still be found out: whether pictures differ from their mirror images (`mirror_test`).
+Colors come first, then orientation, then scale, each with what was chosen before. Without any of these, two things can
+still be found out: whether colors go with the rest of the pictures (`color_test`), and whether pictures differ from
+their mirror images (`mirror_test`).
 """
 
 import math
@@ -30,7 +31,7 @@ from nearfar.methods import known_method
 from nearfar.modalities import make_modality
 from nearfar.modalities.config import VIEW_FACTORS, ViewsConfig
 from nearfar.progress import print_line
-from nearfar.training import mirror_test
+from nearfar.training import color_test, mirror_test
 from nearfar.training.config import OptimizerConfig
 from nearfar.training.processes import is_rank_zero
 from nearfar.training.setup import TrainingSetup
@@ -58,16 +59,23 @@ class Factor:
     name: str
     options: Mapping[str, str]  # those that are tried, and how neighbors were found then
     usual: str  # what is taken unless another is clearly better
+    untried: str  # what is taken where nothing can be tried: best on the mean of sets
 
 
 FACTORS = (
-    Factor("color", {"keep": "with colors kept", "vary": "with colors varied"}, usual="mild"),
+    Factor("color", {"keep": "with colors kept", "vary": "with colors varied"}, usual="mild", untried="mild"),
     Factor(
         "orientation",
         {"flip": "mirrored", "keep": "as they stand", "rotate": "turned and mirrored"},
         usual="flip",
+        untried="flip",
     ),
-    Factor("scale", {"vary": "with crops from a fifth", "keep": "with crops from a half"}, usual="vary"),
+    Factor(
+        "scale",
+        {"vary": "with crops from a fifth", "keep": "with crops from a half"},
+        usual="vary",  # large crops are ahead in the first minute, small ones in long runs
+        untried="keep",  # a part of a letter costs far more than small crops ever bring
+    ),
 )
 
 
@@ -132,15 +140,17 @@ class ViewTrial:
         """An option of a factor, and why; those of the factors before it are in force."""
         advice = f"--views.{factor.name} {' or '.join(factor.options)} if you know"
         if factor.name == "color" and self.gray:
-            return self._keep_usual(factor, "the pictures are gray")
+            return self._untried(factor, "the pictures are gray")
+        if self.kinds is None and factor.name == "color" and self._affords_color_test():
+            return self._by_color_test(factor)
         if self.kinds is None and factor.name == "orientation" and self._affords_mirror_test():
             return self._by_mirror_test(factor)
         if self.kinds is None:
-            return self._keep_usual(factor, f"no labels, folders or file names tell what matters; {advice}")
+            return self._untried(factor, f"no labels, folders or file names tell what matters; {advice}")
         kinds, what = self.kinds
         arms = {option: self.views | {factor.name: option} for option in factor.options}
         if not self._affords(arms.values()):
-            return self._keep_usual(factor, f"the run is too short to try what fits; {advice}")
+            return self._untried(factor, f"the run is too short to try what fits; {advice}")
         shares = {option: self._share(views, kinds) for option, views in arms.items()}
         option, best = decide(shares, factor.usual), max(shares, key=lambda each: float(shares[each].mean()))
         self.views[factor.name] = option if option in shares else best
@@ -148,16 +158,31 @@ class ViewTrial:
         unclear = "" if option == best else "; no clear difference"
         return option, f"neighbors that share a {what} after {self.steps} steps: {found}{unclear}"
 
-    def _keep_usual(self, factor: Factor, why: str) -> tuple[str, str]:
-        return self._use(factor, factor.usual, why)
+    def _untried(self, factor: Factor, why: str) -> tuple[str, str]:
+        return self._use(factor, factor.untried, why)
 
     def _use(self, factor: Factor, option: str, why: str) -> tuple[str, str]:
         self.views[factor.name] = option
         return option, why
 
+    def _affords_color_test(self) -> bool:
+        """Whether there are enough samples, and the run is long enough for one training and a mirror test."""
+        return len(self.data) >= color_test.LEAST_PICTURES and self.left >= STEPS
+
+    def _by_color_test(self, factor: Factor) -> tuple[str, str]:
+        self.steps = STEPS  # of those that the limits were measured with
+        pictures = self.data.fetch(torch.arange(len(self.data)))
+        features = self._features(self.views | {"color": "vary"})
+        found = color_test.color_agreement(pictures, features, self.setup.config.seed)
+        option = "keep" if found >= color_test.CONTENT else "vary" if found <= color_test.CHANCE else factor.usual
+        tells = {"keep": "colors go with the rest", "vary": "colors are chance"}.get(option, "not clear")
+        found_so = f"clusters of color agree by {found:.2f} with those of a network that was to ignore color: {tells}"
+        return self._use(factor, option, f"{found_so}; no labels, folders or file names say more")
+
     def _affords_mirror_test(self) -> bool:
         """Whether there are enough samples, and the run is long enough; its steps cost about half of a training's."""
-        return len(self.data) >= 4 * mirror_test.LEAST_HELD_OUT and self.left >= mirror_test.STEPS // 2
+        late = self.seconds is not None and time.perf_counter() - self._begun > self.seconds / 6
+        return len(self.data) >= 4 * mirror_test.LEAST_HELD_OUT and self.left >= mirror_test.STEPS // 2 and not late
 
     def _by_mirror_test(self, factor: Factor) -> tuple[str, str]:
         pictures = self.data.fetch(torch.arange(len(self.data)))

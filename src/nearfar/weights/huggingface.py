@@ -18,7 +18,11 @@ from nearfar.weights.packages import package_path
 
 TRANSFORMERS = "transformers:"  # before a folder or a name of the hub, as the name of a backbone
 PACKAGE = "package:"
-KEPT, KEPT_IMAGES = "transformers", "transformers-images"  # folders of a run, for models of transformers
+KEPT, KEPT_IMAGES, KEPT_SOUNDS = (
+    "transformers",
+    "transformers-images",
+    "transformers-sounds",
+)  # folders of a run, for models of transformers
 CONFIG = "config.json"
 LARGEST_FILE = 1 << 20  # bytes of a file of settings
 _MOST_NUMBERS = 1 << 34  # of a network whose weights are not in a folder here

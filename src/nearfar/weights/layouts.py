@@ -23,7 +23,15 @@ _COUNTER = "num_batches_tracked"  # which older files lack
 
 
 class MisfitError(ValueError):
-    """The tensors are not those of the network."""
+    """The tensors are not those of the network.
+
+    Attributes:
+        share: part of the network's tensors that fit.
+    """
+
+    def __init__(self, problem: str, share: float = 0.0) -> None:
+        super().__init__(problem)
+        self.share = share
 
 
 @dataclass(frozen=True)
@@ -76,7 +84,7 @@ def fit_layout(tensors: Mapping[str, Tensor], network: nn.Module) -> LayoutFit:
     if not best.complete:
         converted = _converted(tensors, network, best)
         if converted is None:
-            raise MisfitError(best.problem())
+            raise MisfitError(best.problem(), best.share)
         best = converted
     for name, x in best.fit.tensors.items():
         if x.is_floating_point() and not x.is_meta and not bool(x.isfinite().all()):
@@ -101,8 +109,16 @@ class _Attempt:
     def score(self) -> tuple[bool, int, int]:
         return self.complete, len(self.fit.tensors), -len(self.unplaced)
 
+    @property
+    def wanted(self) -> int:
+        return len(self.fit.tensors) + len(self.missing) + len(self.reshaped)
+
+    @property
+    def share(self) -> float:
+        return len(self.fit.tensors) / max(1, self.wanted)
+
     def problem(self) -> str:
-        found, wanted = len(self.fit.tensors), len(self.fit.tensors) + len(self.missing) + len(self.reshaped)
+        found, wanted = len(self.fit.tensors), self.wanted
         where = f" under {self.fit.prefix!r}" if self.fit.prefix else ""
         faults = [f"{found} of {wanted} tensors fit{where}"]
         if self.reshaped:
@@ -137,10 +153,22 @@ def _attempt(tensors: Mapping[str, Tensor], network: nn.Module, naming: Naming) 
     missing += [name for name in own if name not in naming.names and name in needed]
     heads = {their_name.partition(".")[0] for their_name in theirs if "." in their_name}
     below = [key.removeprefix(prefix) for key in tensors if key.startswith(prefix)]
-    unplaced = [k for k in below if k not in theirs and k.partition(".")[0] in heads and not k.endswith(_COUNTER)]
+    left = (_COUNTER, *(f"{name}.{own}" for name in _removed_classifiers(network) for own in ("weight", "bias")))
+    unplaced = [k for k in below if k not in theirs and k.partition(".")[0] in heads and not k.endswith(left)]
     complete = [each for each in order[1:] if fitting[each] == fitting[prefix]]
     fit = LayoutFit(found, prefix, naming.label, tuple(_left_out(tensors, theirs, prefix, complete)), tuple(complete))
     return _Attempt(fit, tuple(missing), tuple(reshaped), tuple(unplaced if found else []))
+
+
+def _removed_classifiers(network: nn.Module) -> list[str]:
+    """Where layers for classes may have been: what does nothing, behind the last layer that has parameters.
+
+    timm's `head.fc` and torchvision's `classifier.3` stand beside layers that stay, so that the first part of a name
+    does not tell that they are of classes.
+    """
+    leaves = [(name, each) for name, each in network.named_modules() if not any(True for _ in each.children())]
+    last = max((i for i, (_, each) in enumerate(leaves) if any(True for _ in each.parameters())), default=-1)
+    return [name for name, each in leaves[last + 1 :] if isinstance(each, nn.Identity)]
 
 
 def _starts(key: str) -> Iterator[int]:

@@ -124,6 +124,23 @@ def test_the_real_albumentations() -> None:
     assert views.normalized and all(map(torch.equal, made(views), made(views)))
 
 
+def test_a_normalize_keeps_its_numbers_in_flags_as_kornia_does_or_has_one_for_all_colors() -> None:
+    class Normalize(nn.Module):
+        def __init__(self, mean: Any, std: Any) -> None:
+            super().__init__()
+            self.flags = {"mean": torch.tensor(mean), "std": torch.tensor(std)}
+
+        def forward(self, x: Tensor) -> Tensor:
+            mean, std = (self.flags[name].view(1, -1, 1, 1) for name in ("mean", "std"))
+            return (x / 255 - mean) / std
+
+    views = CustomViews(nn.Sequential(Normalize([0.5], [0.1, 0.2, 0.4])))
+    assert views.normalized and views.mean == (0.5, 0.5, 0.5)
+    torch.testing.assert_close(unnormalized(made(views)[0], views), IMAGES / 255)
+    with pytest.raises(ValueError, match=facts("Normalize 2 3")):
+        CustomViews(nn.Sequential(Normalize([0.5, 0.5], [1.0])))
+
+
 def test_a_module_of_kornia_gets_a_batch() -> None:
     kornia = pytest.importorskip("kornia.augmentation")
     views = CustomViews(lambda x: kornia.RandomHorizontalFlip(p=0.5)(x / 255))
@@ -169,6 +186,10 @@ def test_the_real_kornia() -> None:
     mirrored = augmentation.RandomHorizontalFlip(p=1.0)
     resized = augmentation.RandomResizedCrop((12, 12))
     whole = augmentation.AugmentationSequential(mirrored, resized, data_keys=["input"])
+    normalize = augmentation.Normalize(mean=0.5, std=torch.tensor([0.2, 0.3, 0.4]))
+    scaled = CustomViews(augmentation.AugmentationSequential(mirrored, normalize))
+    assert scaled.mean == (0.5, 0.5, 0.5) and scaled.std == pytest.approx((0.2, 0.3, 0.4))
+    torch.testing.assert_close(unnormalized(made(scaled)[0], scaled), IMAGES.flip(3) / 255)
     for module in (whole, nn.Sequential(mirrored, resized)):
         own = CustomViews(module)
         own.probe()

@@ -47,7 +47,7 @@ def make_detector(
             sees few pictures.
     """
     if not isinstance(encoder, nn.Module):
-        raise ValueError("it cannot carry a detector: it is not a torch network")
+        raise ValueError("it cannot be used for detection: it is not a torch network")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         try:
@@ -57,7 +57,7 @@ def make_detector(
             if not from_scratch:
                 fix_statistics(pyramid.encoder)
         except ValueError as error:
-            raise ValueError(f"it cannot carry a detector: {error}") from None
+            raise ValueError(f"it cannot be used for detection: {error}") from None
         options: dict[str, Any] = {
             "score_thresh": _LEAST_SCORE,
             "topk_candidates": _CANDIDATES,

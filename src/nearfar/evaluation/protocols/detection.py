@@ -37,7 +37,7 @@ class DetectionSettings:
     lr: float = setting(5e-4, "learning rate of AdamW", above=0, below=1)
     layer_decay: float = setting(
         0.75,
-        "learning rate of each layer of an encoder that has learned before as a fraction of the next one's",
+        "with a pretrained encoder: learning rate of each layer as a fraction of the next one's",
         above=0,
         most=1,
     )

@@ -24,7 +24,7 @@ class DtwSettings:
     window: float = setting(
         1.0, "largest distance from the diagonal, as a fraction of the longer series", least=0, most=1
     )
-    max_cells: float = setting(5e9, "about a minute's work; data that need more are not measured")
+    max_cells: float = setting(5e9, "limit, about one minute; larger data are not measured")
 
 
 def dtw(task: Task, settings: DtwSettings, seed: int) -> Outcome:

@@ -117,7 +117,7 @@ def _check_numbers(x: Tensor, y: Tensor) -> None:
             raise ValueError(f"{int((~values.isfinite()).sum())} of {len(values)} {name} are not finite")
         if bool((values == values[0]).all()):
             raise ValueError(
-                f"all {len(values)} {name} are {float(values[0]):g}: what does not vary has no correlation"
+                f"all {len(values)} {name} are {float(values[0]):g}: a correlation needs values that differ"
             )
 
 

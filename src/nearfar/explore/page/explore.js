@@ -64,7 +64,7 @@ const named = async (run, row) => (await json(`/api/samples?run=${run}&row=${row
 async function neighbours(run, row) {
   page.own = run === page.run ? row : -1;
   const text = page.runs[run].kind === "text";
-  const words = text ? `“${await named(run, row).catch(() => `sample ${row}`)}”` : `neighbours of sample ${row}`;
+  const words = text ? `“${await named(run, row).catch(() => `sample ${row}`)}”` : `neighbors of sample ${row}`;
   return show(words, text ? null : thumbnail(run, row), (within) => {
     const parameters = asked(within);
     parameters.set("run", run); parameters.set("row", row); parameters.set("within", within);

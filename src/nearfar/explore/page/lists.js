@@ -1,4 +1,4 @@
-// Lists of samples: picture (not for texts), similarity, label and name; each is a button that shows its neighbours.
+// Lists of samples: picture (not for texts), similarity, label and name; each is a button that shows its neighbors.
 
 export function make(kind, properties = {}, children = []) {
   const element = document.createElement(kind);

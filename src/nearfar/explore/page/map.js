@@ -138,7 +138,7 @@ export class PointMap {
 
   // The rows whose pictures are shown: in view, and not closer to each other than half a picture.
   place() {
-    this.placed = [];
+    this.placed = []; this.empty = false;
     if (!this.address || this.zoom < CLOSE) return;
     const [left, high] = this.toData(0, 0), [right, low] = this.toData(this.width, this.height), taken = new Map();
     const cell = (x, y) => `${Math.floor(x / PICTURE)} ${Math.floor(y / PICTURE)}`, around = [-PICTURE, 0, PICTURE];
@@ -153,6 +153,7 @@ export class PointMap {
       if (x < 0 || y < 0 || x > this.width || y > this.height || !this.shown(row) || covered(x, y)) continue;
       taken.set(cell(x, y), [x, y]); this.placed.push(row);
     }
+    this.empty = !this.placed.length;
   }
   picture(row) {
     const known = this.pictures.get(row);
@@ -183,12 +184,16 @@ export class PointMap {
   paintAbove() {
     if (!this.moving) this.place();
     const focused = document.activeElement === this.above && this.above.matches(":focus-visible");
-    const busy = this.marks.length > 0 || this.own >= 0 || this.path !== null || focused || this.placed.length > 0;
+    const busy = this.marks.length > 0 || this.own >= 0 || this.path !== null || focused || this.placed.length > 0 || this.empty;
     if (!busy && !this.busy) return; // nothing to draw or to clear
     this.busy = busy;
     const pen = this.above.getContext("2d"), style = getComputedStyle(document.documentElement);
     pen.setTransform(this.ratio, 0, 0, this.ratio, 0, 0); pen.clearRect(0, 0, this.width, this.height);
     this.paintPictures(pen);
+    if (this.empty) {
+      pen.fillStyle = style.getPropertyValue("--ink"); pen.font = "14px system-ui, sans-serif"; pen.textAlign = "center";
+      pen.fillText("No samples here: press 0 or “Whole map”.", this.width / 2, this.height / 2);
+    }
     const ring = (row, radius, colour, wide) => {
       const [x, y] = this.toScreen(this.table[3 * row], this.table[3 * row + 1]);
       pen.beginPath(); pen.arc(x, y, radius, 0, 7); pen.lineWidth = wide; pen.strokeStyle = colour; pen.stroke();
@@ -211,7 +216,7 @@ export class PointMap {
   pan(dx, dy) { this.x = clamp(this.x - dx / this.unit, -1.2, 1.2); this.y = clamp(this.y + dy / this.unit, -1.2, 1.2); this.moved(); }
   zoomBy(factor, px = this.width / 2, py = this.height / 2) {
     const before = this.toData(px, py);
-    this.zoom = clamp(this.zoom * factor, 0.5, 4000);
+    this.zoom = clamp(this.zoom * factor, 0.5, Math.max(40, 4 * Math.sqrt(this.count))); // beyond, even close points are far apart
     const after = this.toData(px, py);
     this.x = clamp(this.x + before[0] - after[0], -1.2, 1.2); this.y = clamp(this.y + before[1] - after[1], -1.2, 1.2);
     this.moved();

@@ -83,7 +83,7 @@ def choose(request: Request, facts: PictureFacts) -> Automatic:
     else:
         choose_adaptation(request, chosen, lr=ADAPTING_RATE, taught=request.method.needs_labels)
         if not request.method.needs_labels:
-            chosen.choose("adapt.anchor", 1.0, "samples that the start finds alike stay alike")
+            chosen.choose("adapt.anchor", 1.0, "samples that the start finds similar stay similar")
     return chosen
 
 
@@ -93,11 +93,11 @@ def _choose_start(request: Request, chosen: Automatic, facts: PictureFacts, seen
     if open_for_photographs and (request.device.type == "cpu" or facts.count < FEW):
         if not request.has_package(START):
             return False
-        chosen.choose("weights", _PACKAGE, f"{seen}: begun with what a million photographs taught")
+        chosen.choose("weights", _PACKAGE, f"{seen}: pretrained on a million photographs")
     elif not request.starts_from_weights:
         return False
     if _from_package(request, chosen) and request.device.type == "cpu":
-        chosen.choose("adapt.freeze_blocks", LOWER_BLOCKS, "the lower half costs half of a step, and changes little")
+        chosen.choose("adapt.freeze_blocks", LOWER_BLOCKS, "half of the time of a step, and they hardly change")
     return True
 
 
@@ -117,7 +117,7 @@ def _choose_for_cpu(request: Request, chosen: Automatic, facts: PictureFacts, se
     photographs = started and facts.side >= PHOTO
     if photographs and _from_package(request, chosen):
         size = ADAPTED_SIZE
-        chosen.choose("image_size", size, f"{seen}; more pixels tell a pretrained encoder more")
+        chosen.choose("image_size", size, f"{seen}; a pretrained encoder gains from more pixels")
     elif started and (stem := _small_stem(request)) is not None:
         size = stem
         chosen.choose("image_size", size, f"{seen}; the weights are of a network for small images")
@@ -129,7 +129,7 @@ def _choose_for_cpu(request: Request, chosen: Automatic, facts: PictureFacts, se
         chosen.choose("data.stored_size", facts.side)
     if not started:
         missed = request.may_choose_weights and facts.side >= PHOTO
-        better = f"; of photographs a pretrained start knows far more: {INSTALL}" if missed else ""
+        better = f"; pretrained weights are much better for photographs: {INSTALL}" if missed else ""
         chosen.choose("backbone", "quick", f"learns most per second on a CPU{better}")
         if "lr" not in request.given.get("optimizer", {}):  # a rate is of the optimizer that its user knows
             chosen.choose("optimizer.name", "muon", "learns more per step than SGD or AdamW in short runs")

@@ -28,7 +28,12 @@ from nearfar.modalities.image.data.hugging_face import table_folder_splits
 from nearfar.modalities.image.data.opening import are_pictures, find_images, is_files, is_glyphs, open_images
 from nearfar.modalities.image.data.python_images import is_picture, typical_side
 from nearfar.modalities.image.items import ImageItems
-from nearfar.modalities.image.published import backbone_of, check_reads_images, published_preparation
+from nearfar.modalities.image.published import (
+    backbone_of,
+    check_reads_images,
+    published_preparation,
+    unknown_network,
+)
 from nearfar.modalities.image.views.custom_views import CustomViews, as_recipes
 from nearfar.modalities.image.views.factors import with_factors
 from nearfar.modalities.image.views.grid import view_grid
@@ -49,6 +54,7 @@ from nearfar.modalities.splits import table_splits
 from nearfar.nn.shard import Shard
 from nearfar.python_objects import find_object, is_object, registered
 from nearfar.weights.huggingface import KEPT_IMAGES, keep_config, kept_backbone
+from nearfar.weights.load import model_folder_hint
 from nearfar.weights.names import parse_name
 
 _MEASURED = 32  # images, evenly spaced, whose size on disk is looked at
@@ -158,8 +164,13 @@ class ImageModality(ImageItems):
         start = parse_name(merged["weights"]).absolute()
         check_reads_images(start)
         merged["weights"] = str(start)
-        if not given.get("backbone") and (found := backbone_of(start)) is not None:
+        if given.get("backbone"):
+            return
+        if (found := backbone_of(start)) is not None:
             merged["backbone"] = found
+        elif start.kind == "file":
+            way = model_folder_hint(Path(start.name)) or "name it by --backbone"
+            raise ValueError(f"{unknown_network(Path(start.name))}; {way}")
 
     @property
     def publishes_images(self) -> bool:
@@ -263,6 +274,11 @@ class ImageModality(ImageItems):
             return int(median(sides)) if sides else None
         except (OSError, ValueError):
             return None
+
+    def method_options(self) -> dict[str, Any]:
+        """What pictures are normalized by, for methods that look at colors."""
+        scale = {"mean": self.preparation.mean, "std": self.preparation.std}
+        return {**super().method_options(), **scale}
 
     def prepare_unresized(self, samples: Tensor) -> Tensor:
         return self.preparation.whole(samples)

@@ -16,6 +16,7 @@ from nearfar.weights.names import WeightsName
 from nearfar.weights.packages import find_package
 
 USUAL_SIZE = 224  # pixels, if a network does not say
+NEAR = 0.5  # of its tensors that fit a network, for that to be named as the nearest
 SMALL_SIZE = 32  # of a ResNet with a stem for small images, as on CIFAR
 # What files without a stated architecture are compared with, by a name that all networks of the kind have.
 _CANDIDATES = {
@@ -66,26 +67,43 @@ def check_reads_images(start: WeightsName) -> None:
         raise ValueError(f"the weights {start} read {kind}s, and the data hold images; expected weights of images")
 
 
+def unknown_network(file: Path) -> str:
+    """A line for a file that no common network fits: the one that is nearest, and what differs."""
+    name, misfit = _compare(file)
+    if misfit is None or misfit.share < NEAR:
+        return f"the network of {file} is not known by its tensors"
+    return f"the network of {file} is not known; nearest is {name}: {misfit}"
+
+
 def identify(file: Path) -> str | None:
     """The backbone of a file: what it states, if timm knows it, else the first common one that it fits wholly."""
+    name, misfit = _compare(file)
+    return name if misfit is None else None
+
+
+def _compare(file: Path) -> tuple[str | None, MisfitError | None]:
+    """The backbone that a file fits, or the nearest with what differs; None if there is nothing to compare with."""
     content = read_content(file)
     if not (tensors := tensors_of(content)):
         raise ValueError(f"{file} holds no tensors by name, expected the weights of a network")
     stated = stated_architecture(content)
     roots = {key: names for key, names in _CANDIDATES.items() if any(_ends(name, key) for name in tensors)}
     names = [each for found in roots.values() for each in found]
+    nearest: tuple[str | None, MisfitError | None] = (None, MisfitError("no common network has such names"))
     for name in dict.fromkeys([*([stated] if stated is not None else []), *names]):
         try:
             with torch.device("meta"):
                 network = backbone(name, size=USUAL_SIZE, published_stem=True)
             fit_layout(tensors, network)
-            return name
-        except MisfitError:
+            return name, None
+        except MisfitError as error:
             if _fits_small_stem(tensors, name):
-                return name
+                return name, None
+            if nearest[1] is None or error.share > nearest[1].share:
+                nearest = name, error
         except (ValueError, RuntimeError):  # of an unknown name, or a network that cannot be made without memory
             continue
-    return None
+    return nearest
 
 
 def size_of_small_stem(start: WeightsName) -> int | None:

@@ -13,6 +13,8 @@ from nearfar.modalities.image.automatic import START as IMAGE_START
 from nearfar.modalities.text.encoders import BAG
 
 TOWERS_RATE = 1e-4  # of AdamW, for the last blocks of towers that start from weights
+JOINT = 512  # features of their joint space
+HIDDEN = 4096  # units between a text encoder with weights and the joint space
 FEW = 50_000  # pairs, up to which CLIP's own weak views are learned by heart
 
 
@@ -54,6 +56,8 @@ def choose_for_towers(request: Request, facts: PictureFacts) -> Automatic:
         chosen.choose("data.stored_size", facts.side)
     choose_adaptation(request, chosen, lr=TOWERS_RATE, taught=True)
     chosen.choose("adapt.projections", "fitted", "one pass gives a joint space that random projections learn slowly")
+    chosen.choose("text.embed_dim", JOINT, "whitened features of images fill as many")
+    chosen.choose("text.projection_width", HIDDEN, "a fitted hidden layer tells more captions apart than a matrix")
     chosen.choose("adapt.head_lr", 1.0)
     chosen.choose("adapt.head_warmup", 0.0)
     choose_precision(chosen, device)

@@ -111,7 +111,7 @@ def _of_object(spec: str, read: ReadConfig, split: str | None, classes: Sequence
     if split is not None:
         raise ValueError(f"{spec} has no split {split!r}; give the parts as data={{'path': ..., 'test': ...}}")
     data: ObjectData = find_object(spec, "data")
-    given = [np.asarray(data.samples[row], np.float64) for row in range(len(data))]
+    given = data.as_arrays()
     wrong = next((each.shape for each in given if each.ndim not in (1, 2) or not each.size), None)
     if wrong is not None:
         raise ValueError(f"a series of {spec} has shape {wrong}, expected (T,) or (C, T)")

@@ -36,7 +36,7 @@ class SoundConfig:
     )
     trim_db: float | None = setting(
         None,
-        "beginning and end of a sound are cut off where they are this many dB below its loudest moment; None: kept",
+        "cut off beginning and end that are this many dB below the loudest moment; None: keep them",
         above=0,
         most=300,
     )

@@ -10,9 +10,9 @@ from nearfar.settings import check_settings, setting
 class TableConfig:
     """How the columns of a table are scaled and varied. All but the corruption is measured on the training rows."""
 
-    corruption: float = setting(0.6, "part of the columns that a view takes from other rows", least=0, most=1)
+    corruption: float = setting(0.6, "fraction of the columns that a view takes from other rows", least=0, most=1)
     columns: list[str] | None = setting(None, "names of the columns in order; None: those of the training data")
-    categories: dict[str, Any] = setting({}, "numbers that stand for the values of each column of texts")
+    categories: dict[str, Any] = setting({}, "numeric codes of the values of each text column")
     mean: list[float] | None = setting(None, "of each column of numbers, 0 of the others")
     std: list[float] | None = setting(None, "standard deviation of each column of numbers, 1 of the others", above=0)
 

@@ -62,7 +62,7 @@ def open_table(spec: str, read: ReadConfig, classes: Sequence[str] | None = None
     """
     if is_object(spec):
         data: ObjectData = find_object(spec, "data")
-        given = np.stack([np.asarray(data.samples[row], np.float64) for row in range(len(data))])
+        given = np.stack(data.as_arrays())
         return _of_array(spec, given, data.facts()[0], read, classes)
     path = Path(spec).expanduser()
     if not path.is_file() or path.suffix.lower() not in SUFFIXES:

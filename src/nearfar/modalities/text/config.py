@@ -31,6 +31,12 @@ class TextConfig:
     )
     drop_words: float = setting(0.0, "fraction of its tokens that each view of a sentence leaves out", least=0, below=1)
     embed_dim: int = setting(256, "dimensions of the space that images and texts share", least=1, most=10**5)
+    projection_width: int = setting(
+        0,
+        "units of a hidden layer between the text encoder and that space; 0: the projection is linear",
+        least=0,
+        most=10**5,
+    )
 
     def __post_init__(self) -> None:
         check_settings(self, "text")

@@ -9,7 +9,13 @@ from nearfar.config import TrainConfig
 from nearfar.data.config import DataConfig
 from nearfar.modalities import make_modality, modality_class
 from nearfar.modalities.image.backbones import backbone
-from nearfar.modalities.image.published import SMALL_SIZE, USUAL_SIZE, backbone_of, published_preparation
+from nearfar.modalities.image.published import (
+    SMALL_SIZE,
+    USUAL_SIZE,
+    backbone_of,
+    published_preparation,
+    unknown_network,
+)
 from nearfar.modalities.image.views.view import IMAGENET_MEAN, IMAGENET_STD
 from nearfar.modalities.sound.huggingface import stated_rate
 from nearfar.modalities.text.config import TextConfig
@@ -58,7 +64,9 @@ def open_images(name: WeightsName, size: int | None, *, untrained: bool) -> Enco
     if known is None:
         way = "open_clip:NETWORK" if _is_image_text(name) else "timm:NETWORK"
         hint = model_folder_hint(Path(name.name)) if name.kind == "file" else ""
-        raise ValueError(f"the network of {name} is not known by its tensors; {hint or f'name it: {way}={name}'}")
+        problem = unknown_network(Path(name.name)) if name.kind == "file" else f"the network of {name} is not known"
+        also = "" if _is_image_text(name) else f" or torchvision:NETWORK={name}"
+        raise ValueError(f"{problem}; {hint or f'name it: {way}={name}{also}'}")
     wanted = PLAIN if name.kind == "file" else {**PLAIN, **published_preparation(known)}
     side = size or wanted["image_size"]
     assert isinstance(side, int)

@@ -116,7 +116,9 @@ def _load(network: nn.Module, state: dict[str, Tensor], file: Path, name: str) -
     ):
         if keys:
             first, more = min(keys)[:80], f" and {len(keys) - 1} more" if len(keys) > 1 else ""
-            raise ValueError(f"{file} does not fit {name!r}: it {problem} {first!r}{more}; is it another architecture?")
+            raise ValueError(
+                f"{file} does not fit {name!r}: it {problem} {first!r}{more}; is it a different architecture?"
+            )
     network.load_state_dict(state, strict=False)
 
 

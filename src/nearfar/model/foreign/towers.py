@@ -56,7 +56,7 @@ class ForeignImageText(ImageTextModality):
         return self._tokenize(list(texts))
 
     def save(self, folder: Path) -> None:
-        raise ValueError("a model of another library is not saved; its own library does that")
+        raise ValueError("a model of another library is not saved here; save it with that library")
 
 
 def as_encoder(model: ForeignModel) -> Encoder:

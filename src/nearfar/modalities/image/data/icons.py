@@ -107,7 +107,7 @@ def drawn(icon: Icon) -> Image.Image:
     """(CANVAS, CANVAS) in gray: the ink in the middle, at the font's own size where it fits."""
     ink = _ink(icon.font, icon.character)
     if ink is None or ink == _absent(icon.font):
-        raise ValueError("the font has no drawing of it")
+        raise ValueError("the font has no glyph for it")
     if (scale := MOST * CANVAS / max(ink.size)) < 1:
         ink = ink.resize((max(round(ink.width * scale), 1), max(round(ink.height * scale), 1)))
     picture = Image.new("L", (CANVAS, CANVAS), 255)

@@ -21,7 +21,7 @@ from nearfar.data.dataset import ArrayDataset, Skipped
 from nearfar.data.python_data import ObjectData
 from nearfar.data.sources import Items, MadeItems
 from nearfar.modalities.image.data.arrays import channels_last, picture_shape
-from nearfar.modalities.image.data.decode import opened, why
+from nearfar.modalities.image.data.decode import eight_bits, opened, why
 from nearfar.modalities.image.data.source import ImageSource
 from nearfar.modalities.image.data.stream import StreamDataset
 from nearfar.progress import progress_bar
@@ -38,7 +38,8 @@ def object_source(
 ) -> ImageSource:
     """The images of a registered object, before any of them is resized.
 
-    Values are uint8, whole numbers from 0 to 255, or real numbers from 0 to 1 (or to 255, if any is above 1).
+    Values are uint8, whole numbers from 0 to 255 or of up to 16 bits, or real numbers from 0 to 1 (or to 255, if any is
+    above 1).
     """
     data: ObjectData = find_object(spec, "data")
     if split is not None:
@@ -52,9 +53,9 @@ def object_source(
         size = int(items.shape[1]) if items.shape[1] == items.shape[2] else None
         version = hashlib.blake2b(np.ascontiguousarray(items).data, digest_size=12).hexdigest()
     else:
-        scale = brightness_scale(_some(data.samples), spec)
+        scale = brightness_scale(_some(data), spec)
         items = MadeItems(len(data), lambda row: undecoded(data.samples[row], scale))
-        items[0]  # what is no image at all is told before anything else happens
+        items[data.first_row]  # what is no image at all is told before anything else happens
     return ImageSource(
         description=spec,
         names=list(map(str, range(len(data)))),
@@ -85,16 +86,19 @@ def array_as_bytes(images: NDArray[Any]) -> NDArray[np.uint8]:
     picture_shape(images.shape, "the array")
     if images.dtype != np.uint8 or images.size == 0:
         scale = brightness_scale([images], "the array")
-        images = np.concatenate([scaled(part, scale) for part in np.array_split(images, -(-len(images) // 1024))])
+        if images.dtype.kind in "iu" and images.size and images.max() > 255:
+            images = np.stack([scaled(image, scale) for image in images])
+        else:
+            images = np.concatenate([scaled(part, scale) for part in np.array_split(images, -(-len(images) // 1024))])
     return channels_last(images)
 
 
-def _some(samples: Items) -> list[Any]:
-    """A few samples; one that cannot be read is told when it is decoded, but the first must be there."""
-    found = [samples[0]]
-    for row in np.linspace(0, len(samples) - 1, min(LOOKED_AT, len(samples))).astype(int)[1:]:
+def _some(data: ObjectData) -> list[Any]:
+    """A few samples; one that cannot be read is told when it is decoded."""
+    found = [data.first]
+    for row in np.linspace(data.first_row, len(data) - 1, min(LOOKED_AT, len(data))).astype(int)[1:]:
         with suppress(Exception):  # of the user's own code
-            found.append(samples[int(row)])
+            found.append(data.samples[int(row)])
     return found
 
 
@@ -108,21 +112,23 @@ def brightness_scale(samples: Sequence[Any], what: str) -> float:
     if not numbers:
         return 255.0
     least, most = min(float(each.min()) for each in numbers), max(float(each.max()) for each in numbers)
-    if not (least >= -1e-3 and most <= 255.5):
-        raise ValueError(
-            f"{what} has values from {least:.3g} to {most:.3g}, expected uint8, whole numbers from 0 to 255 or real "
-            "ones from 0 to 1; leave out Normalize: nearfar normalizes images itself"
-        )
     whole = all(each.dtype.kind in "iu" for each in numbers)
+    if not (least >= -1e-3 and most <= (65535 if whole else 255.5)):
+        raise ValueError(
+            f"{what} has values from {least:.3g} to {most:.3g}, expected whole numbers from 0 to 255, those of up to "
+            "16 bits, or real ones from 0 to 1; leave out Normalize: nearfar normalizes images itself"
+        )
     return 1.0 if whole or most > 1.0 + 1e-3 else 255.0
 
 
 def scaled(image: NDArray[Any], scale: float) -> NDArray[np.uint8]:
-    """Numbers as bytes."""
+    """Numbers as bytes; of whole ones above 255 the highest 8 bits, as a file of 16 bits is read."""
     if image.dtype == np.uint8:
         return image
     if image.dtype == np.bool_:
         return image.astype(np.uint8) * np.uint8(255)
+    if image.dtype.kind in "iu" and image.max(initial=0) > 255:
+        return eight_bits(image)
     found: NDArray[np.uint8] = np.clip(np.round(image.astype(np.float32) * scale), 0, 255).astype(np.uint8)
     return found
 
@@ -171,7 +177,7 @@ def is_picture(sample: Any) -> bool:
 def typical_side(spec: str) -> tuple[int, int]:
     """How many images an object has, and the median of the shorter sides of a few."""
     data: ObjectData = find_object(spec, "data")
-    sides = [min(_width_and_height(undecoded(each))) for each in _some(data.samples)]
+    sides = [min(_width_and_height(undecoded(each))) for each in _some(data)]
     return len(data), round(median(sides))
 
 

@@ -171,13 +171,22 @@ def as_tensor(image: Any) -> Tensor:
 
 def find_normalize(transform: Any) -> tuple[Triple, Triple] | None:
     """Mean and deviation of a `Normalize` in a transform, if there is one."""
-    if type(transform).__name__ == "Normalize" and hasattr(transform, "mean") and hasattr(transform, "std"):
-        mean, std = ([float(each) for each in getattr(transform, name)] for name in ("mean", "std"))
-        if len(mean) == len(std) == 3:
-            return (mean[0], mean[1], mean[2]), (std[0], std[1], std[2])
+    if type(transform).__name__ == "Normalize":
+        stated = getattr(transform, "flags", None) or vars(transform)  # the first of kornia
+        if "mean" in stated and "std" in stated:
+            return _triple(stated["mean"]), _triple(stated["std"])
     inside = getattr(transform, "transforms", None) or list(getattr(transform, "_modules", {}).values())
     found = (find_normalize(each) for each in inside if each is not transform)
     return next((each for each in found if each is not None), None)
+
+
+def _triple(values: Any) -> Triple:
+    """One number for each color; a single one is that of all."""
+    found = torch.as_tensor(values, dtype=torch.float64).flatten().tolist()
+    if len(found) not in (1, 3):
+        raise ValueError(f"a Normalize of the views has {len(found)} values, expected 3, one for each color")
+    red, green, blue = found * (3 // len(found))
+    return red, green, blue
 
 
 def _module(transform: Any) -> str:
