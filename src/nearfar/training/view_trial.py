@@ -154,7 +154,8 @@ class ViewTrial:
         if not self._affords(arms.values()):
             return self._untried(factor, f"the run is too short to try what fits; {advice}")
         shares = {option: self._share(views, kinds) for option, views in arms.items()}
-        option, best = decide(shares, factor.usual, factor.margin), max(shares, key=lambda each: float(shares[each].mean()))
+        option = decide(shares, factor.usual, factor.margin)
+        best = max(shares, key=lambda each: float(shares[each].mean()))
         self.views[factor.name] = option if option in shares else best
         found = ", ".join(f"{shares[each].mean():.0%} {words}" for each, words in factor.options.items())
         unclear = "" if option == best else "; no clear difference"
