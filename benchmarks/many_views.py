@@ -31,7 +31,7 @@ from nearfar.methods import METHODS, Batch
 from nearfar.modalities.image.backbones import backbone
 from nearfar.modalities.image.data.opening import open_images
 from nearfar.modalities.image.views.prepare import resize_eval
-from nearfar.modalities.image.views.presets import local_view, make_views, simclr
+from nearfar.modalities.image.views.presets import PRESETS, local_view, make_views, simclr
 
 SIZE, DECAY, WARMUP = 32, 0.01, 0.05
 OPTIONS: dict[str, dict[str, Any]] = {  # of the recipes in recipes/, for small encoders
@@ -85,7 +85,8 @@ def train(data: Data, name: str, arm: Arm, rate: float, seed: int, options: argp
     torch.manual_seed(seed)
     encoder = backbone(options.backbone, size=SIZE)
     method = METHODS[name](encoder, features=encoder.num_features, samples=len(data.train), **OPTIONS[name]).train()
-    first = simclr(SIZE)[0]
+    one = METHODS[name].max_views == 1  # whose view is no matter of taste
+    first = (PRESETS[METHODS[name].views_of("image")] if one else simclr)(SIZE)[0]
     recipes = [first] * arm.full + [local_view(first)] * arm.local
     trained = [p for p in method.parameters() if p.requires_grad]
     groups = [
@@ -111,7 +112,7 @@ def train(data: Data, name: str, arm: Arm, rate: float, seed: int, options: argp
         optimizer.step()
         step += 1
         method.after_step(part)
-    features = [embedded(encoder, images) for images in (data.train, data.held_out)]
+    features = [embedded(method.encoder, images) for images in (data.train, data.held_out)]
     found = knn_accuracy(features[0], data.labels, features[1], data.held_out_labels)
     return {"knn": found.value, "steps": step, "epochs": step * arm.samples / len(data.train), "seconds": used}
 

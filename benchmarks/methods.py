@@ -4,8 +4,8 @@
         [--rates 0.002] [--backbone quick] [--out FILE]
 
 Everything else is as in many_views.py: a tenth of the training pictures is held out, `test/` is never opened, one
-thread, AdamW with the best of the rates by the held-out part, SimCLR's views. A method takes the number of views that
-it declares for short runs, and 256 views in a step.
+thread, AdamW with the best of the rates by the held-out part, SimCLR's views, or those of a method of one view. A
+method takes the number of views that it declares for short runs, and 256 views in a step.
 """
 
 import argparse
@@ -29,7 +29,7 @@ USUAL = [name for name, kind in METHODS.items() if "image" in kind.modalities an
 def arm_of(name: str) -> Arm:
     """As many views as it declares for short runs, of so many samples that there are 256."""
     kind = METHODS[name]
-    count = kind.short_run_of("image").get("views", {}).get("count") or kind.usual_views or 2
+    count = kind.short_run_of("image").get("views", {}).get("count") or kind.usual_views or kind.max_views or 2
     return Arm(count, 0, 256 // count)
 
 

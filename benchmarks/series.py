@@ -24,10 +24,12 @@ from torch import Tensor
 from machine import describe
 from nearfar.config import TrainConfig, completed
 from nearfar.evaluation.protocols.dtw import nearest_by_dtw
+from nearfar.methods import METHODS
 from nearfar.modalities.series.data import SeriesDataset, open_series
 from nearfar.settings import build
 from nearfar.training.run import Run
 
+SERIES = [name for name, kind in METHODS.items() if "series" in kind.modalities]
 COLUMNS = {
     "trained": "encoder",
     "untrained": "untrained",
@@ -116,7 +118,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--only", nargs="+", help="names of sets")
-    parser.add_argument("--method", default="simclr", choices=["simclr", "cpc"])
+    parser.add_argument("--method", default="simclr", choices=SERIES)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--known", type=Path, help="JSON of an earlier run, whose numbers of DTW and Euclid are taken")
     parser.add_argument("--out", type=Path, help="(default: series.md, or series-cpc.md, in results/)")

@@ -42,6 +42,8 @@ def test_objects_are_evaluated_as_a_file_of_them_is(run: Path, tmp_path: Path) -
     by_file = nearfar.evaluate(run, tmp_path / "data.npz", protocols=["knn"])
     by_object = nearfar.evaluate(run, (PIXELS, LABELS), protocols=["knn"])
     assert [row.value for row in by_file.rows] == [row.value for row in by_object.rows]
+    with pytest.raises(ValueError, match=facts("array (samples, labels) geometry")):
+        nearfar.evaluate(run, PIXELS, protocols=["knn"])
     split = nearfar.evaluate(run, {"train": (PIXELS[:40], LABELS[:40]), "test": (PIXELS[40:], LABELS[40:])})
     assert {row.n for row in split.rows if row.protocol == "knn"} == {20}
     assert "knn" in str(by_object) and "<pre" in by_object._repr_html_() and "knn" in by_object._repr_html_()

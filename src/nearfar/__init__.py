@@ -91,4 +91,4 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     """What `dir(nearfar)` and completion show, although it is imported when it is first used."""
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__} - {"Any", "TYPE_CHECKING", "import_module", "os"})

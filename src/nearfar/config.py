@@ -51,7 +51,8 @@ def kind_of(data: str, method: str, modality: str | None) -> str:
 
     kinds = {name: modality_class(name) for name in MODALITIES}
     served = known_method(method).modalities
-    named = next((name for name, kind in kinds.items() if kind.owns_name(data)), None)
+    owners = [name for name, kind in kinds.items() if kind.owns_name(data)]  # of sounds, those with captions, too
+    named = next((name for name in owners if name in served), owners[0] if owners else None)
     fitting = (name for name, kind in kinds.items() if name in served and data.lower().endswith(kind.endings))
     return named or next(fitting, served[0])
 
@@ -119,7 +120,7 @@ class TrainConfig:
         None, "where metrics also go: tensorboard, wandb, mlflow, trackio, or several: wandb,tensorboard"
     )
     modality: str | None = setting(
-        None, "image, image-text, series, sound, table, text or MODULE:NAME; None: what data and method say"
+        None, "image, image-text, series, sound, sound-text, table, text or MODULE:NAME; None: what data and method say"
     )
     optimizer: OptimizerConfig = setting(OptimizerConfig, "optimizer and schedule; as a plain value, its name")
     adapt: AdaptConfig = setting(AdaptConfig, "how pretrained weights are adapted; no effect without them")

@@ -85,7 +85,7 @@ def test_every_method_on_many_views_and_with_the_options_of_its_paper() -> None:
     """Tiled, cached, on two processes, by ring and sharded, in float64: all as plain; one start of the processes."""
     subjects = [subject for subject in toy_subjects() if "views" in subject.name or "paper" in subject.name]
     subjects.append(Subject("noise", *with_more_views(METHODS["instdisc"].toy(noise_per_sample=True))))
-    assert len(subjects) == 17 + 11 + 1
+    assert len(subjects) == 17 + 14 + 1
     for rows in certify_methods(subjects, processes=2):
         wrong = {(row.what, row.variant): row.note or row.gradient_error for row in rows if not row.passed}
         assert not wrong

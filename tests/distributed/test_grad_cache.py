@@ -2,7 +2,7 @@
 
 import copy
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 import torch
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from nearfar.distributed.grad_cache import encode_in_chunks, equal_chunks
-from nearfar.methods import METHODS, Batch, Method
+from nearfar.methods import CLIP, METHODS, Batch, Method
 from nearfar.methods.method import Encoded
 from nearfar.nn.sequence import CPCEncoder, DilatedEncoder
 from nearfar.nn.text import TextEncoder
@@ -18,6 +18,7 @@ from nearfar.nn.towers import TwoTowers
 from tests.support.facts import facts
 
 SAMPLES, ROWS, MOST = 64, 16, 6  # parts of 5, 5 and 6 rows
+PICTURES = {name for name, kind in METHODS.items() if kind.modalities == ("image",)}  # no vectors
 
 
 class Vectors(nn.Sequential):
@@ -39,7 +40,7 @@ def make(name: str, *, dropout: float = 0.0) -> Method:
     """In float64, its batch-norms frozen: they are the only thing that sees more than a sample."""
     torch.manual_seed(0)
     encoder: nn.Module = Vectors(dropout)
-    if name in ("clip", "lit", "siglip"):
+    if issubclass(METHODS[name], CLIP):
         encoder = TwoTowers(encoder, words(dropout), embed_dim=8)
     elif name == "cpc":
         encoder = CPCEncoder(1, kernels=(4, 4), strides=(2, 2), width=8, context=6)
@@ -50,7 +51,13 @@ def make(name: str, *, dropout: float = 0.0) -> Method:
     options = dict(METHODS[name].toy_options)
     if "dims" in options:
         options["dims"] = [12, 4]
-    method = METHODS[name](encoder, features=12, samples=SAMPLES, **options).double().train()
+    if name in PICTURES:
+        method = METHODS[name].toy()[0].double().train()
+        for part in method.modules():
+            if isinstance(part, nn.Dropout):
+                part.p = dropout
+    else:
+        method = METHODS[name](encoder, features=12, samples=SAMPLES, **options).double().train()
     for part in method.modules():
         if isinstance(part, _BatchNorm):
             part.eval()
@@ -66,8 +73,8 @@ def make_batch(name: str, step: int = 0) -> Batch:
     tokens = torch.randint(4, 40, (ROWS, 9), generator=generator)
     tokens = tokens.masked_fill(torch.arange(9) >= torch.randint(3, 10, (ROWS, 1), generator=generator), 0)
     x = normal(ROWS, 10)
-    views = [x + 0.3 * normal(ROWS, 10), x + 0.3 * normal(ROWS, 10)]
-    if name in ("clip", "lit", "siglip"):
+    views: Sequence[Tensor] = [x + 0.3 * normal(ROWS, 10), x + 0.3 * normal(ROWS, 10)]
+    if issubclass(METHODS[name], CLIP):
         views = [x, tokens]
     elif name in ("cpc", "ts2vec"):
         wave = normal(ROWS, 1, 40)
@@ -75,6 +82,8 @@ def make_batch(name: str, step: int = 0) -> Batch:
         views = [wave]
     elif name in ("simcse", "mlm"):
         views = [tokens, tokens.flip(0)] if name == "mlm" else [tokens, tokens.flip(0), tokens.roll(1, 0)]
+    elif name in PICTURES:
+        views = METHODS[name].toy(rows=ROWS)[1][step % 2].views
     index = torch.randperm(SAMPLES, generator=generator)[:ROWS]
     ids = index.clone()
     ids[1] = ids[0]  # two that are no negatives of each other

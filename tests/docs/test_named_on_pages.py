@@ -110,9 +110,9 @@ def test_flags_are_there(page: Path) -> None:
 def test_the_table_of_methods_has_them_all(page: str) -> None:
     """With the modalities that each declares, in the order of the columns."""
     rows = re.findall(
-        r"^\| ([a-z_0-9, ()]+) ((?:\| (?:✓ )?){6})\|$", (ROOT / page).read_text(encoding="utf-8"), re.MULTILINE
+        r"^\| ([a-z_0-9, ()]+) ((?:\| (?:✓ )?){7})\|$", (ROOT / page).read_text(encoding="utf-8"), re.MULTILINE
     )
-    columns = ("image", "sound", "series", "text", "image-text", "table")
+    columns = ("image", "sound", "series", "text", "image-text", "sound-text", "table")
     found = {
         name: {kind for kind, mark in zip(columns, marks.split("|")[1:], strict=True) if mark.strip()}
         for names, marks in rows

@@ -6,8 +6,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from nearfar.evaluation.detection.pyramid import Pyramid, stages
+from nearfar.evaluation.detection.pyramid import Pyramid
 from nearfar.modalities.image.backbones import backbone
+from nearfar.nn.maps import stages
 from tests.support.facts import facts
 
 

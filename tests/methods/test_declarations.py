@@ -16,7 +16,13 @@ from nearfar.modalities.series.views import SERIES_PRESETS
 from nearfar.modalities.sound.presets import SOUND_PRESETS
 from nearfar.settings import build
 
-KNOWN = {"image": PRESETS, "image-text": PRESETS, "series": SERIES_PRESETS, "sound": SOUND_PRESETS}
+KNOWN = {
+    "image": PRESETS,
+    "image-text": PRESETS,
+    "series": SERIES_PRESETS,
+    "sound": SOUND_PRESETS,
+    "sound-text": SOUND_PRESETS,
+}
 # Outside of methods/ a quoted name may be that of a loss, a preset of views or a foreign model, or be a default.
 OTHER_MEANINGS = {
     "config.py": {"simclr", "clip"},  # the default method; optimizer.clip_norm
@@ -25,7 +31,7 @@ OTHER_MEANINGS = {
     "cli/check.py": {"pairs"},  # --pairs
     "cli/mine.py": {"pairs"},  # the table of pairs
     "report/sample_sections.py": {"pairs"},  # a class of the page
-    "modalities/image/views/presets.py": {"byol", "clip", "instdisc", "moco_v1", "moco_v3", "simclr", "supcon"},
+    "modalities/image/views/presets.py": {"byol", "clip", "cmc", "instdisc", "moco_v1", "moco_v3", "simclr", "supcon"},
     "modalities/sound/views.py": {"byol_a", "cpc", "simclr"},
     "modalities/table/views.py": {"scarf"},
     "modalities/text/modality.py": {"mlm"},  # an option

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from torch import Tensor, nn
 
-from nearfar.methods import CLIP, CPC, METHODS, Method
+from nearfar.methods import CLIP, CMC, CPC, METHODS, Method
 
 pytestmark = pytest.mark.docs
 
@@ -27,6 +27,8 @@ def first_layers(method: Method) -> list[nn.Module]:
     encoders: list[Any] = [method.encoder, getattr(method, "key_network", None), getattr(method, "target", None)]
     if isinstance(method, CPC):
         return [method.encoder.norms[0]]  # type: ignore[index, list-item, union-attr]  what is called of it first
+    if isinstance(method, CMC):
+        encoders = [method.encoder.lightness, method.encoder.color]
     if isinstance(method, CLIP):
         encoders = [method.encoder.first, method.encoder.second]
     return [next(m for m in e.modules() if not list(m.children()) and list(m.parameters())) for e in encoders if e]
@@ -64,7 +66,7 @@ def test_temperature_and_memory_are_the_defaults(name: str) -> None:
         assert temperature == "–"
     if given.get("queue_size"):
         assert numbers == [given["queue_size"], given["dim"]]
-    elif name == "instdisc":
+    elif name in ("instdisc", "pirl"):
         assert numbers == [given["dim"]]
     else:
         assert not numbers

@@ -2,6 +2,7 @@
 
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -49,6 +50,17 @@ def test_a_single_item_has_one_embedding(encoder: Encoder, tmp_path: Path) -> No
     one = tmp_path / "one.png"
     for item in (one, str(one), one.read_bytes(), BytesIO(one.read_bytes()), Image.fromarray(PIXELS[1]), PIXELS[1]):
         torch.testing.assert_close(encoder.encode(item), expected)
+
+
+def test_an_item_that_fails_is_named(encoder: Encoder) -> None:
+    class Broken(Pictures):
+        def __getitem__(self, row: int) -> Any:
+            if row == 3:
+                raise RuntimeError("the disk is gone")
+            return super().__getitem__(row)
+
+    with pytest.raises(ValueError, match=facts("item 3 disk")):
+        encoder.encode(Broken(), batch_size=2)
 
 
 def test_numpy_is_an_array(encoder: Encoder) -> None:

@@ -88,6 +88,7 @@ def test_the_command_writes_groups_that_a_table_reader_reads(
     assert main(["duplicates", str(tmp_path / "x.npy"), "--index", kind]) == 0
     told = capsys.readouterr().out
     assert tells(told, "20 310 10 groups") and tells(told, "5 more")
+    assert tells(told, "doctor pictures")  # which are compared themselves there
     table = image_files(tmp_path / "x.npy.groups.csv")
     assert table.groups is not None and len(table.names) == 20
     named = {name: int(group) for name, group in zip(table.names, table.groups, strict=True)}

@@ -107,11 +107,11 @@ def test_it_is_the_usual_where_nothing_tells(tmp_path: Path, monkeypatch: pytest
     arms, data = Arms(monkeypatch), pictures(tmp_path / "p", True, each=20)
     flat = Run(on(f"{data}/0", ALL, steps=1000), tmp_path / "flat", resume=False, console=QUIET)
     short = Run(on(data, ALL, steps=20), tmp_path / "short", resume=False, console=QUIET)
-    assert chosen(flat) == chosen(short) == ("mild", "flip", "vary") and arms.trained == []
+    assert chosen(flat) == chosen(short) == ("mild", "flip", "keep") and arms.trained == []
     assert [note.split(":")[0] for note in flat.setup.config.notes] == [
         "views.color mild",
         "views.orientation flip",
-        "views.scale vary",
+        "views.scale keep",
     ]
 
 
@@ -208,7 +208,7 @@ def test_without_labels_the_mirror_test_decides_the_orientation(
         setup = TrainingSetup(on(str(data), ALL, **length), QUIET)  # type: ignore[arg-type]
         choose_view_factors(setup, tmp_path / "run", QUIET)
         views = setup.config.views
-        assert (views.color, views.orientation, views.scale) == ("mild", option, "vary")
+        assert (views.color, views.orientation, views.scale) == ("mild", option, "keep")
     assert seen == [400]
 
 
@@ -309,6 +309,13 @@ def test_a_difference_that_may_be_chance_is_none() -> None:
     assert decide({"flip": one, "keep": one, "rotate": one}, "flip") == "flip"
     assert decide({"flip": one, "keep": one + 0.2, "rotate": one + 0.1}, "flip") == "keep"
     assert decide({"flip": one + 0.2, "keep": one, "rotate": other}, "flip") == "flip"
+
+
+def test_what_short_trials_favor_must_be_far_ahead() -> None:
+    shares = {"vary": torch.full((400,), 0.5), "keep": torch.full((400,), 0.54)}
+    assert decide(shares, "vary") == "keep"
+    assert decide(shares, "vary", margin=0.1) == "vary"
+    assert decide({**shares, "keep": shares["keep"] + 0.02}, "vary", margin=0.1) == "keep"
 
 
 @pytest.mark.parametrize(("tint", "expected"), [(0, True), (1, True), (30, False)])

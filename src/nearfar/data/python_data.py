@@ -241,7 +241,7 @@ def _made(data: Any) -> ObjectData:
     if isinstance(data, Iterable) and not isinstance(data, Mapping):
         return ObjectData(type(data).__name__, None, iterate=lambda: data)
     parts = f"; give one of its values, {', '.join(map(repr, data))}" if isinstance(data, Mapping) else ""
-    raise TypeError(f"data is a {type(data).__name__}, expected {FORMS}{parts}")
+    raise TypeError(f"data is of type {type(data).__name__}, expected {FORMS}{parts}")
 
 
 def is_loader(data: Any) -> bool:

@@ -84,7 +84,8 @@ def choose_transform(
     if setting == "plain":
         return None, EmbeddingChoice("plain", setting)
     if len(encoder.modality.queries) > 1:
-        note = "its images and texts share one space, which a transform of one of them would leave"
+        kind = encoder.modality.queries[0]
+        note = f"its {kind}s and texts share one space, which a transform of one of them would leave"
         return None, EmbeddingChoice("plain", setting, note=note)
     plain = encoder.without_transform()
     most = min(FITTED, max(LEAST_FITTED, FITTED_PER_FEATURE * encoder.num_features))

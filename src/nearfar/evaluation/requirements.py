@@ -7,6 +7,7 @@ from nearfar.data.dataset import Dataset
 from nearfar.data.tables import READERS, path_and_rows
 from nearfar.evaluation.protocols import Protocol, find_protocol
 from nearfar.evaluation.task import Embedder
+from nearfar.python_objects import is_object
 
 
 def check_protocols(
@@ -36,6 +37,8 @@ def _missing(protocol: Protocol, embedders: Sequence[Embedder], train: Dataset, 
     if protocol.needs == "scored pairs" and test.scores is None:
         return f"{data} has no pairs of sentences with scores, which {name} compares; give --data with some"
     if protocol.labelled and (_unlabelled(train) or _unlabelled(test)):
+        if is_object(data):
+            return f"{data} has no labels; give (samples, labels), or protocols=['geometry']"
         wanted = _labelled_data(data, test)
         other = ", or --protocol geometry" if test.texts is None else ""  # sentences have no augmentation
         return f"{data} has no labels; give --data with {wanted}{other}"

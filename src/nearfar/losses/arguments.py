@@ -157,7 +157,7 @@ def narrow_type(x: Tensor, y: Tensor) -> torch.dtype | None:
 
 def upcast_half(x: Tensor) -> Tensor:
     """Half precision as float32; other types as they are."""
-    return x.to(accumulation_dtype(x))
+    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 
 def l2_normalize(x: Tensor) -> Tensor:

@@ -23,14 +23,9 @@ from nearfar.losses.arguments import (
     upcast_half,
 )
 from nearfar.losses.engine.backends import require_all_rows
-from nearfar.losses.engine.similarity import (
-    paired_similarity,
-    positive_and_logsumexp,
-    positive_and_logsumexp_two_way,
-    sample_ids,
-    similarity_logsumexp,
-)
-from nearfar.losses.engine.stacked_views import stack_many_views, two_views
+from nearfar.losses.engine.row_losses import loss_both_ways, loss_of_pairs, loss_of_views, without_negatives_zero
+from nearfar.losses.engine.similarity import paired_similarity, sample_ids, similarity_logsumexp
+from nearfar.losses.engine.stacked_views import stack_many_views
 
 Similarity = Literal["cosine", "dot", "euclidean"]
 
@@ -70,16 +65,13 @@ def info_nce(
     """
     check_pair("query", query, "positive", positive)
     check_choice("similarity", similarity, ("cosine", "dot", "euclidean"))
+    if negatives is None and negative_ids is None and similarity != "euclidean":
+        return loss_of_pairs(query, positive, temperature, ids, reduction, normalize=similarity == "cosine")
     query_ids, key_ids = ids_of_queries_and_keys(query, negatives, ids, negative_ids)
     prepare = l2_normalize if similarity == "cosine" else upcast_half
     query, positive = prepare(query), prepare(positive)
     keys = positive if negatives is None else prepare(negatives)
     scale = inverse_temperature(temperature, query)
-
-    if negatives is None and similarity != "euclidean":
-        max_norm = 1.0 if similarity == "cosine" else None
-        logit, logsumexp = positive_and_logsumexp(query, positive, scale=scale, ids=query_ids, max_norm=max_norm)
-        return reduce_loss(softplus(logsumexp - logit), reduction)
     if similarity == "euclidean":
         require_all_rows("euclidean similarity")
         logit = -scale * (query - positive).square().sum(-1)  # (B,)
@@ -111,9 +103,8 @@ def nt_xent(
     >>> math.isclose(nt_xent(same, same, temperature=0.1), math.log(15), rel_tol=1e-6)
     True
     """
-    z, ids, scale, positive = two_views(z1, z2, temperature, ids)
-    negatives = similarity_logsumexp(z, z, scale=scale, query_ids=ids, key_ids=ids, max_norm=1.0)  # (2B,)
-    return reduce_loss(softplus(negatives - positive), reduction)
+    check_pair("z1", z1, "z2", z2)
+    return loss_of_views(z1, z2, temperature, ids, reduction)
 
 
 def nt_xent_views(
@@ -150,6 +141,10 @@ def nt_xent_views(
     >>> math.isclose(nt_xent_views([same] * 3, temperature=0.1), math.log(22), rel_tol=1e-6)
     True
     """
+    if len(views) == 2 and not local:
+        check_pair("views[0]", views[0], "views[1]", views[1])
+        of_two = decoupled if without_positive else nt_xent
+        return of_two(views[0], views[1], temperature=temperature, ids=ids, reduction=reduction)
     z, view_ids, small, small_ids = stack_many_views(views, local, ids)
     scale = inverse_temperature(temperature, z)
     count = len(views)
@@ -161,15 +156,15 @@ def nt_xent_views(
     negatives = similarity_logsumexp(z, z, scale=scale, query_ids=view_ids, key_ids=view_ids, max_norm=1.0)
     negatives = negatives.unflatten(0, (count, -1))  # (K, B)
     of_owner = torch.stack([negatives[own] for own in first + second])
-    of_pair = _without_positive if without_positive else _with_positive
-    of_pairs = of_pair(of_owner, (scale * similarity).repeat(2, 1))  # (2P, B), of both views of a pair
+    of_pair = without_negatives_zero if without_positive else softplus
+    of_pairs = of_pair(of_owner - (scale * similarity).repeat(2, 1))  # (2P, B), of both views of a pair
     of_view = [[row for row, own in zip(of_pairs, first + second, strict=True) if own == i] for i in range(count)]
     loss = torch.stack([torch.stack(own).sum(0) for own in of_view]) / (count - 1)  # (K, B)
     if small is not None:
         small_by_view = small.unflatten(0, (len(local), -1))  # (L, B, D)
         positive = scale * paired_similarity(small_by_view[:, None], z_by_view)  # (L, K, B)
         negatives = similarity_logsumexp(small, z, scale=scale, query_ids=small_ids, key_ids=view_ids)  # (L · B,)
-        of_pairs = of_pair(negatives.unflatten(0, (len(local), 1, -1)), positive)  # (L, K, B)
+        of_pairs = of_pair(negatives.unflatten(0, (len(local), 1, -1)) - positive)  # (L, K, B)
         loss = torch.cat([loss, of_pairs.mean(1)])  # (K + L, B)
     return reduce_loss(loss.flatten(), reduction)
 
@@ -187,19 +182,8 @@ def decoupled(
 
     Reference: Yeh et al. 2022, eq. 6, https://arxiv.org/abs/2110.06848
     """
-    z, ids, scale, positive = two_views(z1, z2, temperature, ids)
-    negatives = similarity_logsumexp(z, z, scale=scale, query_ids=ids, key_ids=ids, max_norm=1.0)  # (2B,)
-    return reduce_loss(_without_positive(negatives, positive), reduction)
-
-
-def _with_positive(negatives: Tensor, positive: Tensor) -> Tensor:
-    """`-log e^p / (e^p + e^n)` of the positive's logit p and the log-sum-exp n of the negatives."""
-    return softplus(negatives - positive)
-
-
-def _without_positive(negatives: Tensor, positive: Tensor) -> Tensor:
-    """`-log e^p / e^n`; 0 where there are no negatives."""
-    return torch.where(negatives.isneginf(), 0.0, negatives - positive)
+    check_pair("z1", z1, "z2", z2)
+    return loss_of_views(z1, z2, temperature, ids, reduction, without_positive=True)
 
 
 def symmetric_info_nce(
@@ -219,11 +203,7 @@ def symmetric_info_nce(
     Reference: Radford et al. 2021, fig. 3, https://arxiv.org/abs/2103.00020
     """
     check_pair("z1", z1, "z2", z2)
-    ids = sample_ids(z1, ids)
-    z1, z2 = l2_normalize(z1), l2_normalize(z2)
-    scale = inverse_temperature(temperature, z1)
-    positive, rows, columns = positive_and_logsumexp_two_way(z1, z2, scale=scale, ids=ids, max_norm=1.0)  # each (B,)
-    return reduce_loss((softplus(rows - positive) + softplus(columns - positive)) / 2, reduction)
+    return loss_both_ways(z1, z2, temperature, ids, reduction)
 
 
 def ids_of_queries_and_keys(

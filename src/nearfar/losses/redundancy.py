@@ -123,7 +123,7 @@ def _check_views(z1: Tensor, z2: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _standardize(z: Tensor) -> Tensor:
-    return (z - z.mean(0)) / (z.var(0, correction=0) + 1e-5).sqrt()
+    return F.batch_norm(z, None, None, training=True, eps=1e-5)
 
 
 def _variance_hinge(z: Tensor) -> Tensor:
@@ -139,7 +139,7 @@ def _covariance_penalty(z: Tensor) -> Tensor:
 
 def _off_diagonal(matrix: Tensor) -> Tensor:
     """Sum of the squares off the diagonal."""
-    return (matrix - torch.diag(matrix.diagonal())).square().sum()
+    return matrix.square().fill_diagonal_(0.0).sum()
 
 
 @reference.definition_of(barlow_twins, reference.views_alone)

@@ -23,6 +23,7 @@ from nearfar.losses.engine.backends import current_backend
 from nearfar.losses.engine.log_sums import Terms
 from nearfar.losses.engine.operators import apply_sums
 from nearfar.losses.engine.similarity import paired_similarity, sample_ids
+from nearfar.losses.engine.small_pairs import small_sigmoid_rows
 
 
 def sigmoid_pairs(
@@ -51,11 +52,13 @@ def sigmoid_pairs(
     check_pair("z1", z1, "z2", z2)
     check_positive("logit_scale", logit_scale)
     check_finite("logit_bias", logit_bias)
-    ids = sample_ids(z1, ids)
+    of_sample = sample_ids(z1, ids)
+    if (small := small_sigmoid_rows(z1, z2, logit_scale, logit_bias, ids)) is not None:
+        return reduce_loss(small, reduction)
     z1, z2 = l2_normalize(z1), l2_normalize(z2)
     scale, bias = as_factor(logit_scale, z1), as_factor(logit_bias, z1)
     positive = softplus(-(scale * paired_similarity(z1, z2) + bias))  # (B,)
-    negatives = similarity_softplus_sum(z1, z2, scale=scale, bias=bias, query_ids=ids, key_ids=ids)  # (B,)
+    negatives = similarity_softplus_sum(z1, z2, scale=scale, bias=bias, query_ids=of_sample, key_ids=of_sample)  # (B,)
     return reduce_loss(positive + negatives, reduction)
 
 

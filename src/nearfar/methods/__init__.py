@@ -8,18 +8,23 @@ from torch import nn
 
 from nearfar.methods.barlow_twins import BarlowTwins
 from nearfar.methods.byol import BYOL, BYOLA
+from nearfar.methods.clap import CLAP
 from nearfar.methods.clip import CLIP, LiT, SigLIP
+from nearfar.methods.cmc import CMC
 from nearfar.methods.cosent import CoSENT
 from nearfar.methods.cpc import CPC
+from nearfar.methods.densecl import DenseCL
 from nearfar.methods.diet import DIET
 from nearfar.methods.dino import DINO
 from nearfar.methods.instdisc import InstDisc
+from nearfar.methods.invaspread import InvaSpread
 from nearfar.methods.method import Batch, Encoded, Horizon, Method, Step
 from nearfar.methods.mlm import MLM
 from nearfar.methods.moco import MoCo, MoCoV1
 from nearfar.methods.moco_v3 import MoCoV3
 from nearfar.methods.nnclr import NNCLR
 from nearfar.methods.pairs import Pairs
+from nearfar.methods.pirl import PIRL
 from nearfar.methods.scarf import SCARF
 from nearfar.methods.simclr import SimCLR, SimCLRV2
 from nearfar.methods.simcse import SimCSE
@@ -34,20 +39,25 @@ from nearfar.python_objects import find_object, is_object
 __all__ = [
     "BYOL",
     "BYOLA",
+    "CLAP",
     "CLIP",
+    "CMC",
     "CPC",
     "DIET",
     "DINO",
     "METHODS",
     "MLM",
     "NNCLR",
+    "PIRL",
     "SCARF",
     "BarlowTwins",
     "Batch",
     "CoSENT",
+    "DenseCL",
     "Encoded",
     "Horizon",
     "InstDisc",
+    "InvaSpread",
     "LiT",
     "Method",
     "MoCo",

@@ -1,7 +1,7 @@
 """CLIP: an image must find its caption among those of the batch, and a caption its image."""
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -58,9 +58,9 @@ class CLIP(Method):
     """
 
     name = "clip"
-    when = "images have captions, or classes have only names"
+    when = "images or sounds have captions, or classes have only names"
     reference = ("Radford et al. 2021", "https://arxiv.org/abs/2103.00020")
-    modalities = ("image-text",)
+    modalities: ClassVar[Sequence[str]] = ("image-text", "sound-text")
     uses_captions = True
     ring = True
     paper = {
@@ -165,7 +165,7 @@ class CLIP(Method):
     def advice(self, facts: RunFacts) -> list[Verdict]:
         if not self.locked or facts.start_weights:
             return []
-        text = "the locked image tower is untrained: set --weights to a start of images, such as an image run"
+        text = "the locked tower is untrained: set --weights to a start of images or sounds, such as a run"
         return [Verdict("warning", "locked", text)]
 
     @torch.no_grad()
@@ -205,9 +205,9 @@ class LiT(CLIP):
     """
 
     name = "lit"
-    when = "captions are few and the image encoder is already good"
+    when = "captions are few and the encoder of images or sounds is already good"
     reference = ("Zhai et al. 2022", "https://arxiv.org/abs/2111.07991")
-    also_needs = "weights of images"
+    also_needs = "weights of images or sounds"
     paper = {"optimizer": _BIG_VISION}
     paper_views = {}
 

@@ -115,9 +115,8 @@ class InstDisc(Method):
         loss_of = self._against_own_noise if self.noise_per_sample else self._against_shared_noise
         losses, log_z = loss_of(views, memory, index, ids)
         if self.training:
-            mean = views[0] if len(views) == 1 else add([l2_normalize(v) for v in views])
-            self._step_buffer.add(mean, index, ids, log_z)
-        return Step(add(losses) / len(losses), views[0].detach(), memory, log={"log_normalizer": log_z.clone()})
+            self._step_buffer.add(self._remembered(views), index, ids, log_z)
+        return Step(self._mean(losses), views[0].detach(), memory, log={"log_normalizer": log_z.clone()})
 
     def after_step(self, progress: float) -> None:
         for v, index, ids, log_z in self._step_buffer.take():
@@ -136,6 +135,14 @@ class InstDisc(Method):
             f"{self.held_after} will be far too small; set --options.held_after {facts.steps}{noise}"
         )
         return [Verdict("warning", "held_after", text)]
+
+    def _mean(self, losses: list[Tensor]) -> Tensor:
+        """() of the losses of the views."""
+        return add(losses) / len(losses)
+
+    def _remembered(self, views: list[Tensor]) -> Tensor:
+        """(B, D), what the memories of the batch move to."""
+        return views[0] if len(views) == 1 else add([l2_normalize(v) for v in views])
 
     def _against_shared_noise(
         self, views: list[Tensor], memory: Tensor, index: Tensor, ids: Tensor

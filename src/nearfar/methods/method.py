@@ -108,6 +108,7 @@ class Method(HostNumbers):
         "image-text": "clip",
         "series": "series",
         "sound": "simclr",
+        "sound-text": "cola",
     }
     min_views: ClassVar[int] = 2
     max_views: ClassVar[int | None] = 2  # None: any number

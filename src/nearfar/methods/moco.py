@@ -133,7 +133,7 @@ class MoCo(Method):
         of_momentum = momentum_advice(self.momentum, facts, rising=False)
         return [*of_momentum, *queue_advice(self.queue.size, facts)]
 
-    def _query_network(self) -> nn.Sequential:
+    def _query_network(self) -> nn.Module:
         return nn.Sequential(self.encoder, self.projector)
 
     def _groups(self, rows: int) -> int:

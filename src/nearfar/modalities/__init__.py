@@ -26,6 +26,7 @@ MODALITIES = {
     "image-text": "nearfar.modalities.image_text.modality:ImageTextModality",
     "series": "nearfar.modalities.series.modality:SeriesModality",
     "sound": "nearfar.modalities.sound.modality:SoundModality",
+    "sound-text": "nearfar.modalities.sound_text.modality:SoundTextModality",
     "table": "nearfar.modalities.table.modality:TableModality",
     "text": "nearfar.modalities.text.modality:TextModality",
 }

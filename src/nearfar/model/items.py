@@ -10,6 +10,7 @@ from nearfar.data.dataset import Dataset
 from nearfar.data.python_data import is_loader, object_data
 from nearfar.data.python_items import is_array
 from nearfar.data.python_tables import as_frame, path_column
+from nearfar.messages import one_line
 from nearfar.modalities.base import Modality
 
 
@@ -47,4 +48,10 @@ def some_items(items: Any, start: int, stop: int) -> Any:
     """Items `start` to `stop`; of a data set that takes numbers alone, one by one."""
     if isinstance(items, list | tuple | Tensor | np.ndarray):
         return items[start:stop]
-    return [items[row] for row in range(start, min(stop, len(items)))]
+    found = []
+    for row in range(start, min(stop, len(items))):
+        try:
+            found.append(items[row])
+        except Exception as error:  # of the user's own code
+            raise ValueError(f"item {row} cannot be read: {one_line(error)}") from error
+    return found

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nearfar.data.dataset import counted
+from nearfar.modalities.image.data.decode import SUFFIXES
 from nearfar.notebook import Printed
 from nearfar.progress import progress_bar
 from nearfar.search.duplicates import Duplicates, check_threshold, find_duplicates, write_groups
@@ -46,7 +47,11 @@ class DuplicateGroups(Printed):
             lines.append(f"  and {len(groups) - SHOWN:,} more groups")
         source = "given" if self.given else "chosen from the data; --threshold overrides it"
         lines.append(f"threshold: cosine {found.threshold:.5f} ({source})")
-        return "\n".join(lines if self.path is None else [*lines, f"groups: {self.path}"])
+        if self.path is not None:
+            lines.append(f"groups: {self.path}")
+        if self.names and Path(self.names[0]).suffix.lower() in SUFFIXES:
+            lines.append("embeddings miss some copies: nearfar doctor DATA compares the pictures themselves")
+        return "\n".join(lines)
 
 
 def duplicates(

@@ -16,7 +16,7 @@ from nearfar.losses.arguments import l2_normalize
 
 CLUSTERS = 20
 LEAST_PICTURES = 300
-CHANCE, CONTENT = 0.22, 0.35  # agreement up to which colors are chance, and from which they are content
+CHANCE, CONTENT = 0.22, 0.5  # agreement up to which colors are chance, and from which they are content
 _RESTARTS, _DRAWS = 2, 4
 
 
@@ -58,8 +58,8 @@ def agreement_beyond_chance(a: Tensor, b: Tensor, seed: int) -> float:
     """The information that two clusterings share, as part of what they could, both less what shuffled ones share.
 
     >>> a = torch.arange(400) % 4
-    >>> agreement_beyond_chance(a, (a + 1) % 4, 0), round(agreement_beyond_chance(a, a.sort().values, 0), 1)
-    (1.0, 0.0)
+    >>> agreement_beyond_chance(a, (a + 1) % 4, 0), abs(agreement_beyond_chance(a, a.sort().values, 0)) < 0.1
+    (1.0, True)
     """
     generator = torch.Generator().manual_seed(seed)
     shuffled = [_information(a, b[torch.randperm(len(b), generator=generator)]) for _ in range(4)]

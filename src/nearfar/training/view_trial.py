@@ -59,16 +59,25 @@ class Factor:
     name: str
     options: Mapping[str, str]  # those that are tried, and how neighbors were found then
     usual: str  # what is taken unless another is clearly better
+    untried: str  # what is taken where nothing can be tried: best on the mean of sets
+    margin: float = 0.0  # part of the usual option's neighbors that another must add: what short trials favor
 
 
 FACTORS = (
-    Factor("color", {"keep": "with colors kept", "vary": "with colors varied"}, usual="mild"),
+    Factor("color", {"keep": "with colors kept", "vary": "with colors varied"}, usual="mild", untried="mild"),
     Factor(
         "orientation",
         {"flip": "mirrored", "keep": "as they stand", "rotate": "turned and mirrored"},
         usual="flip",
+        untried="flip",
     ),
-    Factor("scale", {"vary": "with crops from a fifth", "keep": "with crops from a half"}, usual="vary"),
+    Factor(
+        "scale",
+        {"vary": "with crops from a fifth", "keep": "with crops from a half"},
+        usual="vary",  # large crops are ahead in the first minute, small ones in long runs
+        untried="keep",  # a part of a letter costs far more than small crops ever bring
+        margin=0.1,
+    ),
 )
 
 
@@ -133,26 +142,27 @@ class ViewTrial:
         """An option of a factor, and why; those of the factors before it are in force."""
         advice = f"--views.{factor.name} {' or '.join(factor.options)} if you know"
         if factor.name == "color" and self.gray:
-            return self._keep_usual(factor, "the pictures are gray")
+            return self._untried(factor, "the pictures are gray")
         if self.kinds is None and factor.name == "color" and self._affords_color_test():
             return self._by_color_test(factor)
         if self.kinds is None and factor.name == "orientation" and self._affords_mirror_test():
             return self._by_mirror_test(factor)
         if self.kinds is None:
-            return self._keep_usual(factor, f"no labels, folders or file names tell what matters; {advice}")
+            return self._untried(factor, f"no labels, folders or file names tell what matters; {advice}")
         kinds, what = self.kinds
         arms = {option: self.views | {factor.name: option} for option in factor.options}
         if not self._affords(arms.values()):
-            return self._keep_usual(factor, f"the run is too short to try what fits; {advice}")
+            return self._untried(factor, f"the run is too short to try what fits; {advice}")
         shares = {option: self._share(views, kinds) for option, views in arms.items()}
-        option, best = decide(shares, factor.usual), max(shares, key=lambda each: float(shares[each].mean()))
+        option = decide(shares, factor.usual, factor.margin)
+        best = max(shares, key=lambda each: float(shares[each].mean()))
         self.views[factor.name] = option if option in shares else best
         found = ", ".join(f"{shares[each].mean():.0%} {words}" for each, words in factor.options.items())
         unclear = "" if option == best else "; no clear difference"
         return option, f"neighbors that share a {what} after {self.steps} steps: {found}{unclear}"
 
-    def _keep_usual(self, factor: Factor, why: str) -> tuple[str, str]:
-        return self._use(factor, factor.usual, why)
+    def _untried(self, factor: Factor, why: str) -> tuple[str, str]:
+        return self._use(factor, factor.untried, why)
 
     def _use(self, factor: Factor, option: str, why: str) -> tuple[str, str]:
         self.views[factor.name] = option
@@ -174,7 +184,8 @@ class ViewTrial:
 
     def _affords_mirror_test(self) -> bool:
         """Whether there are enough samples, and the run is long enough; its steps cost about half of a training's."""
-        return len(self.data) >= 4 * mirror_test.LEAST_HELD_OUT and self.left >= mirror_test.STEPS // 2
+        late = self.seconds is not None and time.perf_counter() - self._begun > self.seconds / 6
+        return len(self.data) >= 4 * mirror_test.LEAST_HELD_OUT and self.left >= mirror_test.STEPS // 2 and not late
 
     def _by_mirror_test(self, factor: Factor) -> tuple[str, str]:
         pictures = self.data.fetch(torch.arange(len(self.data)))
@@ -271,10 +282,11 @@ def neighbors_of_kind(features: Tensor, kinds: Tensor, k: int = NEIGHBORS) -> Te
     return (kinds[nearest] == kinds[:, None]).float().mean(1)
 
 
-def decide(shares: Mapping[str, Tensor], usual: str) -> str:
+def decide(shares: Mapping[str, Tensor], usual: str, margin: float = 0.0) -> str:
     """The option with most neighbors of the same kind, if that is clear sample by sample; else the usual one.
 
-    It is compared with the usual option, or with the second best if the usual one was not tried.
+    It is compared with the usual option, or with the second best if the usual one was not tried; `margin` is the part
+    of its neighbors that the best must add to count.
 
     >>> kept, varied = torch.tensor([1.0, 0.8, 1.0, 0.9]), torch.tensor([0.2, 0.1, 0.3, 0.0])
     >>> decide({"keep": kept, "vary": varied}, usual="mild"), decide({"flip": kept, "keep": kept}, usual="flip")
@@ -282,7 +294,8 @@ def decide(shares: Mapping[str, Tensor], usual: str) -> str:
     """
     best, second = sorted(shares, key=lambda option: float(shares[option].mean()), reverse=True)[:2]
     gain = shares[best] - shares[usual if usual in shares else second]
-    return best if gain.mean() > CLEAR * gain.std() / math.sqrt(len(gain)) else usual
+    clear = gain.mean() > CLEAR * gain.std() / math.sqrt(len(gain))
+    return best if clear and gain.mean() > margin * (shares[best] - gain).mean() else usual
 
 
 def trial_config(config: TrainConfig, views: Mapping[str, Any], samples: int) -> TrainConfig:

@@ -24,9 +24,10 @@ r"""The primitive under every contrastive loss, and its backends.
   `use_engine(precision=)` is how to ask for TF32 or bfloat16: the factors are then rounded on every device, so that
   the result differs between them by float32 only.
 - **Half precision** is widened to float32 on entry, and autocast is off inside: accumulation is never in 16 bits.
-- **Small batches take the whole matrix**: up to 181 × 181 entries of a softmax loss (128 × 128 of rows with
-  themselves) and 256 × 256 of a sigmoid loss, on a CPU. There the number of calls takes the time, and plain torch
-  needs fewer. `tile_size` turns it off.
+- **Small batches take the whole matrix**, on a CPU, since there the number of calls takes the time. NT-Xent, InfoNCE,
+  DCL's, CLIP's and SigLIP's losses are one autograd function from the rows as they come to the loss
+  (`small_pairs.py`), up to 512 × 512 entries. Other softmax losses take the matrix up to 181 × 181 entries (128 × 128
+  of rows with themselves). `tile_size` turns it off.
 - **Small compiled batches are traced**: up to 512 × 512 entries on a CPU, torch.compile sees the whole matrix and
   fuses what is around the products, which are an operator of their own (`nearfar::product`) so that they stay exact.
 - **Compiled and exported.** The sums are operators of torch, `nearfar::log_sums`, `nearfar::softplus_sums` and

@@ -1,5 +1,6 @@
 """A loss of the rows of one process only, where there are several, is another loss: it warns, once."""
 
+import sys
 import warnings
 from typing import Any
 
@@ -39,8 +40,16 @@ def warn_if_not_gathered(z: Tensor) -> None:
         f"the loss compares {z.shape[0]} rows of 1 process of {processes} with each other only, expected the rows of "
         "all: put nearfar.distributed.gather_rows around each tensor that the loss takes, or call the loss by "
         "nearfar.distributed.ring",
-        stacklevel=4,
+        stacklevel=_callers_level(),
     )
+
+
+def _callers_level() -> int:
+    """How many frames up `warnings.warn` finds who called the loss."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("nearfar.losses"):
+        level, frame = level + 1, frame.f_back
+    return level
 
 
 def _has_gather(z: Tensor) -> bool:

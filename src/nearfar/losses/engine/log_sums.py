@@ -254,7 +254,12 @@ def exp_is_safe(query: Tensor, keys: Tensor, scale: Scalar, max_norm: float | No
         largest = float(abs(factor) * query_norm * key_norm)
     else:
         largest = abs(factor) * max_norm**2
-    return largest < math.log(torch.finfo(query.dtype).max) / 2  # half: sums and products must fit, too
+    return largest < exp_limit(query.dtype)
+
+
+def exp_limit(dtype: torch.dtype) -> float:
+    """The largest logit whose plain exponential is safe: half of the range, since sums and products must fit, too."""
+    return math.log(torch.finfo(dtype).max) / 2
 
 
 _Side = tuple[Tensor, Tensor]  # gradient and sum (or its logarithm) of each row, or of each column

@@ -275,6 +275,11 @@ class ImageModality(ImageItems):
         except (OSError, ValueError):
             return None
 
+    def method_options(self) -> dict[str, Any]:
+        """What pictures are normalized by, for methods that look at colors."""
+        scale = {"mean": self.preparation.mean, "std": self.preparation.std}
+        return {**super().method_options(), **scale}
+
     def prepare_unresized(self, samples: Tensor) -> Tensor:
         return self.preparation.whole(samples)
 

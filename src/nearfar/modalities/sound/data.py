@@ -108,6 +108,7 @@ def open_sounds(
     max_seconds: float | None = None,
     split: str | None = None,
     classes: Sequence[str] | None = None,
+    captions: bool | None = False,
     seed: int = 0,
     cache: Path | None = None,
     progress: bool = True,
@@ -130,6 +131,7 @@ def open_sounds(
             stands in braces is a column, as of a table.
         split: a sub-folder; of a table or a pattern also some rows ("speaker!=theo,george"); None takes all.
         classes: names of the labels in the order to number them, such as those of the training data.
+        captions: of a table: whether to read them; None where they are there. Rows of one path are then one sound.
         seed: of sounds made by code.
         cache, progress: as in `pack_samples`.
     """
@@ -139,8 +141,10 @@ def open_sounds(
         drawn = _made(*made, sample_rate, most, split, seed, cache_folder(cache))
         if read.labels is False:
             drawn.labels, drawn.classes = None, None
+        if captions is False:
+            drawn.captions = None
         return drawn
-    source = find_sounds(spec, read, split=split, classes=classes)
+    source = find_sounds(spec, read, split=split, classes=classes, captions=captions)
     reader()  # what is missing is said once, and not of each file
     done = pack_samples(
         source,
@@ -169,11 +173,16 @@ def open_sounds(
 
 
 def find_sounds(
-    spec: str | Path, read: ReadConfig, *, split: str | None = None, classes: Sequence[str] | None = None
+    spec: str | Path,
+    read: ReadConfig,
+    *,
+    split: str | None = None,
+    classes: Sequence[str] | None = None,
+    captions: bool | None = False,
 ) -> SoundSource:
     """What `open_sounds` would open of a folder or a table, before anything is decoded; arguments as there."""
     spec, rows = tables.path_and_rows(spec)
-    wanted = Wanted.of(read, split=rows or split, classes=classes, captions=False)
+    wanted = Wanted.of(read, split=rows or split, classes=classes, captions=captions)
     return _source(Path(spec).expanduser().absolute(), str(spec), wanted, read)
 
 

@@ -1,5 +1,6 @@
 """Built-in sounds made by code: short melodies whose class is their contour, in any key, tempo, timbre and noise."""
 
+import math
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -65,11 +66,23 @@ class MelodySpec(NamedTuple):
     snr: float
     peak: float
 
+    def caption(self) -> str:
+        """What is heard: tempo, register and contour."""
+        tempo = _third(self.note / RATE, NOTE, ("fast", "steady", "slow"))
+        register = _third(12 * math.log2(self.key / LOWEST), (0.0, KEYS), ("deep", "middle", "bright"))
+        return f"a {tempo} tune in a {register} voice: {CLASSES[self.contour]}"
+
+
+def _third(value: float, limits: tuple[float, float], words: tuple[str, str, str]) -> str:
+    part = (value - limits[0]) / (limits[1] - limits[0])
+    return words[min(2, max(0, int(3 * part)))]
+
 
 def melodies(
     n: int = 4000, *, seed: int = 0, split: Split = "train", longest: int | None = None, cache: Path | None = None
 ) -> SoundDataset:
-    """n melodies of four notes at 8 kHz, some 0.4 to 1 s long, labelled with their contour.
+    """n melodies of four notes at 8 kHz, some 0.4 to 1 s long, labelled with their contour, each with
+    a caption that also says tempo and register.
 
     Key, tempo, instrument, loudness, noise and the time at which the melody begins are chance. Sample i depends on
     (seed, split, i) alone, not on n. The test split is played on other instruments. What log-mels are on average over
@@ -104,6 +117,7 @@ def melodies(
         longest=longest,
         labels=torch.tensor([plan.contour for plan in plans]),
         classes=CLASSES,
+        captions=[(plan.caption(),) for plan in plans],
     )
 
 

@@ -37,7 +37,7 @@ from nearfar.modalities.splits import table_splits
 from nearfar.nn.sequence import PRESETS as SEQUENCE
 from nearfar.nn.sequence import sequence_encoder
 from nearfar.nn.shard import Shard
-from nearfar.weights.huggingface import TRANSFORMERS, keep_config, kept_backbone
+from nearfar.weights.huggingface import KEPT, TRANSFORMERS, keep_config, kept_backbone
 from nearfar.weights.load import begin_from_file
 from nearfar.weights.names import parse_name
 
@@ -60,6 +60,8 @@ class SoundModality(Modality):
     has_pictures = True
     walks_folders = True
     suffixes = SUFFIXES
+    captions: bool | None = False  # not read: a sound without one is as good as any
+    kept_config = KEPT  # folder of a run, for a backbone of transformers
 
     def __init__(self, config: TrainConfig) -> None:
         super().__init__(config)
@@ -119,7 +121,14 @@ class SoundModality(Modality):
 
     def open(self, spec: str, split: str | None = None) -> Dataset:
         read, sound = replace(self.config.data, groups_file=None), self.config.sound
-        return open_sounds(spec, read, sample_rate=sound.sample_rate, max_seconds=sound.max_seconds, split=split)
+        return open_sounds(
+            spec,
+            read,
+            sample_rate=sound.sample_rate,
+            max_seconds=sound.max_seconds,
+            split=split,
+            captions=self.captions,
+        )
 
     def own_splits(self, spec: str) -> tuple[str, str] | None:
         if Path(spec).expanduser().is_dir():
@@ -150,7 +159,14 @@ class SoundModality(Modality):
         made = SOUND_PRESETS[self.preset](self.values, self.mel, **self._scale())
         recipes: Sequence[SoundView] = [replace(recipe, trim=self.trim) for recipe in made]
         local = [local_view(recipes[0])] * self.local_views
-        recipes = choose_views(self.config.method, self.preset, recipes, local, count=self.config.views.count)
+        recipes = choose_views(
+            self.config.method,
+            self.preset,
+            recipes,
+            local,
+            count=self.config.views.count,
+            captions=self.captions is None,
+        )
         return tuple(of_waves(recipe, level=self.level) for recipe in recipes) if self.wave else tuple(recipes)
 
     @property
@@ -284,12 +300,12 @@ class SoundModality(Modality):
 
     @classmethod
     def load(cls, config: TrainConfig, card: Mapping[str, Any], folder: Path) -> Self:
-        backbone = kept_backbone(folder) or config.backbone
+        backbone = kept_backbone(folder, cls.kept_config) or config.backbone
         sound = replace(config.sound, mean=float(card["mean"]), std=float(card["std"]))
         return cls(replace(config, backbone=backbone, sound=sound))
 
     def save(self, folder: Path) -> None:
-        keep_config(self.config.backbone, folder)
+        keep_config(self.config.backbone, folder, self.kept_config)
 
     @classmethod
     def check_card(cls, card: Mapping[str, Any], path: Path) -> None:

@@ -59,6 +59,14 @@ def instdisc(size: int, *, count: int = 1) -> tuple[ImageView, ...]:
     return (view,) * count
 
 
+def cmc(size: int) -> tuple[ImageView, ...]:
+    """CMC's view of an image, whose colors are told from its brightness: no color is changed.
+
+    Reference: Tian et al. 2020, https://arxiv.org/abs/1906.05849
+    """
+    return (ImageView(size=size, crop_scale=(0.2, 1.0), jitter=0.0, grayscale=0.0, blur=0.0),)
+
+
 def moco_v1(size: int) -> tuple[ImageView, ...]:
     """MoCo's two equal views, which are those of instance discrimination.
 
@@ -243,6 +251,7 @@ PRESETS: dict[str, Callable[..., tuple[ImageView, ...]]] = {
         byol_bicubic,
         clip,
         clip_few,
+        cmc,
         dino,
         instdisc,
         moco_v1,
