@@ -8,7 +8,7 @@ import os
 import stat
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -63,12 +63,17 @@ def check_unpacked(path: Path, needed: int) -> None:
         path: of the packed file.
         needed: bytes of what is read of it.
     """
-    packed, there = path.stat().st_size, physical_memory()
-    if needed > there / 2:
+    if needed > (there := physical_memory()) / 2:
         raise ValueError(
             f"{path} unpacks to {needed / 1e9:.1f} GB, with {there / 1e9:.1f} GB of memory; save it as .npy, which is "
             "read where it lies, or in parts"
         )
+    check_ratio(path, needed)
+
+
+def check_ratio(path: Path, needed: int) -> None:
+    """Refuse what unpacks to so much more than its file that it is no data; it may be read in parts."""
+    packed = path.stat().st_size
     if needed > SMALL and needed > RATIO * packed:
         raise ValueError(
             f"{path} of {packed:,} bytes unpacks to {needed:,}, more than {RATIO} times as many: expected data; if it "
@@ -90,13 +95,35 @@ def physical_memory() -> int:
         return 1 << 62
 
 
+class _Arrays(Mapping[str, NDArray[Any]]):
+    """The members of an archive that are arrays; numpy gives the bytes of others."""
+
+    def __init__(self, content: Any) -> None:
+        self._content = content
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        found = self._content[name]
+        if not isinstance(found, np.ndarray):
+            raise KeyError(f"{name} is no array")
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._content.files)
+
+    def __len__(self) -> int:
+        return len(self._content.files)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._content.files
+
+
 @contextmanager
-def opened_npz(path: Path) -> Iterator[dict[str, NDArray[Any]]]:
+def opened_npz(path: Path) -> Iterator[Mapping[str, NDArray[Any]]]:
     """The arrays of an .npz file, each read when it is asked for; ValueError or OSError where it is broken."""
     try:
         check_archive(path)
         with np.load(path, allow_pickle=False) as content:
-            yield content
+            yield _Arrays(content)
     except (
         zipfile.BadZipFile,
         zlib.error,

@@ -23,7 +23,6 @@ OF_IMAGES = [name for name in METHODS if kind_of("", name, None) == "image"]
 SETTINGS: dict[str, dict[str, Any]] = {
     "barlow_twins": {"options": {"dim": 128, "hidden": 128}, "lr": 0.005, "epochs": 8},
     "byol": {"options": {"dim": 256, "hidden": 1024, "momentum": 0.99}, "lr": 0.4, "epochs": 10, "batch_size": 32},
-    "cmc": {"options": {"temperature": 0.2, "dim": 64}, "epochs": 8, "batch_size": 32},
     "densecl": {"options": {"queue_size": 256, "momentum": 0.9, "batch_norm": True}, "epochs": 8, "batch_size": 32},
     "instdisc": {"options": {"noise": 256, "held_after": 10_000}, "lr": 0.03, "epochs": 16, "batch_size": 32},
     "invaspread": {"epochs": 6, "batch_size": 32},
@@ -49,6 +48,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 # A few hundred steps on 640 pictures are too few for these to beat their untrained start.
 TOO_SHORT = {"diet", "dino", "swav"}
+GRAY = {"cmc"}  # the textures have no colors to tell them by
 QUICK = {"simclr", "moco"}  # the others are among the slow tests
 MARGIN = 0.08  # a good half of what each reaches; without learning there are 4 points at most
 
@@ -93,7 +93,7 @@ def gain(method: str, data: tuple[Path, Path], out: Path, *, longer: int = 1, se
 
 
 def test_every_method_is_trained_here() -> None:
-    assert SETTINGS.keys() | TOO_SHORT == set(OF_IMAGES)
+    assert SETTINGS.keys() | TOO_SHORT | GRAY == set(OF_IMAGES)
 
 
 @pytest.mark.parametrize("method", [m if m in QUICK else pytest.param(m, marks=pytest.mark.slow) for m in SETTINGS])

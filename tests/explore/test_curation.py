@@ -83,3 +83,16 @@ def test_to_drop_all_is_refused(tmp_path: Path) -> None:
     (tmp_path / "d.csv").write_text("path,group,drop\n" + "".join(f"{name},0,YES\n" for name in data.names))
     with pytest.raises(ValueError, match=facts("drop d.csv")):
         with_groups(data, tmp_path / "d.csv")
+
+
+def test_selections_of_a_stranger(run: ExploredRun) -> None:
+    """A link to a device was read without end, and half a surrogate pair was an error of the server."""
+    assert run.folder is not None and run.space is not None
+    path = run.folder / "selections.json"
+    with TestClient(make_app([run])) as client:
+        path.symlink_to("/dev/zero")
+        assert client.get("/api/selections").status_code == 409
+        path.unlink()
+        path.write_text(json.dumps({"selections": {"\ud800": [run.space.names[1], "\udfff"]}}))
+        (found,) = client.get("/api/selections").json()["selections"]
+        assert found["rows"] == [1]

@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -72,3 +73,32 @@ def test_a_client_that_leaves_brings_no_traceback(port: int, capfd: pytest.Captu
     asyncio.run(leave())
     assert asyncio.run(ask(port, GET)).startswith(b"HTTP/1.1 200")
     assert "Traceback" not in capfd.readouterr().err
+
+
+def test_a_client_that_reads_nothing_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its answer stayed in memory, and a thousand such clients kept all others out."""
+    monkeypatch.setattr(connections, "READ_SECONDS", 0.3)
+
+    async def large(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http":
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            await send({"type": "http.response.body", "body": bytes(50_000_000)})
+
+    async def read(port: int, pause: float) -> int:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 16)
+        writer.write(GET)
+        await asyncio.sleep(pause)
+        count = 0
+        try:
+            while part := await reader.read(1 << 20):
+                count += len(part)
+        except ConnectionError:
+            return -1
+        finally:
+            writer.close()
+        return count
+
+    with serving(large) as address:
+        port = int(address.rpartition(":")[2])
+        assert asyncio.run(read(port, 3.0)) < 50_000_000
+        assert asyncio.run(read(port, 0.0)) >= 50_000_000

@@ -4,12 +4,15 @@ What it finds is written to `fuzz-findings/`; it belongs into `test_bombs.py` on
 """
 
 import argparse
+import re
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 FINDINGS = Path("fuzz-findings")
+COUNT = re.compile(r"stat::number_of_executed_units:\s*(\d+)")  # libFuzzer's own, of -print_final_stats
+TAIL = 30  # lines of the error of a target that failed
 
 
 def main() -> int:
@@ -22,13 +25,21 @@ def main() -> int:
         return one(options.one, options.seconds)
     from tests.fuzz.targets import TARGETS
 
-    failed = []
+    failed, total = [], 0
     for name in options.targets or TARGETS:
         words = [sys.executable, "-m", "tests.fuzz.explore", "--one", name, "--seconds", str(options.seconds)]
-        print(f"{name} …", flush=True)
-        if subprocess.run(words).returncode:
+        with tempfile.TemporaryFile() as file:  # a decoder in C may write any bytes to it
+            done = subprocess.run(words, stderr=file)
+            file.seek(0)
+            said = file.read().decode(errors="replace")
+        found = COUNT.findall(said)
+        cases = int(found[-1]) if found else 0
+        total += cases
+        print(f"{name}: {cases:,} cases{', FAILED' if done.returncode else ''}", flush=True)
+        if done.returncode:
+            print("\n".join(said.splitlines()[-TAIL:]), flush=True)
             failed.append(name)
-    print(f"failed: {', '.join(failed)}; see {FINDINGS}/" if failed else "nothing found")
+    print(f"{total:,} cases; " + (f"failed: {', '.join(failed)}; see {FINDINGS}/" if failed else "nothing found"))
     return 1 if failed else 0
 
 
@@ -43,6 +54,7 @@ def one(name: str, seconds: int) -> int:
         for number, content in enumerate(seeds):
             (Path(corpus) / str(number)).write_bytes(content)
         limits = [f"-max_total_time={seconds}", "-timeout=30", "-rss_limit_mb=4096", "-verbosity=0"]
+        limits += ["-print_final_stats=1"]
         atheris.Setup([sys.argv[0], *limits, f"-artifact_prefix={FINDINGS}/{name}-", corpus], target)
         atheris.Fuzz()  # ends the process
     return 0

@@ -23,6 +23,7 @@ if sys.platform == "win32":
 from nearfar.cli import main
 from nearfar.config import TrainConfig
 from nearfar.data.columns import label_column
+from nearfar.data.config import ReadConfig
 from nearfar.data.tables import read_columns
 from nearfar.evaluation.results import Results
 from nearfar.modalities.image.backbones import backbone
@@ -33,6 +34,7 @@ from nearfar.modalities.image.data.shards import shard_files
 from nearfar.modalities.series.files import read_series
 from nearfar.modalities.sound.files import decode_sound
 from nearfar.modalities.sound.name_pattern import NamePattern
+from nearfar.modalities.table.data import open_table
 from nearfar.modalities.text.data import open_texts
 from nearfar.report.run import read_run
 from nearfar.report.samples import ReportSamples
@@ -422,3 +424,12 @@ def test_entities_in_any_encoding(encoding: str, tmp_path: Path) -> None:
     (tmp_path / "a.xml").write_text(text, encoding=encoding)
     found = annotations.read_voc(tmp_path)
     assert not found.pictures and tells(found.faults.notes("test")[0], "entities")
+
+
+def test_an_archive_with_members_that_are_no_arrays(tmp_path: Path) -> None:
+    """numpy gives their bytes: the readers took them for arrays."""
+    names = ("x", "x.npy", "vector", "vector.npy", "path.npy", "y.npy")
+    path = written(tmp_path / "a.npz", deflated(dict.fromkeys(names, b"no array")))
+    for open_ in (read_series, lambda file: open_table(str(file), ReadConfig()), Embeddings, ReportSamples.load):
+        with pytest.raises(ValueError, match=facts("a.npz")):
+            open_(path)

@@ -300,3 +300,13 @@ def test_the_explorer_embeds_the_data_of_an_encoder_without_a_run(
     run = open_run("timm:micro=micro.pt", nearfar.load, data="glyphs:30", progress=False)
     assert run.space is not None and len(run.space) > 0
     assert run.space.file.path.parts[0] == "embeddings"
+
+
+@pytest.mark.parametrize("stated", [{"num_hidden_layers": 10**6}, {"vocab_size": 10**9}, {"hidden_size": 200_000}])
+def test_a_folder_that_states_a_network_larger_than_its_weights(stated: dict[str, int], tmp_path: Path) -> None:
+    """A million layers took minutes and gigabytes before a line was said."""
+    content = json.loads((text_folder(tmp_path) / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**content, **stated}))
+    for untrained in (False, True):
+        with pytest.raises(ValueError, match=facts("numbers weights")):
+            nearfar.load(f"hf:{tmp_path}", untrained=untrained)

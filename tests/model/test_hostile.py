@@ -14,8 +14,8 @@ from safetensors.torch import load_file, save_file
 
 from nearfar.cli import main
 from nearfar.modalities.image.backbones import backbone
-from nearfar.model.allocation_limit import AllocationLimit
 from nearfar.model.load import load
+from nearfar.weights.allocation_limit import AllocationLimit
 from tests.fuzz.targets import bounded
 from tests.search.pictures import run_folder
 from tests.support.facts import facts, tells
@@ -162,7 +162,7 @@ def test_a_card_that_names_a_huge_network_costs_no_memory(run: Path, monkeypatch
             super().__exit__(*error)
             made.append(self.made - self.limit)
 
-    monkeypatch.setattr("nearfar.model.allocation_limit.AllocationLimit", Counted)
+    monkeypatch.setattr("nearfar.weights.allocation_limit.AllocationLimit", Counted)
     card(backbone="vit_huge_patch14_224", image_size=224)(run)
     with bounded(), pytest.raises(ValueError, match=facts("numbers weights")):
         load(run)
@@ -219,3 +219,19 @@ def test_an_evaluation_of_another_shape_is_told(run: Path, capsys: pytest.Captur
         assert main(["export", str(run), "-o", str(run.parent / "out")]) == 1
         lines = capsys.readouterr().err.splitlines()
         assert len(lines) == 1 and tells(lines[0], "evaluation"), lines
+
+
+def test_a_run_that_names_a_data_set_downloads_nothing(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Its owner chose the name: `--data NAME` fetches it."""
+    monkeypatch.setenv("NEARFAR_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("torchvision.datasets.utils._urlretrieve", lambda *_: pytest.fail("a download"))
+
+    def name_cifar(content: dict[str, Any]) -> None:
+        content["config"]["data"]["path"] = "cifar10"
+
+    changed(name_cifar)(run)
+    for words in (["evaluate", str(run)], ["explore", str(run), "--port", "0"]):
+        assert main(words) == 1
+        assert tells(capsys.readouterr().err, "CIFAR10 downloaded"), words

@@ -82,3 +82,26 @@ def test_nothing_is_downloaded_to_be_shown(tmp_path: Path, monkeypatch: pytest.M
         space = space_of(tmp_path / "x.parquet", {"data": data}, "0")
         with pytest.raises(ValueError, match=r"downloaded|torchvision"):
             picture_of(space.samples, "0", 8)
+
+
+def test_a_table_of_images_beside_the_file_leads_nowhere_else(tmp_path: Path) -> None:
+    """A cell of Hugging Face's tables may hold a path in place of bytes."""
+    Image.new("RGB", (8, 8)).save(tmp_path / "secret.png")
+    (tmp_path / "shared").mkdir()
+    Image.new("RGB", (8, 8)).save(tmp_path / "shared" / "own.png")
+    cells = [{"bytes": None, "path": path} for path in (str(tmp_path / "secret.png"), "../secret.png", "own.png")]
+    cells.append({"bytes": (tmp_path / "secret.png").read_bytes(), "path": "/x.png"})
+    table = tmp_path / "shared" / "t.parquet"
+    parquet.write_table(pyarrow.table({"image": cells}), table)
+    space = space_of(tmp_path / "shared" / "x.parquet", {"data": str(table)}, *"0123")
+    for name in "01":
+        with pytest.raises(ValueError, match=r"outside|leads out"):
+            picture_of(space.samples, name, 8)
+    for name in "23":
+        assert picture_of(space.samples, name, 8).shape == (8, 8, 3)
+
+
+def test_billions_of_made_samples_are_not_made(tmp_path: Path) -> None:
+    for data in ("glyphs:2000000000", "glyphs:compositional:99999999999", "waves:10000000"):
+        assert space_of(tmp_path / "x.parquet", {"data": data}, "0").samples.data is None
+    assert space_of(tmp_path / "x.parquet", {"data": "glyphs:200"}, "0").samples.data == "glyphs:200"

@@ -21,6 +21,7 @@ def test_a_checkpoint_without_a_part_or_with_nan_is_not_the_newest(tmp_path: Pat
         {"step": 2, "config": "{}"},
         {**whole, "method": {"w": torch.tensor([1.0, float("nan")])}},
         {**whole, "method": 3},
+        {**whole, "method": {"w": torch.sparse_coo_tensor([[0]], [1.0], (10**12,))}},
     ):
         checkpoint.save_step({**bad, "step": 2}, tmp_path, 2)
         state, path, broken = checkpoint.load_newest(tmp_path, ("config", "method"))

@@ -311,6 +311,13 @@ def test_a_difference_that_may_be_chance_is_none() -> None:
     assert decide({"flip": one + 0.2, "keep": one, "rotate": other}, "flip") == "flip"
 
 
+def test_what_short_trials_favor_must_be_far_ahead() -> None:
+    shares = {"vary": torch.full((400,), 0.5), "keep": torch.full((400,), 0.54)}
+    assert decide(shares, "vary") == "keep"
+    assert decide(shares, "vary", margin=0.1) == "vary"
+    assert decide({**shares, "keep": shares["keep"] + 0.02}, "vary", margin=0.1) == "keep"
+
+
 @pytest.mark.parametrize(("tint", "expected"), [(0, True), (1, True), (30, False)])
 def test_pictures_with_hardly_any_color_are_gray(tint: int, expected: bool) -> None:
     pixels = np.repeat(np.random.default_rng(0).integers(0, 200, (300, 8, 8, 1), dtype=np.uint8), 3, axis=3)

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from nearfar.data.cells import printable
+from nearfar.data.parquet_files import read_parquet
 from nearfar.data.rows import Columns, RowSamples, Wanted, samples
-from nearfar.safe_read import check_unpacked, regular
+from nearfar.safe_read import regular
 
 # Excel's "Unicode text" is UTF-16, and says so.
 BYTE_ORDER_MARKS = {codecs.BOM_UTF8: "utf-8", codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
 SPARSEST = 100  # cells of a table to one that is filled
-DENSEST = 100  # rows to a byte of a Parquet file: the same row over and over is written in no space
 
 
 def read(path: Path, wanted: Wanted) -> RowSamples:
@@ -65,14 +65,15 @@ def _parsed(path: Path, text: str, separator: str, quoted: bool = True) -> Colum
     try:
         header = [name.strip() for name in next(rows, [])]
         columns: Columns = {name: [] for name in header}
-        places = {name: header.index(name) for name in header}  # of two columns of one name, the first
+        places = {name: place for place, name in reversed(list(enumerate(header)))}  # of two of one name, the first
+        kept = [(columns[name], place) for name, place in places.items()]
         for row in rows:
             if not row:
                 continue
             if len(row) != len(header):
                 raise ValueError(f"{path}, line {rows.line_num}, has {len(row)} fields, expected {len(header)}")
-            for name, place in places.items():
-                columns[name].append(row[place])
+            for column, place in kept:
+                column.append(row[place])
     except csv.Error as error:
         raise ValueError(f"{path}, line {rows.line_num}: {error}; is a quote left open before it?") from None
     return columns
@@ -108,38 +109,16 @@ def from_records(records: list[dict[str, object]]) -> Columns:
 
 
 def _read_parquet(path: Path) -> Columns:
-    from pyarrow import ArrowException, parquet
+    from pyarrow import ArrowException
 
     try:
-        rows, size = parquet.read_metadata(regular(path)).num_rows, path.stat().st_size
-        if not 0 <= rows <= DENSEST * size:
-            raise ValueError(f"{path} states {rows:,} rows in {size:,} bytes, expected a table")
-        plain = parquet.read_schema(path)
-        texts = [field.name for field in plain if str(field.type) in _TEXTS]
-        table = parquet.read_table(path, read_dictionary=texts)  # a text that is there a million times is read once
-        check_unpacked(path, sum(_bytes(chunk) for column in table.columns for chunk in column.chunks))
-        return {
-            str(name): _values(table.column(name).cast(plain.field(name).type) if name in texts else table.column(name))
-            for name in table.column_names
-        }
+        table = read_parquet(path)
+        return {str(name): _values(table.column(name)) for name in table.column_names}
     except FileNotFoundError:
         raise
     except (ArrowException, OSError, UnicodeDecodeError) as error:
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise ValueError(f"{path} is not a readable Parquet file: {reason}") from None
-
-
-_TEXTS = ("string", "large_string", "binary", "large_binary")
-
-
-def _bytes(array: Any) -> int:
-    """Bytes of an array of Arrow once each row has its own copy of a text."""
-    from pyarrow import DictionaryArray, compute
-
-    if not isinstance(array, DictionaryArray):
-        return int(array.nbytes)
-    lengths = compute.binary_length(array.dictionary).take(array.indices)
-    return int(compute.sum(lengths).as_py() or 0) + 8 * len(array)
 
 
 def _values(column: Any) -> list[object]:

@@ -9,10 +9,13 @@ from pathlib import Path
 from typing import Literal
 
 from nearfar.data.cache import write_file
+from nearfar.data.cells import printable
 from nearfar.explore.space import ExploredRun, Space
+from nearfar.safe_read import read_json
 
 SELECTIONS, DUPLICATES = "selections.json", "duplicates.csv"
 MOST = 200  # saved selections of a run
+LARGEST = 1 << 30  # bytes of all of them: each has the names of its samples
 LONGEST = 80  # characters of a name
 Choice = Literal["merge", "drop"]
 
@@ -29,12 +32,12 @@ def saved_selections(path: Path) -> dict[str, list[str]]:
     if not path.exists():
         return {}
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))["selections"]
+        found = read_json(path, LARGEST)["selections"]
         if not all(isinstance(rows, list) and all(isinstance(row, str) for row in rows) for rows in found.values()):
             raise TypeError
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         raise ValueError(f"{path} does not hold saved selections; move it aside") from None
-    return dict(found)
+    return {printable(name): rows for name, rows in found.items()}
 
 
 def save_selection(path: Path, name: str, samples: Sequence[str]) -> dict[str, list[str]]:

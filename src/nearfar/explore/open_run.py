@@ -1,10 +1,12 @@
 """Open runs for the explorer, embedding their data where that was not done."""
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from nearfar.data.downloads import no_downloads
 from nearfar.evaluation.results import file_name
 from nearfar.explore.layout import Layout
 from nearfar.explore.live import state_of
@@ -76,7 +78,9 @@ def _embeddings_of(folder: Path, encoder: Encoder, data: str | None, progress: b
     if not is_object(what) and before and before.get("encoder") == encoder.digest() and before.get("data") in same:
         return path
     try:
-        return embed(encoder, what, path, labels=_labels(section) if what == own else None, progress=progress).path
+        labels = _labels(section) if what == own else None
+        with no_downloads() if data is None else nullcontext():  # a run may be anyone's
+            return embed(encoder, what, path, labels=labels, progress=progress).path
     except (ValueError, FileNotFoundError) as error:
         if data is None and not path.exists():
             raise type(error)(f"{error}; if the run's data moved, give --data") from None

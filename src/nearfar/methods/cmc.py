@@ -113,6 +113,9 @@ class LabHalves(nn.Module):
 
     mean: Tensor  # (3, 1, 1)
     std: Tensor  # (3, 1, 1)
+    center: Tensor  # (3, 1, 1) of Lab
+    scale: Tensor  # (3, 1, 1)
+    first: Tensor  # (3, 1, 1) 1 for L alone
 
     def __init__(self, encoder: nn.Module, features: int, mean: Sequence[float], std: Sequence[float]) -> None:
         super().__init__()

@@ -179,7 +179,10 @@ def _check_complete(state: Mapping[str, Any], needed: Sequence[str], path: Path)
     weights = state.get("method", {})
     if not isinstance(weights, Mapping):
         raise ValueError(f"{path} holds no weights")
-    if bad := [name for name, x in weights.items() if isinstance(x, Tensor) and bool(x.isnan().any())]:
+    tensors = {name: x for name, x in weights.items() if isinstance(x, Tensor)}
+    if odd := [name for name, x in tensors.items() if x.layout != torch.strided or x.device.type != "cpu"]:
+        raise ValueError(f"{path}: {odd[0]} is sparse or empty, expected plain numbers")
+    if bad := [name for name, x in tensors.items() if bool(x.isnan().any())]:
         raise ValueError(f"{path}: {bad[0]} has values that are no numbers")
 
 

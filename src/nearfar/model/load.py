@@ -13,7 +13,6 @@ from nearfar.devices import find_device
 from nearfar.messages import one_line
 from nearfar.modalities import modality_class
 from nearfar.modalities.base import Modality
-from nearfar.model.allocation_limit import limit_for
 from nearfar.model.card import Card, config_of, read_card, start_of, transform_of
 from nearfar.model.encoder import Encoder
 from nearfar.model.export import how_to_open
@@ -23,6 +22,7 @@ from nearfar.nn.whitening import EmbeddingTransform
 from nearfar.plugins import named_by
 from nearfar.progress import print_note
 from nearfar.python_objects import MissingObjectError, register_as
+from nearfar.weights.allocation_limit import limit_for
 from nearfar.weights.hub import download
 from nearfar.weights.huggingface import model_kind
 from nearfar.weights.names import WeightsName, parse_name

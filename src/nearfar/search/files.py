@@ -21,8 +21,9 @@ from numpy.typing import NDArray
 from pyarrow import parquet
 from torch import Tensor
 
+from nearfar.data.parquet_files import open_parquet, read_parquet
 from nearfar.messages import one_line
-from nearfar.safe_read import check_archive
+from nearfar.safe_read import check_archive, check_ratio, opened_npz
 from nearfar.search.location import Location, location_of
 
 SUFFIXES = (".parquet", ".npz", ".npy")
@@ -89,7 +90,7 @@ class Embeddings:
         return location_of(self.path, self.about).by(given)
 
     def _open_parquet(self) -> None:
-        file = parquet.ParquetFile(self.path)
+        file = open_parquet(self.path)
         schema = file.schema_arrow
         self._count = int(file.metadata.num_rows)
         if "vector" not in schema.names:
@@ -98,6 +99,7 @@ class Embeddings:
         if not pyarrow.types.is_fixed_size_list(stored) or not pyarrow.types.is_floating(stored.value_type):
             raise ValueError(f"{self.path}: vector is {stored}, expected float lists of one length")
         self.dim, self.half = int(stored.list_size), stored.value_type == pyarrow.float16()
+        check_ratio(self.path, 4 * self._count * self.dim)
         self._read = lambda: self._read_parquet(file)
         self.about = parse_about((schema.metadata or {}).get(METADATA, b"{}"))
 
@@ -134,10 +136,9 @@ class Embeddings:
 
     def _read_column(self, name: str) -> list[Any] | None:
         if self.suffix == ".parquet":
-            file = parquet.ParquetFile(self.path)
-            if name not in file.schema_arrow.names:
+            if name not in parquet.read_schema(self.path).names:
                 return None
-            values: list[Any] = file.read(columns=[name]).column(0).to_pylist()
+            values: list[Any] = read_parquet(self.path, [name]).column(0).to_pylist()
         elif self.suffix == ".npz":
             if name not in self._archive.files:
                 return None
@@ -154,6 +155,8 @@ class Embeddings:
     def _member(self, name: str) -> NDArray[Any]:
         with self._errors_named(ValueError, OSError, *_BROKEN):
             member: NDArray[Any] = self._archive[name]
+            if not isinstance(member, np.ndarray):
+                raise ValueError(f"{name} is no array")
             return member
 
     @contextmanager
@@ -197,7 +200,7 @@ def read_about(path: Path) -> dict[str, Any] | None:
             case ".parquet":
                 return parse_about(parquet.read_schema(path).metadata[METADATA]) or None
             case ".npz":
-                with np.load(path, allow_pickle=False) as content:
+                with opened_npz(path) as content:
                     return parse_about(str(content["about"]).encode()) or None
     except (OSError, ValueError, *_BROKEN):
         return None

@@ -8,6 +8,7 @@ import hashlib
 import hmac
 import json
 import os
+import re
 import secrets
 import tempfile
 from collections.abc import Mapping
@@ -19,6 +20,7 @@ from nearfar.data.cache import platform_cache
 from nearfar.data.tables import path_and_rows
 
 SIGNATURE = "signature"
+_MANY = re.compile(r"\d{7}")  # a million samples or more
 
 
 class Location(NamedTuple):
@@ -47,7 +49,8 @@ def location_of(file: Path, about: Mapping[str, Any]) -> Location:
         if place.exists():
             place = place.resolve()
             return Location(data if place.is_relative_to(folder) else None, split, folder)
-        if "/" not in data and os.sep not in data:  # a name of what is made on the spot; nothing is downloaded
+        # A name of what is made on the spot; nothing is downloaded, and not billions of samples are made.
+        if "/" not in data and os.sep not in data and not _MANY.search(data):
             return Location(data, split, folder)
     return Location(None, split, folder)
 

@@ -18,6 +18,7 @@ from nearfar.data.cache import replacing
 from nearfar.methods.advice import Verdict
 from nearfar.model import checkpoint
 from nearfar.nn.shard import all_reduce_max
+from nearfar.safe_read import LOG, read_json, read_text
 from nearfar.training._lightning import lightning
 from nearfar.training.health import judge, measure, well
 from nearfar.training.lightning_module import Pretraining
@@ -133,11 +134,13 @@ class TrainingMonitor(lightning.Callback):
             return
         log, said = self.folder / "metrics.jsonl", self.folder / "verdicts.json"
         if log.exists():
-            lines = [line for line in log.read_text(encoding="utf-8").splitlines() if _step_of(line) <= module.done]
+            lines = [
+                line for line in read_text(log, LOG, errors="replace").splitlines() if _step_of(line) <= module.done
+            ]
             with replacing(log) as fresh:
                 fresh.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
         with suppress(OSError, ValueError, TypeError, KeyError):  # not there, or no longer whole
-            self.verdicts = [v for v in json.loads(said.read_text(encoding="utf-8")) if v["step"] <= module.done]
+            self.verdicts = [v for v in read_json(said) if v["step"] <= module.done]
 
     def save(self, module: Pretraining, *, last: bool = False) -> None:
         """Write everything that the rest of the run depends on; the weights of the last step are kept for the end."""

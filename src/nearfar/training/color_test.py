@@ -16,7 +16,7 @@ from nearfar.losses.arguments import l2_normalize
 
 CLUSTERS = 20
 LEAST_PICTURES = 300
-CHANCE, CONTENT = 0.22, 0.35  # agreement up to which colors are chance, and from which they are content
+CHANCE, CONTENT = 0.22, 0.5  # agreement up to which colors are chance, and from which they are content
 _RESTARTS, _DRAWS = 2, 4
 
 

@@ -60,6 +60,7 @@ class Factor:
     options: Mapping[str, str]  # those that are tried, and how neighbors were found then
     usual: str  # what is taken unless another is clearly better
     untried: str  # what is taken where nothing can be tried: best on the mean of sets
+    margin: float = 0.0  # part of the usual option's neighbors that another must add: what short trials favor
 
 
 FACTORS = (
@@ -75,6 +76,7 @@ FACTORS = (
         {"vary": "with crops from a fifth", "keep": "with crops from a half"},
         usual="vary",  # large crops are ahead in the first minute, small ones in long runs
         untried="keep",  # a part of a letter costs far more than small crops ever bring
+        margin=0.1,
     ),
 )
 
@@ -152,7 +154,7 @@ class ViewTrial:
         if not self._affords(arms.values()):
             return self._untried(factor, f"the run is too short to try what fits; {advice}")
         shares = {option: self._share(views, kinds) for option, views in arms.items()}
-        option, best = decide(shares, factor.usual), max(shares, key=lambda each: float(shares[each].mean()))
+        option, best = decide(shares, factor.usual, factor.margin), max(shares, key=lambda each: float(shares[each].mean()))
         self.views[factor.name] = option if option in shares else best
         found = ", ".join(f"{shares[each].mean():.0%} {words}" for each, words in factor.options.items())
         unclear = "" if option == best else "; no clear difference"
@@ -279,10 +281,11 @@ def neighbors_of_kind(features: Tensor, kinds: Tensor, k: int = NEIGHBORS) -> Te
     return (kinds[nearest] == kinds[:, None]).float().mean(1)
 
 
-def decide(shares: Mapping[str, Tensor], usual: str) -> str:
+def decide(shares: Mapping[str, Tensor], usual: str, margin: float = 0.0) -> str:
     """The option with most neighbors of the same kind, if that is clear sample by sample; else the usual one.
 
-    It is compared with the usual option, or with the second best if the usual one was not tried.
+    It is compared with the usual option, or with the second best if the usual one was not tried; `margin` is the part
+    of its neighbors that the best must add to count.
 
     >>> kept, varied = torch.tensor([1.0, 0.8, 1.0, 0.9]), torch.tensor([0.2, 0.1, 0.3, 0.0])
     >>> decide({"keep": kept, "vary": varied}, usual="mild"), decide({"flip": kept, "keep": kept}, usual="flip")
@@ -290,7 +293,8 @@ def decide(shares: Mapping[str, Tensor], usual: str) -> str:
     """
     best, second = sorted(shares, key=lambda option: float(shares[option].mean()), reverse=True)[:2]
     gain = shares[best] - shares[usual if usual in shares else second]
-    return best if gain.mean() > CLEAR * gain.std() / math.sqrt(len(gain)) else usual
+    clear = gain.mean() > CLEAR * gain.std() / math.sqrt(len(gain))
+    return best if clear and gain.mean() > margin * (shares[best] - gain).mean() else usual
 
 
 def trial_config(config: TrainConfig, views: Mapping[str, Any], samples: int) -> TrainConfig:

@@ -13,6 +13,7 @@ from torch import nn
 from nearfar.data.downloads import check_allowed, downloads_allowed
 from nearfar.messages import one_line
 from nearfar.safe_read import read_json
+from nearfar.weights.allocation_limit import SLACK, AllocationLimit
 from nearfar.weights.packages import package_path
 
 TRANSFORMERS = "transformers:"  # before a folder or a name of the hub, as the name of a backbone
@@ -24,6 +25,7 @@ KEPT, KEPT_IMAGES, KEPT_SOUNDS = (
 )  # folders of a run, for models of transformers
 CONFIG = "config.json"
 LARGEST_FILE = 1 << 20  # bytes of a file of settings
+_MOST_NUMBERS = 1 << 34  # of a network whose weights are not in a folder here
 
 ModelKind = Literal["image", "text", "sound", "image-text"]
 _INPUTS: dict[str, ModelKind] = {"pixel_values": "image", "input_ids": "text", "input_values": "sound"}
@@ -152,11 +154,11 @@ def open_model(source: str, *, pretrained: bool) -> nn.Module:
     config = _config(transformers, source)
     place, options = _place(source)
     auto: Any = transformers.AutoModel
-    if not pretrained:
-        network: nn.Module = auto.from_config(config, trust_remote_code=False)
-        return network.float()
     try:
-        with quiet(transformers):
+        with quiet(transformers), _limit_of(source):
+            if not pretrained:
+                drawn: nn.Module = auto.from_config(config, trust_remote_code=False)
+                return drawn.float()
             network, found = auto.from_pretrained(
                 place, use_safetensors=True, output_loading_info=True, dtype=torch.float32, **options
             )
@@ -169,7 +171,14 @@ def open_model(source: str, *, pretrained: bool) -> nn.Module:
     for name, x in network.state_dict().items():
         if x.is_floating_point() and not bool(x.isfinite().all()):
             raise ValueError(f"{source}: {name} has values that are not finite; get the weights again")
-    return network.float()
+    found_network: nn.Module = network.float()
+    return found_network
+
+
+def _limit_of(source: str) -> AllocationLimit:
+    """A folder may be anyone's: its settings name no network that is much larger than its weights."""
+    size = sum(file.stat().st_size for file in local_place(source).glob("*.safetensors"))
+    return AllocationLimit(4 * size + SLACK if size else _MOST_NUMBERS)
 
 
 def _place(source: str) -> tuple[str, dict[str, Any]]:

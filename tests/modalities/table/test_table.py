@@ -1,5 +1,6 @@
 """Tables: columns of numbers and texts, views from other rows, and a run from end to end."""
 
+import time
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,8 @@ from rich.console import Console
 
 import nearfar
 from nearfar.config import TrainConfig, build, completed
-from nearfar.data.config import DataConfig
+from nearfar.data.config import DataConfig, ReadConfig
+from nearfar.data.tables import read_columns
 from nearfar.evaluation.results import Results
 from nearfar.modalities import make_modality
 from nearfar.modalities.table.data import TableDataset, code_of, open_table
@@ -118,3 +120,34 @@ def test_a_run_learns_which_columns_go_together(tmp_path: Path) -> None:
     assert trained is not None and untrained is not None and trained > untrained
     encoder = nearfar.load(tmp_path / "run")
     assert encoder.encode([x[0], x[1]]).shape == (2, 256)
+
+
+@pytest.mark.parametrize("cell", ["inf", "1e999", "-1e39"])
+def test_numbers_that_are_not_finite_are_named(cell: str, tmp_path: Path) -> None:
+    """A column with one of them was read as texts, without a word; in arrays it made the statistics NaN."""
+    path = tmp_path / "a.csv"
+    path.write_text(f"a,b\n1,2\n{cell},3\n")
+    with pytest.raises(ValueError, match=facts("'a' row 1 finite")):
+        open_table(str(path), ReadConfig())
+    np.savez(tmp_path / "a.npz", x=np.array([[1.0, 2.0], [3.0, float(cell)]]))
+    with pytest.raises(ValueError, match=facts("row 1 column 1 finite")):
+        open_table(str(tmp_path / "a.npz"), ReadConfig())
+
+
+def test_damaged_and_odd_tables_are_a_line(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text(f'{{"a": 1{"0" * 400}}}\n{{"a": 2}}\n')
+    (tmp_path / "b.npz").write_bytes(b"PK\x03\x04" + b"x" * 100)
+    (tmp_path / "c.npz").write_bytes(b"")
+    np.savez(tmp_path / "d.npz", x=np.ones((3, 2), complex))
+    for name in ("a.jsonl", "b.npz", "c.npz", "d.npz"):
+        with pytest.raises(ValueError, match=name):
+            open_table(str(tmp_path / name), ReadConfig())
+
+
+def test_a_header_of_many_columns_takes_no_squared_time(tmp_path: Path) -> None:
+    columns = 100_000
+    (tmp_path / "a.csv").write_text(",".join(f"c{i}" for i in range(columns)) + "\n" + ",".join(["1"] * columns) + "\n")
+    start = time.process_time()
+    assert len(read_columns(tmp_path / "a.csv")) == columns and time.process_time() - start < 5
+    (tmp_path / "b.csv").write_text("a,b,a\n1,2,3\n")
+    assert read_columns(tmp_path / "b.csv") == {"a": ["1"], "b": ["2"]}

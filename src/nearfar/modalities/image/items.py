@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from nearfar.modalities.base import Modality
 from nearfar.modalities.image.data.decode import decode, squared, why
+from nearfar.modalities.image.data.hugging_face import TableRows
 from nearfar.modalities.image.data.opening import decoding_size, find_images
 from nearfar.modalities.image.data.python_images import array_as_bytes, brightness_scale, undecoded
 from nearfar.modalities.image.data.source import as_picture
@@ -100,10 +101,14 @@ class ImageItems(Modality):
         source = find_images(spec, replace(self.config.data, groups_file=None), split=split)
 
         def read(row: int, root: Path | None) -> Tensor:
-            if source.paths is None:
+            items = None if source.paths is not None else source.items
+            path = None if source.paths is None else source.paths[row]
+            if isinstance(items, TableRows):
+                path = items.path_of(row)
+            if path is None:
                 return image_tensor(source.read(row, self.decode_side))
             assert root is not None
-            return self.read(checked(root, source.paths[row]))
+            return self.read(checked(root, path))
 
         return SamplesByRow(source.names, read)
 

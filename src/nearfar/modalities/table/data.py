@@ -16,10 +16,13 @@ from nearfar.data.python_data import ObjectData
 from nearfar.data.rows import GROUPS, LABELS, find_column
 from nearfar.data.tables import READERS, read_columns
 from nearfar.python_objects import find_object, is_object
+from nearfar.safe_read import opened_npz
 
 ARRAYS, ARRAY_LABELS = ("x", "X", "data", "arr_0"), ("y", "labels", "target", "arr_1")
 SUFFIXES = (".npz", *READERS)
 _MISSING = {"", "?", "nan", "na", "null", "none"}
+LARGEST = float(np.finfo(np.float32).max)  # a larger one would be infinite
+_FINITE = "expected finite numbers that float32 holds; leave a value out where there is none"
 _CODES = 1 << 24  # whole numbers that float32 holds exactly
 
 
@@ -65,7 +68,7 @@ def open_table(spec: str, read: ReadConfig, classes: Sequence[str] | None = None
     if not path.is_file() or path.suffix.lower() not in SUFFIXES:
         raise FileNotFoundError(f"there is no table {str(path)!r}, expected one of {', '.join(SUFFIXES)}")
     if path.suffix.lower() == ".npz":
-        with np.load(path, allow_pickle=False) as stored:
+        with opened_npz(path) as stored:
             x = next((stored[name] for name in ARRAYS if name in stored), None)
             y = next((stored[name].tolist() for name in ARRAY_LABELS if name in stored), None)
         if x is None:
@@ -77,7 +80,7 @@ def open_table(spec: str, read: ReadConfig, classes: Sequence[str] | None = None
     features = {name: cells for name, cells in columns.items() if cells is not labels and cells is not groups}
     if not features:
         raise ValueError(f"{path} has no column beside labels and groups, expected numbers or texts to learn from")
-    encoded = [_column(cells) for cells in features.values()]
+    encoded = [_column(cells, f"{name[:60]!r} of {path}") for name, cells in features.items()]
     numbers, names = (None, None) if labels is None else label_column(labels, classes)
     return TableDataset(
         torch.tensor([values for values, _ in encoded], dtype=torch.float64).T,
@@ -92,8 +95,11 @@ def open_table(spec: str, read: ReadConfig, classes: Sequence[str] | None = None
 def _of_array(
     where: str, x: Any, labels: Sequence[Any] | None, read: ReadConfig, classes: Sequence[str] | None
 ) -> TableDataset:
-    if x.ndim != 2 or not np.issubdtype(x.dtype, np.number):
-        raise ValueError(f"rows of {where} are {x.dtype} of shape {x.shape}, expected numbers (N, C)")
+    if x.ndim != 2 or x.dtype.kind not in "iufb":
+        raise ValueError(f"rows of {where} are {x.dtype} of shape {x.shape}, expected real numbers (N, C)")
+    if len(bad := np.argwhere(np.abs(x.astype(np.float64)) > LARGEST)):
+        row, column = map(int, bad[0])
+        raise ValueError(f"{where} has {x[row, column]} in row {row}, column {column}, {_FINITE}")
     numbers, names = (None, None) if labels is None or read.labels is False else label_column(labels, classes)
     header = [str(i) for i in range(x.shape[1])]
     return TableDataset(
@@ -101,12 +107,16 @@ def _of_array(
     )
 
 
-def _column(cells: Sequence[object]) -> tuple[list[float], bool]:
+def _column(cells: Sequence[object], where: str) -> tuple[list[float], bool]:
     """The cells as numbers, and whether these stand for texts: of a column with a cell that is no number."""
     found = [number_of(cell) for cell in cells]
-    if all(number is not None for number in found):
-        return [float(number) for number in found if number is not None], False
-    return [float("nan") if _absent(cell) else float(code_of(str(cell))) for cell in cells], True
+    if any(number is None for number in found):
+        return [float("nan") if _absent(cell) else float(code_of(str(cell))) for cell in cells], True
+    numbers = [float("nan") if number is None else number for number in found]
+    bad = next((row for row, number in enumerate(numbers) if abs(number) > LARGEST), None)
+    if bad is not None:
+        raise ValueError(f"the column {where} has {str(cells[bad])[:40]} in row {bad}, {_FINITE}")
+    return numbers, False
 
 
 def number_of(cell: object) -> float | None:
@@ -114,10 +124,11 @@ def number_of(cell: object) -> float | None:
     if _absent(cell):
         return float("nan")
     try:
-        number = float(cell)  # type: ignore[arg-type]
+        return float(cell)  # type: ignore[arg-type]
+    except OverflowError:  # a whole number of hundreds of digits
+        return float("inf")
     except (TypeError, ValueError):
         return None
-    return number if abs(number) <= np.finfo(np.float32).max else None
 
 
 def code_of(text: str) -> int:

@@ -15,7 +15,7 @@ from nearfar.messages import nearest_or_all
 from nearfar.methods import choose_views, known_method
 from nearfar.modalities.base import Modality
 from nearfar.modalities.own_network import own_network
-from nearfar.modalities.table.data import TableDataset, code_of, number_of, open_table
+from nearfar.modalities.table.data import LARGEST, TableDataset, code_of, number_of, open_table
 from nearfar.modalities.table.views import TABLE_PRESETS, corrupted
 from nearfar.nn.shard import Shard
 from nearfar.python_objects import is_object
@@ -162,9 +162,11 @@ class TableModality(Modality):
         if column < len(names) and names[column] in self.config.table.categories:
             return float("nan") if number_of(cell) != number_of(cell) else float(code_of(str(cell)))
         number = number_of(cell)
-        if number is None:
+        if number is None or abs(number) > LARGEST:
             name = names[column] if column < len(names) else str(column)
-            raise ValueError(f"the value {str(cell)[:40]!r} of column {name!r} is no number, as in the training rows")
+            raise ValueError(
+                f"the value {str(cell)[:40]!r} of column {name!r} is no number of float32, as in the training rows"
+            )
         return number
 
     def _views(

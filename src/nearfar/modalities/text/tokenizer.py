@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from torch import Tensor
 
 from nearfar.data.cache import replacing
 from nearfar.modalities.text.encoders import exchanged
+from nearfar.safe_read import read_text
 from nearfar.weights.huggingface import local_place
 
 FILE = "tokenizer.json"
@@ -24,6 +26,7 @@ _START = ("⟨start⟩", "[CLS]", "<s>")
 _END = ("⟨end⟩", "[SEP]", "</s>")
 _MASK = ("⟨mask⟩", "[MASK]", "<mask>")
 _UNKNOWN = ("[UNK]", "<unk>")
+_MOST_GROWTH = 100  # of the replacements of published tokenizers together
 _CHUNK = 10_000  # texts between Python and the tokenizer at a time
 
 
@@ -104,10 +107,14 @@ class Tokenizer:
         """
         package, file = _package(), _file(source)
         try:
-            backend = package.Tokenizer.from_str(file.read_text(encoding="utf-8"))
+            backend = package.Tokenizer.from_str(read_text(file))
         except Exception as error:  # the package raises that class itself
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise ValueError(f"{file} is not a tokenizer ({reason}); expected the tokenizer.json of one") from error
+        if (growth := _growth(backend)) > _MOST_GROWTH:
+            raise ValueError(
+                f"{file} makes texts {growth:,.0f} times as long before it cuts them; expected a tokenizer"
+            )
         stored = (backend.truncation or {}).get("max_length", DEFAULT_LENGTH)
         return cls(backend, max_length=stored if max_length is None else max_length)
 
@@ -148,7 +155,9 @@ class Tokenizer:
             raise TypeError("texts is a str, expected a sequence of them; write encode([text])")
         rows: list[list[int]] = []
         for first in range(0, len(texts), _CHUNK):
-            for encoding in self._backend.encode_batch_fast(list(_checked(texts[first : first + _CHUNK], first))):
+            with _panics_told():
+                found = self._backend.encode_batch_fast(list(_checked(texts[first : first + _CHUNK], first)))
+            for encoding in found:
                 real = sum(encoding.attention_mask)  # what padding left
                 rows.append(encoding.ids[:real])
                 self.truncated += bool(encoding.overflowing)
@@ -173,6 +182,33 @@ class Tokenizer:
 
     def __repr__(self) -> str:
         return f"Tokenizer(vocab_size={self.vocab_size}, max_length={self.max_length})"
+
+
+@contextmanager
+def _panics_told() -> Iterator[None]:
+    """The package panics where a pattern of the file tries too many matches, which no `except Exception` sees."""
+    try:
+        yield
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":
+            raise
+        raise ValueError(
+            f"the tokenizer cannot cut these texts ({error}); is its tokenizer.json as published?"
+        ) from None
+
+
+def _growth(backend: Any) -> float:
+    """How many times as long a text may be after the replacements that a file states, one after the other."""
+    if backend.normalizer is None:
+        return 1.0
+    stated, growth = [json.loads(backend.normalizer.__getstate__())], 1.0
+    while stated:
+        step = stated.pop()
+        stated += step.get("normalizers") or []
+        if step.get("type") == "Replace":
+            pattern = step["pattern"].get("String")
+            growth *= max(len(step["content"]) / max(len(pattern or ""), 1), 1.0)
+    return growth
 
 
 def _found(backend: Any, names: Sequence[str], stated: dict[str, Any] | None = None) -> int | None:

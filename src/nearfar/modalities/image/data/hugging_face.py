@@ -12,10 +12,11 @@ from typing import Any
 
 from nearfar.data.class_folders import SPLIT_NAMES, split_names
 from nearfar.data.columns import nearest
+from nearfar.data.parquet_files import open_parquet, read_parquet
 from nearfar.data.rows import Wanted, samples
 from nearfar.data.sources import from_samples, split_folder
 from nearfar.modalities.image.data.source import ImageSource
-from nearfar.safe_read import read_json
+from nearfar.safe_read import LOG, check_ratio, read_bytes, read_json, regular
 
 _KEPT = 4  # chunks of rows in memory at a time
 _LOOKED_AT = 1000  # files below a folder
@@ -76,7 +77,7 @@ def table_images(path: Path, files: Sequence[Path], wanted: Wanted, root: Path |
         ImageSource,
         f"tables {path}{part}",
         found,
-        load=lambda: _Picked(images, rows),
+        load=lambda: TableRows(images, rows),
         version=" ".join(f"{state.st_size}-{state.st_mtime_ns}" for state in states),
     )
 
@@ -88,36 +89,52 @@ class TableImages:
         self.column, self.root, self._lock = column, root, threading.Lock()
         self._groups = [(file, group, rows) for file in files for group, rows in _row_groups(file)]
         self._load = lru_cache(_KEPT)(self._group)
+        self._refused: dict[int, str] = {}  # groups that cannot be read, and why: each of their rows is asked for
 
     def __len__(self) -> int:
         return sum(rows for _, _, rows in self._groups)
 
     def __getitem__(self, index: int, /) -> bytes:
+        cell = self._cell(index)
+        if (path := self._named(cell)) is not None:
+            return read_bytes(path, LOG)
+        return cell if isinstance(cell, bytes) else bytes(cell["bytes"])
+
+    def path_of(self, index: int) -> Path | None:
+        """The file that a row names in place of bytes."""
+        return self._named(self._cell(index))
+
+    def _named(self, cell: Any) -> Path | None:
+        if isinstance(cell, bytes) or (cell and cell.get("bytes") is not None):
+            return None
+        if not cell or not cell.get("path"):
+            raise ValueError("the cell has no image")
+        return self.root / str(cell["path"])
+
+    def _cell(self, index: int) -> Any:
         for number, (_, _, rows) in enumerate(self._groups):
             if index < rows:
                 with self._lock:
-                    cell = self._load(number)[index].as_py()
-                return self._bytes(cell)
+                    return self._load(number)[index].as_py()
             index -= rows
         raise IndexError(index)
 
     def _group(self, number: int) -> Any:
         file, group, _ = self._groups[number]
-        if file.suffix.lower() == ".arrow":
-            return _opened(file).column(self.column)
-        from pyarrow import parquet
-
-        return parquet.ParquetFile(file).read_row_group(group, columns=[self.column]).column(self.column)
-
-    def _bytes(self, cell: Any) -> bytes:
-        if isinstance(cell, bytes):
-            return cell
-        if cell is None or (cell.get("bytes") is None and not cell.get("path")):
-            raise ValueError("the cell has no image")
-        return bytes(cell["bytes"]) if cell.get("bytes") is not None else (self.root / cell["path"]).read_bytes()
+        if number in self._refused:
+            raise ValueError(self._refused[number])
+        try:
+            if file.suffix.lower() == ".arrow":
+                return _opened(file).column(self.column)
+            return read_parquet(file, [self.column], group=group).column(self.column)
+        except ValueError as error:
+            self._refused[number] = str(error)
+            raise
 
 
-class _Picked:
+class TableRows:
+    """Some rows of such files."""
+
     def __init__(self, images: TableImages, rows: Sequence[int]) -> None:
         self.images, self.rows = images, rows
 
@@ -126,6 +143,9 @@ class _Picked:
 
     def __getitem__(self, index: int, /) -> bytes:
         return self.images[self.rows[index]]
+
+    def path_of(self, index: int) -> Path | None:
+        return self.images.path_of(self.rows[index])
 
 
 def _is_visible(file: Path, folder: Path) -> bool:
@@ -151,26 +171,36 @@ def _files_of_split(path: Path, files: Sequence[Path], split: str) -> list[Path]
 def _opened(file: Path) -> Any:
     """The table of a file; of Parquet without its images, which are read group by group."""
     import pyarrow
-    from pyarrow import parquet
 
     try:
         if file.suffix.lower() == ".parquet":
-            column = _image_column(file)
-            table = parquet.read_table(file, columns=[n for n in parquet.read_schema(file).names if n != column])
-            rows = parquet.read_metadata(file).num_rows
-            return table.append_column(column, pyarrow.nulls(rows))
-        return pyarrow.ipc.open_stream(pyarrow.memory_map(str(file))).read_all()
+            column, about = _image_column(file), open_parquet(file)
+            table = read_parquet(file, [name for name in about.schema_arrow.names if name != column])
+            return table.append_column(column, pyarrow.nulls(about.metadata.num_rows))
+        return _stream(file)
     except (pyarrow.ArrowException, OSError) as error:
         raise ValueError(f"{file} cannot be read: {' '.join(str(error).split())[:200]}") from None
 
 
-def _row_groups(file: Path) -> Iterator[tuple[int, int]]:
-    from pyarrow import parquet
+def _stream(file: Path) -> Any:
+    """The table of an Arrow file, with its offsets checked: Arrow trusts them, and would read beyond the file."""
+    import pyarrow
 
+    batches, held = [], 0
+    with pyarrow.ipc.open_stream(pyarrow.memory_map(str(regular(file)))) as stream:
+        for batch in stream:
+            batch.validate(full=True)
+            held += batch.nbytes
+            check_ratio(file, held)
+            batches.append(batch)
+        return pyarrow.Table.from_batches(batches, stream.schema)
+
+
+def _row_groups(file: Path) -> Iterator[tuple[int, int]]:
     if file.suffix.lower() == ".arrow":
         yield 0, _opened(file).num_rows
         return
-    about = parquet.read_metadata(file)
+    about = open_parquet(file).metadata
     yield from ((group, about.row_group(group).num_rows) for group in range(about.num_row_groups))
 
 

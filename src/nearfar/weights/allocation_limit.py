@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-_SLACK = 1 << 24  # numbers that a network may make beside those in its file: masks, tables, a classifier left out
+SLACK = 1 << 24  # numbers that a network may make beside those in its file: masks, tables, a classifier left out
 
 
 class AllocationLimit(TorchDispatchMode):
@@ -38,4 +38,4 @@ def _asked_for(function: Callable[..., Any], args: tuple[Any, ...]) -> int:
 
 def limit_for(weights: Mapping[str, Tensor]) -> AllocationLimit:
     """For a network that these weights are of: initial values may be made more than once."""
-    return AllocationLimit(4 * sum(x.numel() for x in weights.values()) + _SLACK)
+    return AllocationLimit(4 * sum(x.numel() for x in weights.values()) + SLACK)
