@@ -108,7 +108,7 @@ class DenseCL(MoCo):
 
     def _unpack(self, packed: Tensor) -> "Parts":
         whole, rest = packed[:, : self.dim], packed[:, self.dim :]
-        channels: int = self.dense_projector[0].in_features  # type: ignore[index, assignment, union-attr]
+        channels: int = self.dense_projector[0].in_features  # type: ignore[assignment]
         places = rest.shape[1] // (self.dim + channels)
         dense, each = rest.split([places * self.dim, places * channels], 1)
         return Parts(whole, dense.unflatten(1, (places, -1)), each.unflatten(1, (places, -1)))

@@ -2,6 +2,7 @@
 
 import math
 from functools import partial
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -56,7 +57,8 @@ class InstDisc(Method):
     also_needs = "a memory of each sample"
     default_views = {"image": "instdisc"}
     min_views = usual_views = 1
-    max_views = max_local = None
+    max_views: ClassVar[int | None] = None
+    max_local: ClassVar[int | None] = None
     short_run = {"options": {"temperature": 0.1, "proximal": 0.0, "noise": 2048, "held_after": 1_000_000}}
     toy_options = {"dim": 8, "noise": 24}
     paper = {

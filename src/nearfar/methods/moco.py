@@ -1,6 +1,6 @@
 """MoCo: look the key of a sample up in a large dictionary that a slowly moving encoder writes."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -48,7 +48,8 @@ class MoCo(Method):
     when = "batches must be small, and data are many: negatives come from a queue"
     reference = ("Chen et al. 2020", "https://arxiv.org/abs/2003.04297")
     default_views = {"image": "moco_v2"}
-    max_views = max_local = None
+    max_views: ClassVar[int | None] = None
+    max_local: ClassVar[int | None] = None
     short_run = {"options": {"temperature": 0.1, "momentum": 0.99, "queue_size": 4096, "batch_norm": True}}
     toy_options = {"dim": 8, "queue_size": 30, "group": 4}
     paper = {
@@ -84,7 +85,7 @@ class MoCo(Method):
         check_at_least("group", group, 0)
         self.encoder = encoder
         self.projector = projector(features, hidden or features, dim, layers=layers, batch_norm=batch_norm)
-        self.key_network = frozen_copy(nn.Sequential(self.encoder, self.projector))
+        self.key_network: nn.Module = frozen_copy(nn.Sequential(self.encoder, self.projector))
         self.queue = Queue(queue_size, dim)
         self.register_buffer("steps", torch.tensor(0))
         self.temperature, self.momentum, self.group, self.seed = temperature, momentum, group, seed

@@ -113,8 +113,8 @@ class PIRL(InstDisc):
         place = place.to(x.device)
         down = place[..., 0, None] + torch.arange(sides[0], device=x.device)  # (B, 9, h)
         along = place[..., 1, None] + torch.arange(sides[1], device=x.device)  # (B, 9, w)
-        row = torch.arange(len(x), device=x.device)[:, None, None, None]
-        pieces = x.permute(0, 2, 3, 1)[row, down[..., :, None], along[..., None, :]]  # (B, 9, h, w, C)
+        rows = torch.arange(len(x), device=x.device)[:, None, None, None]
+        pieces = x.permute(0, 2, 3, 1)[rows, down[..., :, None], along[..., None, :]]  # (B, 9, h, w, C)
         return pieces.permute(0, 1, 4, 2, 3), order.to(x.device)
 
 

@@ -95,7 +95,7 @@ class CaptionedModality(TokenizingModality):
     """Samples whose captions are their other view; in front of the modality of the samples among the bases."""
 
     reads_texts = True
-    captions = None  # read if there are some
+    captions: bool | None = None  # read if there are some
     how_captioned: ClassVar[str] = "a table with the columns path and caption"  # in messages
 
     @classmethod
@@ -188,7 +188,7 @@ class CaptionedModality(TokenizingModality):
         return self.queries[0] if path.suffix.lower() in self.suffixes and path.is_file() else "text"
 
     def batch(self, items: Sequence[Any] | NDArray[Any], kind: str | None = None) -> Tensor:
-        return self.tokenize(list(items)) if kind == "text" else super().batch(items, kind)
+        return self.tokenize(list(items)) if kind == "text" else super().batch(list(items), kind)
 
     def run_encoder(self, network: nn.Module, x: Tensor, kind: str) -> Tensor:
         if kind == "text":

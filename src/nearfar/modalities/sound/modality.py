@@ -4,7 +4,7 @@ import io
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, BinaryIO, Self
+from typing import Any, BinaryIO, ClassVar, Self
 
 import numpy as np
 import torch
@@ -55,7 +55,7 @@ class SoundModality(Modality):
 
     name = "sound"
     noun = "sounds"
-    queries = ("sound",)
+    queries: ClassVar[tuple[str, ...]] = ("sound",)
     baseline_name = "log-mels over time"
     has_pictures = True
     walks_folders = True
@@ -215,7 +215,9 @@ class SoundModality(Modality):
     ) -> list[Tensor]:
         return make_sound_views(samples, self.recipes, seed=seed, step=step, shard=shard)
 
-    def guide_items(self, samples: Tensor, source: Dataset, index: Tensor, **drawn: Any) -> list[tuple[str, Any]]:
+    def guide_items(
+        self, samples: Tensor, source: Dataset, index: Tensor, *, seed: int, step: int, shard: Shard | None = None
+    ) -> list[tuple[str, Any]]:
         raise ValueError(
             "a guide is not supported for sounds, since its sample rate may differ; leave out --options.guide"
         )
