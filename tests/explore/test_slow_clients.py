@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fastapi import HTTPException
 
 from nearfar.explore import connections
+from nearfar.explore.guard import BodyLimit
 from nearfar.explore.limits import Limits
 from nearfar.explore.serve import guarded_app
 from nearfar.explore.space import ExploredRun
@@ -60,6 +62,47 @@ def test_bodies_have_a_deadline_and_a_limit(port: int) -> None:
     assert time.monotonic() - start < 15
     head = HALF + b"Content-Type: application/json\r\nContent-Length: 17000000\r\n\r\n"
     assert asyncio.run(ask(port, head + b'{"a": 1')).startswith((b"HTTP/1.1 413", b"HTTP/1.1 409"))
+
+
+def test_one_address_does_not_take_the_room_of_all_bodies() -> None:
+    """Unfinished bodies of one client filled the room, and nobody else could search by a picture."""
+    limits, sent = Limits(bodies=1000, client_bodies=400), asyncio.Event()
+
+    async def app(_scope: Any, receive: Any, send: Any) -> None:
+        while (await receive())["more_body"]:
+            pass
+        await send("answered")
+
+    async def post(client: str, size: int, *, whole: bool) -> str:
+        parts = [{"type": "http.request", "body": bytes(size), "more_body": not whole}]
+
+        async def receive() -> Any:
+            if not parts:
+                await sent.wait()
+                return {"type": "http.request", "body": b"", "more_body": False}
+            return parts.pop()
+
+        async def send(message: Any) -> None:
+            answers.append(message)
+
+        answers: list[str] = []
+        scope = {"type": "http", "path": "/api/search", "headers": [], "client": (client, 1)}
+        try:
+            await limited(scope, receive, send)
+        except HTTPException as error:
+            return str(error.status_code)
+        return answers[0]
+
+    async def all_of_them() -> list[str]:
+        greedy = [asyncio.ensure_future(post("10.0.0.1", 150, whole=False)) for _ in range(6)]
+        await asyncio.sleep(0)
+        normal = await post("10.0.0.2", 300, whole=True)
+        sent.set()
+        return [normal, *await asyncio.gather(*greedy)]
+
+    limited = BodyLimit(app, limits)
+    assert asyncio.run(all_of_them()) == ["answered", "answered", "answered", "503", "503", "503", "503"]
+    assert not limited._held
 
 
 def test_a_client_that_leaves_brings_no_traceback(port: int, capfd: pytest.CaptureFixture[str]) -> None:

@@ -235,3 +235,13 @@ def test_a_run_that_names_a_data_set_downloads_nothing(
     for words in (["evaluate", str(run)], ["explore", str(run), "--port", "0"]):
         assert main(words) == 1
         assert tells(capsys.readouterr().err, "CIFAR10 downloaded"), words
+
+
+@pytest.mark.parametrize("path", ["/", "~", "/**/*.tar"])
+def test_a_run_that_names_a_whole_disk_is_refused(run: Path, path: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """All of it was searched for pictures, for minutes."""
+    changed(lambda content: content["config"]["data"].update(path=path))(run)
+    for words in (["evaluate", str(run)], ["explore", str(run), "--port", "0"]):
+        assert main(words) == 1
+        lines = capsys.readouterr().err.splitlines()
+        assert len(lines) == 1 and tells(lines[0], f"{path} --data"), lines

@@ -11,13 +11,15 @@ from PIL import Image
 from rich.console import Console
 
 import nearfar
-from nearfar.config import TrainConfig
+from nearfar.config import TrainConfig, build, completed
 from nearfar.data.config import DataConfig
 from nearfar.modalities.image.data.opening import find_images
 from nearfar.modalities.image.data.shard_writer import write_shards
 from nearfar.model import checkpoint
+from nearfar.training.callbacks import TrainingMonitor
 from nearfar.training.run import Run
 from nearfar.training.signals import TrainingStopped
+from nearfar.training.train import resume_run
 from tests.support.facts import facts, tells
 from tests.training.runs import QUIET, config, stop_after, weights
 
@@ -108,6 +110,48 @@ def test_a_run_on_streamed_files_resumes_in_the_middle_of_an_epoch_to_the_same_w
         for name, x in weights(whole).items():
             assert torch.equal(x, weights(resumed)[name]), (steps, name)
     assert (tmp_path / "whole" / "skipped.txt").read_text().startswith("007.jpg\t")
+
+
+def test_data_that_go_during_a_run_end_it_in_a_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, train_only: None
+) -> None:
+    """It was trained on gray squares to its end."""
+    pictures(tmp_path / "photos", 70)
+    streamed = config("moco", data=DataConfig(str(tmp_path / "photos"), stream=True), batch_size=16)
+    original = TrainingMonitor.on_train_batch_end
+    ends: list[int] = []
+
+    def move(self: TrainingMonitor, *arguments: Any) -> None:
+        ends.append(1)
+        if len(ends) == 2:
+            (tmp_path / "photos").rename(tmp_path / "moved")
+        original(self, *arguments)
+
+    with monkeypatch.context() as patch, pytest.raises(ValueError, match=facts("16 file not found")) as error:
+        patch.setattr(TrainingMonitor, "on_train_batch_end", move)
+        Run(streamed, tmp_path / "run", resume=False, console=QUIET).execute()
+    assert "\n" not in str(error.value) and 2 <= len(ends) < 8
+    (tmp_path / "moved").rename(tmp_path / "photos")
+    resume_run(tmp_path / "run", console=QUIET)
+    assert checkpoint.load_newest(tmp_path / "run" / "checkpoints")[0]["step"] == 8
+
+
+def test_a_table_that_became_shorter_is_not_resumed_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, train_only: None
+) -> None:
+    table, rng = tmp_path / "a.csv", np.random.default_rng(0)
+    lines = ["a,b,c", *(",".join(map(str, row)) for row in rng.normal(size=(80, 3)))]
+    table.write_text("\n".join(lines))
+    own = {"steps": 6, "batch_size": 16, "checkpoint_every": 1}
+    tabular: TrainConfig = build(TrainConfig, {**completed({"data": str(table), "method": "scarf"}), **own}, "train")
+    with monkeypatch.context() as patch:
+        stop_after(2, patch)
+        with pytest.raises(TrainingStopped):
+            Run(tabular, tmp_path / "run", resume=False, console=QUIET).execute()
+    table.write_text("\n".join(lines[:70]))
+    with pytest.raises(ValueError, match=facts("data changed")) as error:
+        resume_run(tmp_path / "run", console=QUIET)
+    assert "\n" not in str(error.value)
 
 
 def test_a_run_on_streamed_shards_resumes_in_the_middle_of_an_epoch_to_the_same_weights(

@@ -1,9 +1,14 @@
-"""Whether data that are not there may be fetched: only where the user named them."""
+"""Data that a file names and not the user: nothing is fetched, and no whole machine is searched for them."""
 
+import os
+import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from pathlib import Path
 
+MANY, SHARE = 500_000, 0.05  # entries of a folder that are looked at, and the share of samples among them, at least
+_REFUSED = "which is not searched because a file names it; give --data"
 _ALLOWED = ContextVar("allowed", default=True)
 
 
@@ -15,6 +20,53 @@ def no_downloads() -> Iterator[None]:
         yield
     finally:
         _ALLOWED.reset(before)
+
+
+@contextmanager
+def named_by_run(run: Path | None, suffixes: frozenset[str], *data: str | None) -> Iterator[None]:
+    """Within this, data that a run names are read, as within `no_downloads`.
+
+    Args:
+        run: its folder.
+        suffixes: of the files that are looked for.
+        data: what the run names.
+
+    Raises:
+        ValueError: where they are a whole disk, a folder around the home folder or around this run (no run trains on
+            such a folder: `nearfar.data.sources.check_apart`), or a large folder of hardly any such files.
+    """
+    for each in filter(None, data):
+        if (place := _folder(each)) is None:
+            continue
+        kept = (Path(place.anchor), _folder("~"), None if run is None else run.resolve())
+        if any(one is not None and one.is_relative_to(place) for one in kept):
+            raise ValueError(f"the run names {each} as its data, {_REFUSED}")
+        if suffixes:
+            _check_share(place, suffixes, each)
+    with no_downloads():
+        yield
+
+
+def _folder(spec: str | Path) -> Path | None:
+    with suppress(OSError, RuntimeError, ValueError):  # RuntimeError: there is no home; ValueError: a zero byte
+        place = Path(spec).expanduser()
+        if not place.exists():  # a pattern searches the folder before its first wildcard
+            place = Path(re.split(r"[^/]*[*?\[{]", str(place))[0])
+        place = place.resolve()
+        return place if place.is_dir() else None
+    return None
+
+
+def _check_share(place: Path, suffixes: frozenset[str], name: str) -> None:
+    """Refuse a folder whose first entries are mostly something else, before all of it is searched."""
+    entries = good = 0
+    for _, folders, files in os.walk(place):
+        entries += len(folders) + len(files)
+        good += sum(Path(file).suffix.lower() in suffixes for file in files)
+        if entries >= MANY:
+            if good < SHARE * entries:
+                raise ValueError(f"the run names {name} as its data, where {good:,} of {entries:,} can be, {_REFUSED}")
+            return
 
 
 def downloads_allowed() -> bool:

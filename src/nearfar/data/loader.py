@@ -11,6 +11,8 @@ from torch import Tensor
 
 from nearfar.data.dataset import Dataset
 
+ALL_FAILED = 8  # samples of a batch, from which it is no chance that none can be read
+
 
 class FetchedBatch(NamedTuple):
     """One step's samples: `x` is (B, 3, S, S) uint8, the images of `indices` (B,)."""
@@ -116,6 +118,13 @@ class Loader:
         def fetch(step: int, indices: Tensor) -> FetchedBatch:
             mine = indices.tensor_split(world)[rank]
             samples = data.fetch(mine)
+            failed = data.failed(mine)  # what cannot be read is an even gray
+            if len(failed) == len(mine) >= ALL_FAILED:
+                first = next(iter(failed.values()))
+                raise ValueError(
+                    f"none of the {len(mine)} samples of a step can be read, such as {first.path} ({first.reason}): "
+                    "have the data moved or gone?"
+                )
             return FetchedBatch(step, mine, samples.pin_memory() if pin else samples)
 
         waiting: deque[Future[FetchedBatch]] = deque()

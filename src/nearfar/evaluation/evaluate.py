@@ -10,7 +10,7 @@ import torch
 
 from nearfar.config import TrainConfig
 from nearfar.data.config import EvaluationData, ReadConfig
-from nearfar.data.downloads import no_downloads
+from nearfar.data.downloads import named_by_run
 from nearfar.data.python_data import ObjectData, as_data
 from nearfar.data.python_parts import named_parts
 from nearfar.devices import find_device
@@ -295,7 +295,8 @@ def _open(
     if config is None:
         raise ValueError(f"{name} comes without data; give --data, such as a folder with a sub-folder per class")
     other = {key: value for key, value in given.items() if value != vars(config.data)[key]}
-    with no_downloads():  # a run may be anyone's: what it names is looked for on this machine
+    tests_on = config.data.test if test is None else None
+    with named_by_run(first.folder, reader.suffixes, config.data.path, tests_on):  # it may be anyone's
         splits = own_splits(reader, config, read_record(first.folder, first.card), other, test)
     if splits.evaluated is None:
         raise ValueError(

@@ -3,6 +3,7 @@
 import asyncio
 import ipaddress
 import secrets
+from collections import Counter
 from collections.abc import Callable, Iterable
 from ipaddress import IPv4Address, IPv6Address
 from urllib.parse import urlsplit
@@ -125,17 +126,18 @@ class Guard:
 
 class BodyLimit:
     """ASGI middleware: 413 for a body that has, or announces, too many bytes, 408 for one that takes too long, 503
-    where all bodies together are too many bytes. A client that leaves ends its request without a word."""
+    where all bodies together, or those of one address, are too many. A client that leaves ends its request without a
+    word."""
 
     def __init__(self, app: ASGIApp, limits: Limits) -> None:
         self.app, self.limits = app, limits
-        self._held = 0  # bytes of bodies of requests that are not answered yet
+        self._held: Counter[str] = Counter()  # bytes of bodies of requests that are not answered yet, by address
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        headers, limits = Headers(scope=scope), self.limits
+        headers, limits, client = Headers(scope=scope), self.limits, str((scope.get("client") or [""])[0])
         is_json = headers.get("content-type", "").lower().startswith("application/json")
         limit = limits.json if is_json and scope["path"] != "/api/export" else limits.upload
         length = headers.get("content-length", "")
@@ -152,10 +154,11 @@ class BodyLimit:
             except TimeoutError:
                 raise HTTPException(408, f"the body took more than {limits.body_seconds:.0f} s") from None
             size = len(message.get("body", b""))
-            received, self._held, more = received + size, self._held + size, bool(message.get("more_body"))
+            received, more = received + size, bool(message.get("more_body"))
+            self._held[client] += size
             if received > limit:
                 raise HTTPException(413, f"the body has more than the limit of {limit:,} bytes")
-            if self._held > limits.bodies:
+            if self._held[client] > limits.client_bodies or self._held.total() > limits.bodies:
                 raise HTTPException(503, "too many bodies are being received; try again", {"Retry-After": "1"})
             return message
 
@@ -164,7 +167,9 @@ class BodyLimit:
         except ClientDisconnect:
             return
         finally:
-            self._held -= received
+            self._held[client] -= received
+            if not self._held[client]:
+                del self._held[client]
 
 
 def host_name(header: str) -> str | None:

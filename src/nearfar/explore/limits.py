@@ -10,6 +10,7 @@ class Limits:
     upload: int = 20 << 20  # bytes of a body
     json: int = 2 << 20  # bytes of a body of JSON, such as a vector; a list of rows may have `upload`
     bodies: int = 128 << 20  # bytes of all bodies that are being received
+    client_bodies: int = 64 << 20  # of those from one address; a browser sends one upload at a time
     body_seconds: float = 30.0  # to receive a body
     pixels: int = 50_000_000  # of a JPEG, checked before decoding; a quarter of it of other kinds
     seconds: float = 60.0  # of a sound, checked before decoding

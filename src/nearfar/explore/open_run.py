@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from nearfar.data.downloads import no_downloads
+from nearfar.data.downloads import named_by_run
 from nearfar.evaluation.results import file_name
 from nearfar.explore.layout import Layout
 from nearfar.explore.live import state_of
@@ -79,7 +79,8 @@ def _embeddings_of(folder: Path, encoder: Encoder, data: str | None, progress: b
         return path
     try:
         labels = _labels(section) if what == own else None
-        with no_downloads() if data is None else nullcontext():  # a run may be anyone's
+        # A run may be anyone's.
+        with named_by_run(folder, encoder.modality.suffixes, own) if data is None else nullcontext():
             return embed(encoder, what, path, labels=labels, progress=progress).path
     except (ValueError, FileNotFoundError) as error:
         if data is None and not path.exists():

@@ -6,10 +6,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from numpy.typing import NDArray
 from PIL import Image
 
+from nearfar.data.config import ReadConfig
+from nearfar.data.python_data import as_data
 from nearfar.modalities.image.data.decode import decode, why
+from nearfar.modalities.image.data.opening import open_images
 from tests.support.facts import facts, tells
 
 RED, GREEN, BLUE, WHITE = (255, 0, 0), (0, 255, 0), (0, 0, 255), (255, 255, 255)
@@ -109,7 +113,6 @@ def test_sixteen_bits_keep_the_high_byte(tmp_path: Path, suffix: str) -> None:
         ([0.0, 0.2, 0.6, 1.0], [0, 51, 153, 255]),
         ([0.0, 10.0, 200.0, 255.0], [0, 10, 200, 255]),
         ([-1.0, 0.0, 0.5, 1.0], [0, 128, 191, 255]),
-        ([np.nan, 0.0, 0.5, 1.0], [0, 0, 128, 255]),
     ],
 )
 def test_real_numbers(tmp_path: Path, values: list[float], expected: list[int]) -> None:
@@ -225,3 +228,20 @@ def test_avif_is_read_and_heic_without_its_package_is_named(tmp_path: Path, monk
     (tmp_path / "b.heic").write_bytes(b"\0\0\0\x18ftypheic")
     with pytest.raises(ValueError, match=facts("HEIC pillow-heif nearfar[heic]")):
         decode(tmp_path / "b.heic", 8)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_numbers_that_are_not_finite_are_no_picture(tmp_path: Path, value: float) -> None:
+    """They came out black: with values below 0 beside them, as dB, almost white."""
+    values = np.full((8, 8), 0.5, np.float32)
+    values[3, 3] = value
+    Image.fromarray(values).save(tmp_path / "a.tif")
+    with pytest.raises(ValueError, match=facts("finite")):
+        decode(tmp_path / "a.tif", 8)
+    several = [np.full((8, 8, 3), 0.5, np.float32) for _ in range(3)]
+    several[1][2, 2, 0] = value
+    data = open_images(as_data(several).path, ReadConfig(stored_size=8))
+    assert data.names == ["0", "2"] and [each.path for each in data.skipped] == ["1"]
+    assert int(data.fetch(torch.arange(2)).max()) == 128  # the scale is that of the others
+    with pytest.raises(ValueError, match=facts("image 1 finite")):
+        open_images(as_data(np.stack(several)).path, ReadConfig(stored_size=8))

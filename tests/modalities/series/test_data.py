@@ -8,6 +8,7 @@ import torch
 
 from nearfar.data.dataset import Dataset
 from nearfar.data.fingerprint import fingerprint
+from nearfar.data.python_data import as_data
 from nearfar.modalities.series.data import SeriesDataset, has_series_splits, open_series
 from nearfar.modalities.series.files import filled
 from nearfar.modalities.series.waves import SHAPES, waves
@@ -231,3 +232,18 @@ def test_one_odd_first_series_does_not_cost_the_others(tmp_path: Path) -> None:
     found = open_series(path)
     assert tuple(found.values.shape) == (4, 2, 3)
     assert lists(found.skipped, [("line 3", "1 channel 2")])
+
+
+def test_series_of_an_array_that_cannot_be_used_are_left_out_and_named() -> None:
+    """One of them ended the run, by a line without its number."""
+    x = np.arange(24.0).reshape(4, 2, 3)
+    x[1, 0, 1], x[2], x[3, 1, 1] = np.inf, NAN, NAN
+    spec = as_data((x, [0, 1, 0, 1])).path
+    data = open_series(spec)
+    assert len(data) == 2 and data.labels is not None and data.labels.tolist() == [0, 1]
+    assert data.values.isfinite().all() and data.values[1, 1].tolist() == [21, 22, 23]
+    assert [each.path for each in data.skipped] == ["1", "2"]
+    with pytest.raises(ValueError, match=facts("1 infinite")):
+        open_series(spec, strict=True)
+    with pytest.raises(ValueError, match=facts("0 values")):
+        open_series(as_data(np.full((3, 4), NAN)).path)

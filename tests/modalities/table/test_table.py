@@ -151,3 +151,18 @@ def test_a_header_of_many_columns_takes_no_squared_time(tmp_path: Path) -> None:
     assert len(read_columns(tmp_path / "a.csv")) == columns and time.process_time() - start < 5
     (tmp_path / "b.csv").write_text("a,b,a\n1,2,3\n")
     assert read_columns(tmp_path / "b.csv") == {"a": ["1"], "b": ["2"]}
+
+
+def test_a_row_without_values_is_left_out_and_named(tmp_path: Path) -> None:
+    """It was trained on as a row of means."""
+    (tmp_path / "a.csv").write_text("a,b,label\n1,x,0\n,,1\n3,y,1\nnan,,0\n")
+    np.savez(tmp_path / "a.npz", x=np.array([[1, 2], [np.nan] * 2, [np.nan, 3], [np.nan] * 2]), y=[0, 1, 1, 0])
+    for name in ("a.csv", "a.npz"):
+        data = open_table(str(tmp_path / name), ReadConfig())
+        assert data.names == ["0", "2"] and data.labels is not None and data.labels.tolist() == [0, 1]
+        assert [each.path for each in data.skipped] == ["row 1", "row 3"]
+        with pytest.raises(ValueError, match=facts("row 1 values")):
+            open_table(str(tmp_path / name), ReadConfig(strict=True))
+    (tmp_path / "b.csv").write_text("a,b,label\n,,1\n")
+    with pytest.raises(ValueError, match=facts("row 0 values")):
+        open_table(str(tmp_path / "b.csv"), ReadConfig())

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -18,7 +19,7 @@ from nearfar.data.python_data import ObjectData
 from nearfar.data.sources import built_in, built_in_split
 from nearfar.data.table_kind import has_series, table_file
 from nearfar.data.tables import READERS
-from nearfar.modalities.series.files import MISSING, Values, filled, number_in, read_series
+from nearfar.modalities.series.files import MISSING, Rows, Values, number_in, read_series
 from nearfar.python_objects import find_object, is_object
 
 SUFFIXES = (".ts", ".npz", *READERS)
@@ -89,11 +90,15 @@ def open_series(
     if is_object(spec):
         return _of_object(str(spec), read, split, classes)
     path = series_file(Path(spec).expanduser(), split)
-    rows = read_series(path, label=read.label_column, group=read.group_column).with_usual_channels()
+    return _of_rows(read_series(path, label=read.label_column, group=read.group_column), str(path), read, classes)
+
+
+def _of_rows(rows: Rows, where: str, read: ReadConfig, classes: Sequence[str] | None) -> SeriesDataset:
+    rows = rows.with_usual_channels()
     if rows.skipped and (read.strict or not rows.values):
-        raise ValueError(f"{rows.skipped[0].path} of {path} cannot be used: {rows.skipped[0].reason}")
+        raise ValueError(f"{rows.skipped[0].path} of {where} cannot be used: {rows.skipped[0].reason}")
     if not rows.values:
-        raise ValueError(f"{path} has no series, expected one for each row")
+        raise ValueError(f"{where} has no series, expected one for each row")
     labels, names = (None, None) if read.labels is False else _numbered(rows.labels, classes)
     grouped = any(group is not None for group in rows.groups)
     return SeriesDataset(
@@ -116,9 +121,10 @@ def _of_object(spec: str, read: ReadConfig, split: str | None, classes: Sequence
     if wrong is not None:
         raise ValueError(f"a series of {spec} has shape {wrong}, expected (T,) or (C, T)")
     labels = None if read.labels is False else data.facts()[0]
-    numbers, names = (None, None) if labels is None else _numbered(labels, classes)
-    rows = [filled(each.reshape(-1, each.shape[-1])) for each in given]
-    return SeriesDataset(_together(rows), labels=numbers, classes=names)
+    rows = Rows()
+    for row, each in enumerate(given):
+        rows.add(str(row), partial(each.reshape, -1, each.shape[-1]), None if labels is None else labels[row])
+    return _of_rows(rows, spec, read, classes)
 
 
 def is_series(sample: Any) -> bool:

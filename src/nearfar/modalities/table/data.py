@@ -11,7 +11,7 @@ from torch import Tensor
 
 from nearfar.data.columns import group_column, label_column
 from nearfar.data.config import ReadConfig
-from nearfar.data.dataset import Dataset, Facts
+from nearfar.data.dataset import Dataset, Facts, Skipped
 from nearfar.data.python_data import ObjectData
 from nearfar.data.rows import GROUPS, LABELS, find_column
 from nearfar.data.tables import READERS, read_columns
@@ -82,7 +82,7 @@ def open_table(spec: str, read: ReadConfig, classes: Sequence[str] | None = None
         raise ValueError(f"{path} has no column beside labels and groups, expected numbers or texts to learn from")
     encoded = [_column(cells, f"{name[:60]!r} of {path}") for name, cells in features.items()]
     numbers, names = (None, None) if labels is None else label_column(labels, classes)
-    return TableDataset(
+    table = TableDataset(
         torch.tensor([values for values, _ in encoded], dtype=torch.float64).T,
         list(features),
         [of_texts for _, of_texts in encoded],
@@ -90,6 +90,7 @@ def open_table(spec: str, read: ReadConfig, classes: Sequence[str] | None = None
         classes=names,
         groups=None if groups is None else group_column(groups),
     )
+    return _without_empty(table, where, read)
 
 
 def _of_array(
@@ -102,9 +103,22 @@ def _of_array(
         raise ValueError(f"{where} has {x[row, column]} in row {row}, column {column}, {_FINITE}")
     numbers, names = (None, None) if labels is None or read.labels is False else label_column(labels, classes)
     header = [str(i) for i in range(x.shape[1])]
-    return TableDataset(
-        torch.from_numpy(x.astype(np.float64)), header, [False] * len(header), labels=numbers, classes=names
-    )
+    values = torch.from_numpy(x.astype(np.float64))
+    data = TableDataset(values, header, [False] * len(header), labels=numbers, classes=names)
+    return _without_empty(data, where, read)
+
+
+def _without_empty(data: TableDataset, where: str, read: ReadConfig) -> TableDataset:
+    """Rows without any value say nothing, and all look the same: they are left out and listed."""
+    empty = data.values.isnan().all(1)
+    rows = empty.nonzero()[:, 0].tolist()
+    if rows and (read.strict or len(rows) == len(data)):
+        raise ValueError(f"row {rows[0]} of {where} has no values, expected some in each row")
+    if not rows:
+        return data
+    kept = data.subset((~empty).nonzero()[:, 0])
+    kept.skipped = [*data.skipped, *(Skipped(f"row {row}", "it has no values") for row in rows)]
+    return kept
 
 
 def _column(cells: Sequence[object], where: str) -> tuple[list[float], bool]:

@@ -1,5 +1,6 @@
 """Any picture file as a square RGB array, or a line that says why not."""
 
+import math
 from functools import cache
 from pathlib import Path
 from typing import BinaryIO
@@ -16,8 +17,9 @@ FORMATS = ("JPEG", "MPO", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "AVIF", "H
 UNREAD = frozenset(
     {".dng", ".cr2", ".cr3", ".nef", ".arw", ".orf", ".rw2", ".raf", ".jp2", ".jxl", ".psd", ".ppm", ".pgm"}
 )
+NOT_FINITE = "it has values that are not finite"
 PIXEL_LIMIT = 178_956_970  # where Pillow itself cries decompression bomb
-VERSION = 2  # part of every cache key; raise it when the same file comes out with other pixels
+VERSION = 3  # part of every cache key; raise it when the same file comes out with other pixels
 
 
 def decode(
@@ -115,10 +117,13 @@ def eight_bits(values: NDArray[np.generic]) -> NDArray[np.uint8]:
     """Whole or real numbers as bytes: [0, 255] is kept, real [0, 1] is stretched, and of 10, 12, 14 or 16 bits, the
     fewest that hold the greatest value, the highest 8 stay: cameras store 12 bits in files of 16.
 
-    Anything else is stretched from its least to its greatest value, for want of a stated range.
+    Anything else is stretched from its least to its greatest value, for want of a stated range. NaN and infinity are
+    no brightness: which one would be right is not known.
     """
-    wide = np.nan_to_num(values.astype(np.float64), posinf=0.0, neginf=0.0)
+    wide = values.astype(np.float64)
     least, most = float(wide.min()), float(wide.max())
+    if not (math.isfinite(least) and math.isfinite(most)):  # NaN in any pixel is NaN here
+        raise ValueError(NOT_FINITE)
     if values.dtype.kind == "f" and least >= 0 and most <= 1:
         wide = np.round(wide * 255)
     elif least < 0 or most > 65535:

@@ -21,7 +21,7 @@ from nearfar.data.dataset import ArrayDataset, Skipped
 from nearfar.data.python_data import ObjectData
 from nearfar.data.sources import Items, MadeItems
 from nearfar.modalities.image.data.arrays import channels_last, picture_shape
-from nearfar.modalities.image.data.decode import eight_bits, opened, why
+from nearfar.modalities.image.data.decode import NOT_FINITE, eight_bits, opened, why
 from nearfar.modalities.image.data.source import ImageSource
 from nearfar.modalities.image.data.stream import StreamDataset
 from nearfar.progress import progress_bar
@@ -85,6 +85,9 @@ def array_as_bytes(images: NDArray[Any]) -> NDArray[np.uint8]:
     """(N, H, W), (N, H, W, C) or (N, C, H, W) of any numbers to uint8, channels last."""
     picture_shape(images.shape, "the array")
     if images.dtype != np.uint8 or images.size == 0:
+        if images.dtype.kind == "f" and images.size and not is_finite(images):
+            bad = next(row for row, image in enumerate(images) if not is_finite(image))
+            raise ValueError(f"image {bad} of the array: {NOT_FINITE}; leave it out, or mend it")
         scale = brightness_scale([images], "the array")
         if images.dtype.kind in "iu" and images.size and images.max() > 255:
             images = np.stack([scaled(image, scale) for image in images])
@@ -111,6 +114,8 @@ def brightness_scale(samples: Sequence[Any], what: str) -> float:
     numbers = [each for each in arrays if each.dtype != np.uint8]
     if not numbers:
         return 255.0
+    if not (numbers := [each for each in numbers if is_finite(each)]):  # of several, the others are left out later
+        raise ValueError(f"{what}: {NOT_FINITE}, expected pixels as real numbers")
     least, most = min(float(each.min()) for each in numbers), max(float(each.max()) for each in numbers)
     whole = all(each.dtype.kind in "iu" for each in numbers)
     if not (least >= -1e-3 and most <= (65535 if whole else 255.5)):
@@ -129,8 +134,15 @@ def scaled(image: NDArray[Any], scale: float) -> NDArray[np.uint8]:
         return image.astype(np.uint8) * np.uint8(255)
     if image.dtype.kind in "iu" and image.max(initial=0) > 255:
         return eight_bits(image)
+    if not is_finite(image):
+        raise ValueError(NOT_FINITE)
     found: NDArray[np.uint8] = np.clip(np.round(image.astype(np.float32) * scale), 0, 255).astype(np.uint8)
     return found
+
+
+def is_finite(image: NDArray[Any]) -> bool:
+    """Whether real numbers hold no NaN and no infinity: either would come out as the least or the greatest."""
+    return image.dtype.kind != "f" or bool(np.isfinite(image.min(initial=0)) and np.isfinite(image.max(initial=0)))
 
 
 def undecoded(sample: Any, scale: float = 255.0) -> Any:
