@@ -64,7 +64,7 @@ def test_what_is_meant_is_taken() -> None:
     assert (config.optimizer.lr, config.optimizer.clip_norm) == (1e-3, 1.0)
 
 
-ADAPTED = {"cifar10-adapted", "clothing_small-adapted", "clinc150-minilm", "stsb-minilm"}
+ADAPTED = {"cifar10-adapted", "clothing_small-adapted", "clinc150-minilm", "emoji4-towers", "stsb-minilm"}
 
 
 @pytest.mark.parametrize("path", sorted(RECIPES.glob("*.yaml")), ids=lambda path: path.stem)

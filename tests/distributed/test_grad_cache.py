@@ -264,14 +264,14 @@ def deep(rows: int) -> tuple[Method, Batch]:
 
 def test_held_memory_does_not_grow_as_the_batch_does() -> None:
     held: dict[str, list[int]] = {"dense": [], "cached": []}
-    for rows in (96, 768):  # of fewer rows the whole matrix is kept
+    for rows in (264, 2112):  # of fewer rows the whole matrix is kept
         method, batch = deep(rows)
         held["dense"].append(held_bytes(lambda: method(batch).loss))  # noqa: B023
         parts = equal_chunks(rows, 32)
         held["cached"].append(
             held_bytes(lambda: method.contrast(encode_in_chunks(encoding(method, batch), method, parts)).loss)  # noqa: B023
         )
-    print(f"\nheld for the backward pass at 96 and 768 rows: {held}")
+    print(f"\nheld for the backward pass at 264 and 2,112 rows: {held}")
     assert held["dense"][1] > 7 * held["dense"][0]
     assert held["cached"][1] < 1.7 * held["cached"][0]  # the embeddings themselves, 4 features of each row
     assert held["cached"][1] < held["dense"][1] / 8

@@ -12,7 +12,7 @@ from nearfar.losses.ranking import cosent_reference
 from nearfar.losses.reference import cosine
 from nearfar.methods import CLIP, METHODS, Batch, CoSENT, Method, Pairs
 from nearfar.methods.nested import NestedDims
-from nearfar.methods.pairs import Guides, pair_loss, row_numbers
+from nearfar.methods.pairs import Guides, negative_ids, pair_loss, row_numbers
 from nearfar.methods.toy import toy_text_encoder, toy_towers
 from tests.losses.agreement import rows
 from tests.support.facts import facts
@@ -250,3 +250,11 @@ class Words:
 
     def get_vocab(self) -> dict[str, int]:
         return {}
+
+
+def test_a_hard_negative_has_the_id_of_the_last_sample_that_says_the_same() -> None:
+    for seed in range(20):
+        texts = torch.randint(-4, 8, (B, 4), generator=torch.Generator().manual_seed(seed))
+        known = [*zip(texts[:, 0].tolist(), range(B), strict=True), *zip(texts[:, 1].tolist(), range(B), strict=True)]
+        expected = [dict(known).get(number, B) for number in texts[:, 2:].T.flatten().tolist()]
+        assert negative_ids(texts, IDS, 2).tolist() == expected

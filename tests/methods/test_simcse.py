@@ -145,6 +145,21 @@ def test_masked_words_cost_what_their_probability_says() -> None:
     assert all(p.grad is not None for p in method.parameters())
 
 
+def test_masked_words_cost_the_same_where_others_are_scored_beside_them() -> None:
+    """As on an accelerator, which is not asked what is special."""
+    method = make(mlm=0.1, dropout=0.0).double()
+    tokens = make_batch(1).views[0]
+    chosen = (torch.rand(tokens.shape, generator=torch.Generator().manual_seed(3)) < 0.4) & (tokens > 3)
+    beside = chosen | (torch.rand(tokens.shape, generator=torch.Generator().manual_seed(4)) < 0.4)
+    more = torch.cat([beside.nonzero(), torch.tensor([[0, LENGTH], [1, LENGTH + 3]])])  # of cut columns
+    weights = list(method.parameters())
+    found = []
+    for places in (None, more):
+        cost = method.masked_words(method.encoder, tokens, tokens, chosen, places)
+        found.append((cost, *torch.autograd.grad(cost.sum(), weights, allow_unused=True, materialize_grads=True)))
+    torch.testing.assert_close(found[1], found[0], rtol=1e-6, atol=1e-8)
+
+
 def test_masks_change_with_the_step_and_with_nothing_else() -> None:
     method, batch = make(mlm=1.0), make_batch(2)
     torch.manual_seed(1)

@@ -7,7 +7,16 @@ import torch
 from torch import Tensor, nn
 
 from nearfar.modalities.text.encoders import text_encoder
-from nearfar.nn.text import PADDING, PRESETS, TextEncoder, by_length, length_groups, pool_tokens
+from nearfar.nn.text import (
+    PADDING,
+    PRESETS,
+    TextEncoder,
+    by_length,
+    length_groups,
+    longest_text,
+    pool_tokens,
+    trim_padding,
+)
 from tests.support.facts import facts
 
 WORDS, LENGTH = 50, 12
@@ -199,6 +208,17 @@ def test_groups_by_length_give_the_same_features_and_gradients_for_less_work() -
     some = list(network.parameters())[:4]
     found, expected = (torch.autograd.grad((x * weights).sum(), some) for x in (grouped, whole))
     torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-12)
+
+
+def test_training_on_an_accelerator_cuts_only_padding_that_is_known() -> None:
+    network, tokens = encoder().to("meta"), mixed().to("meta")
+    assert trim_padding(tokens).shape == tokens.shape == by_length(lambda part: part, tokens, least=1).shape
+    with longest_text(5):
+        assert trim_padding(tokens).shape == (len(tokens), 5)
+        assert network(tokens).shape == (len(tokens), network.num_features)
+    assert trim_padding(tokens).shape == tokens.shape
+    with torch.no_grad(), pytest.raises(NotImplementedError):  # where nothing is trained, work is saved
+        network(tokens)
 
 
 def test_groups_are_of_similar_length_and_large_enough() -> None:

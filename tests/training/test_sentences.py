@@ -250,3 +250,14 @@ def test_sentences_of_every_script_from_the_command_line(tmp_path: Path, monkeyp
     assert model.modality.tokenizer.decode(model.modality.tokenize(lines)) == lines
     assert model.encode(scripts).shape == (5, model.num_features)
     assert Path("run/report.html").is_file()
+
+
+def test_the_longest_text_of_a_batch_is_known_from_all_columns() -> None:
+    lengths = {"a": 2, "b": 5, "c": 3, "d": 7}
+    data = TextDataset(
+        ["a", "b"],
+        partners=["c", "a"],
+        negatives=[("a",), ("d",)],
+        tokenize=lambda texts: torch.tensor([[1] * lengths[x] + [0] * (9 - lengths[x]) for x in texts]),
+    )
+    assert [data.longest_text(torch.tensor(rows)) for rows in ([0], [1], [0, 1])] == [3, 7, 7]

@@ -25,7 +25,7 @@ from tests.support.facts import facts, tells
 from tests.support.models import fitted
 from tests.training.runs import QUIET, shown, stop_after, weights
 
-OF_SERIES = [name for name in METHODS if kind_of("", name, None) in ("image", "series")]
+OF_SERIES = [name for name, kind in METHODS.items() if "series" in kind.modalities]
 
 
 def config(method: str, data: str = "waves:80", **settings: object) -> TrainConfig:

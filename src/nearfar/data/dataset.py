@@ -113,6 +113,10 @@ class Dataset(ABC):
     size: int
     skipped: Sequence[Skipped] = ()
 
+    def longest_text(self, indices: Tensor) -> int | None:
+        """Tokens of the longest text of samples (B,), padding not counted; None: nothing to cut."""
+        return None
+
     def describe(self, **facts: Unpack[Facts]) -> None:
         """Set what is known of the samples, checked: one entry for each."""
         n = len(self)

@@ -43,7 +43,7 @@ def line(kind: type[Method], width: int = 80) -> str:
     """One method as a row of a list: its name, its data, and when to choose it.
 
     >>> print(line(METHODS["scarf"]))
-    scarf         table: tables of numbers and categories, few of whose rows have labels
+    scarf         table: rows are numbers and categories, and few have labels
     """
     whole = f"{', '.join(kind.modalities)}: {kind.when}"
     return textwrap.fill(whole, width, initial_indent=f"{kind.name:<14}", subsequent_indent=" " * 14)

@@ -28,6 +28,13 @@ class Batch:
     negatives: int | None = None  # texts that contradict, of the last views; None: the third of three texts
     guide: Tensor | None = None  # (B, V, G) embeddings of the V views by `Method.guide`, or of one that stands for all
     whole: Tensor | None = None  # (B, ...) the samples as they are, prepared; only where `AnchoredMethod` needs them
+    host_index: Tensor | None = None  # (B,) the index on the CPU, for random numbers drawn there by sample
+
+    @property
+    def samples(self) -> list[int]:
+        """The samples' numbers; without `host_index` this waits for the device."""
+        numbers: list[int] = (self.index if self.host_index is None else self.host_index).tolist()
+        return numbers
 
     @property
     def full_views(self) -> Sequence[Tensor]:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from nearfar.methods.method import Batch, Encoded, Method, Step, Toy
 from nearfar.methods.simcse import MaskedWords
 from nearfar.methods.toy import text_views, toy_method, toy_text_encoder
-from nearfar.nn.masking import BERT_RATE, mask_tokens
+from nearfar.nn.masking import BERT_RATE, mask_tokens_at
 from nearfar.nn.seeding import seeded_generator
 from nearfar.nn.text import trim_padding
 
@@ -51,6 +51,7 @@ class MLM(Method):
             "warmup_ratio": 0.01,
         },
     }
+    host_numbers = ("steps",)
     steps: Tensor  # () with the seed and the sample: its masks
 
     def __init__(
@@ -81,7 +82,7 @@ class MLM(Method):
 
     def encode(self, batch: Batch) -> Encoded:
         texts = [batch.views[0], batch.views[-1]]
-        (cost1, count1, z1), (cost2, count2, z2) = (self._guess(x, batch.index, n) for n, x in enumerate(texts))
+        (cost1, count1, z1), (cost2, count2, z2) = (self._guess(x, batch.samples, n) for n, x in enumerate(texts))
         return {"cost": cost1 + cost2, "masked": count1 + count2, "z1": z1, "z2": z2}  # (B,), (B,), (B, F) twice
 
     def contrast(self, encoded: Encoded) -> Step:
@@ -89,23 +90,23 @@ class MLM(Method):
         return Step(loss, encoded["z1"], encoded["z2"], log={"word_perplexity": loss.detach().exp()})
 
     def after_step(self, progress: float) -> None:
-        self.steps += 1
+        self.set_number("steps", self.number("steps") + 1)
 
-    def _guess(self, tokens: Tensor, index: Tensor, number: int) -> tuple[Tensor, Tensor, Tensor]:
+    def _guess(self, tokens: Tensor, samples: Sequence[int], number: int) -> tuple[Tensor, Tensor, Tensor]:
         """Of each text (B,) the nats that its masked words cost, their number, and (B, F) the mean of its states."""
-        step, stream = int(self.steps), 2 * self.seed + number
-        masked, chosen = mask_tokens(
+        step, stream = int(self.number("steps")), 2 * self.seed + number
+        masked, chosen, places = mask_tokens_at(
             tokens,
             vocab_size=self.masked_words.vocab_size,
             mask=self.mask_token,
             special=self.special_tokens,
             # a text's own, whatever chunk of the batch and whatever process it is in
-            generator=[seeded_generator(step, sample, stream) for sample in index.tolist()],
+            generator=[seeded_generator(step, sample, stream) for sample in samples],
             rate=self.mask_rate,
         )
         length = trim_padding(tokens).shape[1]
         masked, tokens, chosen = masked[:, :length], tokens[:, :length], chosen[:, :length]
         states: Tensor = self.encoder.states(masked)  # type: ignore[operator]
-        cost = self.masked_words.cost(self.encoder, states, tokens, chosen)
+        cost = self.masked_words.cost(self.encoder, states, tokens, chosen, places)
         there = (tokens != 0).unsqueeze(2)
         return cost, chosen.sum(1), ((states * there).sum(1) / there.sum(1).clamp(min=1)).detach()

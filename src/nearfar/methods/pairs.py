@@ -218,7 +218,7 @@ def negative_ids(texts: Tensor | None, ids: Tensor, count: int) -> Tensor:
     """
     if texts is None:
         return torch.full((count * len(ids),), len(ids), device=ids.device)
-    number = texts.unique(return_inverse=True)[1]  # (B, 2 + count)
-    of = torch.full((int(number.max()) + 1,), len(ids), device=ids.device)
-    of[number[:, 0]], of[number[:, 1]] = ids, ids
-    return of[number[:, 2:].T.flatten()]
+    known, order = texts[:, :2].T.flatten().sort(stable=True)  # (2B,)
+    wanted = texts[:, 2:].T.reshape(-1).contiguous()  # (count · B,)
+    last = (torch.searchsorted(known, wanted, right=True) - 1).clamp(min=0)  # of equal ones
+    return torch.where(known[last] == wanted, ids[order[last] % len(ids)], len(ids))

@@ -1,5 +1,6 @@
 """PIRL: a picture cut into nine pieces in any order is still the picture."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -82,7 +83,7 @@ class PIRL(InstDisc):
     def encode(self, batch: Batch) -> Encoded:
         x1, x2 = batch.views
         v1 = self.projector(self.encoder(x1))  # (B, D)
-        pieces, order = self._draw(x2, batch.index)  # (B, 9, 3, h, w), (B, 9)
+        pieces, order = self._draw(x2, batch.samples)  # (B, 9, 3, h, w), (B, 9)
         by_piece = pieces.transpose(0, 1).flatten(0, 1)  # (9 B, 3, h, w), as several processes expect views
         each = self.piece_projector(self.encoder(by_piece)).unflatten(0, (GRID**2, -1)).transpose(0, 1)  # (B, 9, D)
         shuffled = each.gather(1, order[..., None].expand_as(each))
@@ -96,14 +97,14 @@ class PIRL(InstDisc):
     def _remembered(self, views: list[Tensor]) -> Tensor:
         return views[0]
 
-    def _draw(self, x: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
+    def _draw(self, x: Tensor, samples: Sequence[int]) -> tuple[Tensor, Tensor]:
         """Pieces (B, 9, C, h, w) of views (B, C, H, W) and their order (B, 9), by (seed, step, sample)."""
         step = int(self.bank.number("step"))
         cells = [side // GRID for side in x.shape[-2:]]
         sides = [max(1, min(cell, round(cell * _PART))) for cell in cells]
         corners = torch.zeros(len(x), GRID**2, 2, dtype=torch.long)
         order = torch.zeros(len(x), GRID**2, dtype=torch.long)
-        for row, sample in enumerate(index.tolist()):
+        for row, sample in enumerate(samples):
             generator = seeded_generator(self.seed, step, 1 + sample)
             order[row] = torch.randperm(GRID**2, generator=generator)
             for axis, (cell, side) in enumerate(zip(cells, sides, strict=True)):

@@ -13,7 +13,7 @@ from nearfar.methods.method import Batch, Encoded, Method, Step, Toy, all_differ
 from nearfar.methods.pairs import check_dropout, pair_loss, readings, row_numbers
 from nearfar.methods.toy import text_views, toy_method, toy_text_encoder
 from nearfar.methods.views import add
-from nearfar.nn.masking import BERT_RATE, mask_tokens
+from nearfar.nn.masking import BERT_RATE, mask_tokens_at
 from nearfar.nn.seeding import seeded_generator
 from nearfar.nn.text import tanh_head, trim_padding
 
@@ -148,20 +148,18 @@ class SimCSE(Method):
         """Of each sentence (B,) the nats that its masked words cost, and (B,) their number."""
         assert self.mask_token is not None
         tokens = batch.views[0]
-        masked, chosen = mask_tokens(
+        masked, chosen, places = mask_tokens_at(
             tokens,
             vocab_size=masked_words.vocab_size,
             mask=self.mask_token,
             special=self.special_tokens,
             # a text's own, whatever chunk of the batch and whatever process it is in
-            generator=[
-                seeded_generator(int(self.number("steps")), sample, self.seed) for sample in batch.index.tolist()
-            ],
+            generator=[seeded_generator(int(self.number("steps")), sample, self.seed) for sample in batch.samples],
             rate=self.mask_rate,
         )
         length = trim_padding(tokens).shape[1]
         masked, tokens, chosen = masked[:, :length], tokens[:, :length], chosen[:, :length]
-        surprise = masked_words(self.encoder, masked, tokens, chosen)
+        surprise = masked_words(self.encoder, masked, tokens, chosen, places=places)
         return surprise, chosen.sum(1)
 
 
@@ -188,19 +186,31 @@ class MaskedWords(nn.Module):
         self.transform = nn.Sequential(nn.Linear(features, features), nn.GELU(), nn.LayerNorm(features))
         self.bias = nn.Parameter(torch.zeros(self.vocab_size))
 
-    def forward(self, encoder: nn.Module, masked: Tensor, tokens: Tensor, chosen: Tensor) -> Tensor:
+    def forward(
+        self, encoder: nn.Module, masked: Tensor, tokens: Tensor, chosen: Tensor, places: Tensor | None = None
+    ) -> Tensor:
         """(B,), the sum over a sentence's chosen tokens of `-log p(token)`; only those are scored.
 
         Args:
             masked: (B, L) what is read.
             tokens: (B, L) what was there.
             chosen: (B, L) booleans.
+            places: (K, 2) rows and columns that hold all of these and maybe others, from `mask_tokens_at`, so that a
+                device need not be asked how many are chosen. None: ask.
         """
-        return self.cost(encoder, encoder.states(masked), tokens, chosen)  # type: ignore[operator]
+        return self.cost(encoder, encoder.states(masked), tokens, chosen, places)  # type: ignore[operator]
 
-    def cost(self, encoder: nn.Module, states: Tensor, tokens: Tensor, chosen: Tensor) -> Tensor:
+    def cost(
+        self, encoder: nn.Module, states: Tensor, tokens: Tensor, chosen: Tensor, places: Tensor | None = None
+    ) -> Tensor:
         """The same of states (B, L, F) that are there already."""
         embedding: nn.Embedding = encoder.token_embedding  # type: ignore[assignment]
-        scores = F.linear(self.transform(states[chosen]), embedding.weight, self.bias)  # (K, vocabulary)
-        cost = F.cross_entropy(scores.float(), tokens[chosen], reduction="none")  # (K,)
-        return cost.new_zeros(len(tokens)).index_add(0, chosen.nonzero()[:, 0], cost)
+        if places is None:
+            places = chosen.nonzero()
+        else:
+            places = places[places[:, 1] < tokens.shape[1]].to(tokens.device, non_blocking=True)
+        rows, columns = places.unbind(1)
+        scores = F.linear(self.transform(states[rows, columns]), embedding.weight, self.bias)  # (K, vocabulary)
+        cost = F.cross_entropy(scores.float(), tokens[rows, columns], reduction="none")  # (K,)
+        cost = torch.where(chosen[rows, columns], cost, 0.0)
+        return cost.new_zeros(len(tokens)).index_add(0, rows, cost)

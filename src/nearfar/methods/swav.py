@@ -50,6 +50,7 @@ class SwAV(Method):
             "min_lr_ratio": 1e-3,
         },
     }
+    host_numbers = ("progress",)
     progress: Tensor  # () the part of the run that is done
 
     def __init__(
@@ -104,7 +105,7 @@ class SwAV(Method):
         return Step(add(losses) / len(losses), z1, z2, log=log)
 
     def after_step(self, progress: float) -> None:
-        self.progress.fill_(progress)
+        self.set_number("progress", progress)
         self.prototypes.normalize()
         for z1, z2, ids in self._step_buffer.take():
             for queue, z in zip(self.queues, (z1, z2), strict=True):
@@ -125,7 +126,8 @@ class SwAV(Method):
         """(B, K), those of a full view by its scores."""
         scores = scores.detach()
         rows = len(scores)
-        if self.queues and self.progress >= self.queue_start:
+        start = torch.tensor(self.queue_start, dtype=self.progress.dtype).item()  # as rounded as the progress
+        if self.queues and self.number("progress") >= start:
             queue = self.queues[view % 2]
             if len(queue) == queue.size:  # type: ignore[arg-type]
                 scores = torch.cat([scores, self.prototypes(queue.keys().to(scores)).detach()])  # type: ignore[operator]

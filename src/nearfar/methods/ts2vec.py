@@ -1,5 +1,6 @@
 """TS2Vec: a moment of a series is itself in two crops, among other moments and other series, at every scale."""
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -57,6 +58,7 @@ class TS2Vec(Method):
             "warmup_epochs": 0.0,
         },
     }
+    host_numbers = ("steps",)
     steps: Tensor  # () with the seed: crops and masks
 
     def __init__(
@@ -97,7 +99,7 @@ class TS2Vec(Method):
     def encode(self, batch: Batch) -> Encoded:
         x = batch.views[0]
         crops = self._crops(x.shape[-1])
-        offset, kept = self._draw(crops, batch.index)
+        offset, kept = (part.to(x.device) for part in self._draw(crops, batch.samples))
         z1, z2 = (self._frames(x, offset, crop, keep) for crop, keep in zip(crops[:2], kept, strict=True))
         return {"z1": z1[:, -crops.overlap :], "z2": z2[:, : crops.overlap], "ids": batch.ids}  # each (B, overlap, F)
 
@@ -110,11 +112,11 @@ class TS2Vec(Method):
         return Step(loss, whole1, whole2, log=log)
 
     def after_step(self, progress: float) -> None:
-        self.steps += 1
+        self.set_number("steps", self.number("steps") + 1)
 
     def _crops(self, steps: int) -> "CropPair":
         """Where both crops begin and end at this step, the same for all samples but for an offset."""
-        generator = seeded_generator(self.seed, int(self.steps), 0)
+        generator = seeded_generator(self.seed, int(self.number("steps")), 0)
 
         def draw(low: int, high: int) -> int:
             return int(torch.randint(low, high + 1, (), generator=generator))
@@ -124,16 +126,19 @@ class TS2Vec(Method):
         begin, end = draw(0, left), draw(left + overlap, steps)
         return CropPair(slice(begin, left + overlap), slice(left, end), overlap, (-begin, steps - end))
 
-    def _draw(self, crops: "CropPair", index: Tensor) -> tuple[Tensor, Tensor]:
+    def _draw(self, crops: "CropPair", samples: Sequence[int]) -> tuple[Tensor, Tensor]:
         """(B,) offset and (2, B, T) moments that are kept of each sample, whatever batch it is in."""
         low, high = crops.offsets
         longest = max(crop.stop - crop.start for crop in crops[:2])
-        offsets, kept = torch.zeros(len(index), dtype=torch.long), torch.ones(2, len(index), longest, dtype=torch.bool)
-        for row, sample in enumerate(index.tolist()):
-            generator = seeded_generator(self.seed, int(self.steps), 1 + sample)
+        offsets, kept = (
+            torch.zeros(len(samples), dtype=torch.long),
+            torch.ones(2, len(samples), longest, dtype=torch.bool),
+        )
+        for row, sample in enumerate(samples):
+            generator = seeded_generator(self.seed, int(self.number("steps")), 1 + sample)
             offsets[row] = torch.randint(low, high + 1, (), generator=generator)
             kept[:, row] = torch.rand(2, longest, generator=generator) >= self.mask_rate
-        return offsets.to(index.device), kept.to(index.device)
+        return offsets, kept
 
     def _frames(self, x: Tensor, offset: Tensor, crop: slice, kept: Tensor) -> Tensor:
         """(B, L, F) of a crop of L steps."""

@@ -18,6 +18,7 @@ from nearfar.modalities.text.start import with_absolute_folder, with_start
 from nearfar.modalities.text.tokenizer import FILE
 from nearfar.nn.seeding import seeded_generator
 from nearfar.nn.shard import Shard
+from nearfar.nn.text import trim_padding
 from nearfar.nn.towers import TwoTowers
 from nearfar.weights.huggingface import TRANSFORMERS
 
@@ -163,7 +164,10 @@ class CaptionedModality(TokenizingModality):
         self, samples: Tensor, source: Dataset, index: Tensor, seed: int, step: int, shard: Shard | None = None
     ) -> Tensor:
         assert isinstance(source, CaptionedSamples)
-        return source.draw(index.cpu(), seeded_generator(seed, step, _CAPTION), shard).to(samples.device)
+        tokens = source.draw(index.cpu(), seeded_generator(seed, step, _CAPTION), shard)
+        if samples.device.type != "cpu":  # there nobody will look where padding begins
+            tokens = trim_padding(tokens)
+        return tokens.to(samples.device, non_blocking=True)
 
     def ids(self, source: Dataset) -> Tensor:
         """Equal for samples of one group, and for samples of which any captions say the same.

@@ -40,6 +40,25 @@ def mask_tokens(
     >>> mask_tokens(tokens, vocab_size=10, mask=3, special=(0, 1, 2, 3), generator=torch.Generator(), rate=1.0)[1]
     tensor([[False,  True,  True,  True, False, False]])
     """
+    masked, chosen, _ = mask_tokens_at(
+        tokens, vocab_size=vocab_size, mask=mask, special=special, generator=generator, rate=rate
+    )
+    return masked, chosen
+
+
+def mask_tokens_at(
+    tokens: Tensor,
+    *,
+    vocab_size: int,
+    mask: int,
+    special: Sequence[int],
+    generator: torch.Generator | Sequence[torch.Generator],
+    rate: float = BERT_RATE,
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """As `mask_tokens`, and of tokens on an accelerator (K, 2) rows and columns of all chosen and some special ones.
+
+    They are on the CPU, where they were drawn, so that nothing waits to know how many there are.
+    """
     check_probability("rate", rate)
     words = torch.ones(vocab_size, dtype=torch.bool)
     words[list(special)] = False
@@ -54,10 +73,11 @@ def mask_tokens(
         chance, fate, part = torch.stack(drawn, 1) if drawn else torch.zeros(3, *tokens.shape)  # each (B, L)
         which = (part * len(choices)).long()
     others = choices[which]  # (B, L)
+    places = None if tokens.device.type == "cpu" else (chance < rate).nonzero()
     chance, fate, others, words = (x.to(tokens.device) for x in (chance, fate, others, words))
     chosen = (chance < rate) & words[tokens]
     replaced = torch.where(fate < MASKED, mask, torch.where(fate < MASKED + RANDOM, others, tokens))
-    return torch.where(chosen, replaced, tokens), chosen
+    return torch.where(chosen, replaced, tokens), chosen, places
 
 
 def drop_tokens(tokens: Tensor, kept: Tensor, special: Sequence[int]) -> Tensor:

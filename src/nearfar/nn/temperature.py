@@ -27,7 +27,8 @@ class _Positive(nn.Module):
 
     def forward(self) -> Tensor:
         low, high = self._bounds
-        if not low <= float(self.log.detach()) <= high:  # the optimizer's momentum moved it outside
+        on_host = self.log.device.type == "cpu"  # an accelerator is not asked
+        if not on_host or not low <= float(self.log.detach()) <= high:  # the optimizer's momentum moved it outside
             with torch.no_grad():
                 self.log.clamp_(low, high)
         bounded: Tensor = _Bounded.apply(self.log, low, high)  # type: ignore[no-untyped-call]

@@ -1,7 +1,8 @@
 """A Transformer text encoder, its presets, and pooling of token states."""
 
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from contextvars import ContextVar
 from typing import Literal
 
 import torch
@@ -22,6 +23,7 @@ Pooling = Literal["cls", "mean", "last"]
 LEAST_GROUP = 512  # tokens for which a pass of their own is worth its start, on a CPU
 _ON_DEVICE = 64  # times as many elsewhere
 _SHORTER = 0.8  # of the longest text of a group: shorter ones begin the next
+_LONGEST: ContextVar[int | None] = ContextVar("nearfar_longest_text", default=None)
 
 
 class TextEncoder(nn.Module):
@@ -115,14 +117,14 @@ def by_length(encode: Callable[[Tensor], Tensor], tokens: Tensor, least: int = L
 
     A batch is as long as its longest text, and most of it is padding. Each group is as long as its own longest text.
     Groups are found from the lengths of all rows of a batch, also where processes share it, so that dropout does not
-    depend on their number.
+    depend on their number. To train on an accelerator there is one group: to read lengths would be to wait for it.
 
     Args:
         encode: (b, l) tokens to (b, F), each row by itself.
         least: tokens of a group; fewer are not worth a pass of their own.
     """
     shard = current_shard()
-    if tokens.ndim != 2 or _is_tracing() or (len(tokens) == 0 if shard is None else len(tokens) != shard.count):
+    if tokens.ndim != 2 or _is_unread(tokens) or (len(tokens) == 0 if shard is None else len(tokens) != shard.count):
         return encode(trim_padding(tokens))
     lengths = (tokens != PADDING).sum(1)  # (B,)
     group = length_groups(lengths if shard is None else shard.gather(lengths), least)  # (B of all processes,)
@@ -166,7 +168,8 @@ def trim_padding(tokens: Tensor) -> Tensor:
     """Remove the last columns that are padding in every row: the same features for less work.
 
     If processes share a batch, in every row of all processes, so that dropout matches the full batch. A traced graph
-    keeps them, since its later inputs may have text there.
+    keeps them, since its later inputs may have text there. Training on an accelerator removes what is known on the host
+    to be padding: see `longest_text`.
 
     >>> trim_padding(torch.tensor([[5, 6, 0, 0], [5, 0, 0, 0]]))
     tensor([[5, 6],
@@ -174,6 +177,8 @@ def trim_padding(tokens: Tensor) -> Tensor:
     """
     if tokens.ndim != 2 or _is_tracing():
         return tokens
+    if _is_unread(tokens):
+        return tokens[:, : _LONGEST.get()]
     used = (tokens != PADDING).any(0).nonzero()
     length = int(used.max()) + 1 if len(used) else 1
     if current_shard() is not None:
@@ -190,13 +195,28 @@ def check_tokens(tokens: Tensor, vocab_size: int, max_length: int) -> None:
         raise ValueError(
             f"tokens has shape {tuple(tokens.shape)}, expected (B, L), L from 1 to {max_length}, as its tokenizer gives"
         )
-    if _is_tracing() or not tokens.numel():
+    if _is_unread(tokens) or not tokens.numel():
         return
     low, high = int(tokens.min()), int(tokens.max())
     if low < 0 or high >= vocab_size:
         raise ValueError(
             f"tokens go from {low} to {high}, expected 0 to {vocab_size - 1}: is it the encoder's tokenizer?"
         )
+
+
+@contextmanager
+def longest_text(length: int | None) -> Iterator[None]:
+    """No text is longer than so many tokens, for `trim_padding` on an accelerator; None: not known."""
+    token = _LONGEST.set(length)
+    try:
+        yield
+    finally:
+        _LONGEST.reset(token)
+
+
+def _is_unread(tokens: Tensor) -> bool:
+    """Whether values are not looked at: a graph is being traced, or a training step would wait for its device."""
+    return _is_tracing() or (tokens.device.type != "cpu" and torch.is_grad_enabled())
 
 
 def _is_tracing() -> bool:

@@ -20,6 +20,7 @@ from nearfar.methods.anchored import AnchoredMethod
 from nearfar.methods.method import Encoded, Method, Step
 from nearfar.modalities.base import Modality
 from nearfar.nn.shard import Shard, global_norm, shard_of
+from nearfar.nn.text import longest_text
 from nearfar.training._lightning import lightning
 from nearfar.training.build_method import anchored
 from nearfar.training.errors import NotFiniteError
@@ -156,15 +157,18 @@ class Pretraining(lightning.LightningModule):
             if self._guide is not None:
                 guide = self._guide.rows(samples, self.source, index, step=number, shard=shard)  # (B, V, G)
 
+        longest = None if kind == "cpu" else self.source.longest_text(index)
+
         def encode(rows: slice) -> Encoded:
             with torch.autocast(kind, enabled=False):
                 made = views(rows)
                 whole = self.modality.prepare(samples[rows]) if self._anchored else None
             some = None if labels is None else labels[rows]
             batch = self.modality.as_batch(made, self.source, index_there[rows], ids[rows], some)
-            batch = replace(batch, guide=None if guide is None else guide[rows], whole=whole)
+            batch = replace(batch, guide=None if guide is None else guide[rows], whole=whole, host_index=index[rows])
             own = shard if shard is None or undivided else shard_of(rows.stop - rows.start, device)
-            return encode_shard(self._trained, batch, own)
+            with longest_text(longest):
+                return encode_shard(self._trained, batch, own)
 
         for each in self._anchored:
             each.start.to(device)

@@ -45,9 +45,10 @@ r"""The primitive under every contrastive loss, and its backends.
   one is not checked for its sign and multiplies the queries, exponentials are kept relative to a sum unless the scale
   is a number, and ids that a caller gives are compared tile by tile instead of being sorted.
   `tests/losses/test_no_waiting.py` runs every loss on torch's meta device, which has no values, and
-  `tests/methods/test_no_waiting.py` a training step of every method. Counters that are buffers are known on the host,
-  too (`nn/host_numbers.py`). These methods still read a value: CPC (missing frames), SimCSE and all with texts (CLIP,
-  LiT, SigLIP, pairs, CoSENT), which are grouped by length: that saves more than it waits.
+  `tests/methods/test_no_waiting.py` a training step of every method, `tests/training/test_no_waiting.py` the
+  trainer's with its views. Counters that are buffers are known on the host,
+  too (`nn/host_numbers.py`), as are the numbers of a batch's samples (`Batch.host_index`) and its longest text. Only
+  CPC still reads values: how many frames are predicted depends on the lengths of the sequences.
 - **The losses' own ids** (where none are given) and their order are remembered between steps; ids that a caller gives
   are looked at anew each time, since their memory may change unseen.
 - **`tile_size` is a context variable**: threads started inside it do not inherit it.

@@ -23,7 +23,8 @@
   length would change which texts are negatives of each other. Within a batch, texts are encoded in groups of similar
   length, each padded to its own longest; the loss sees the same rows. Groups are found from the lengths of all
   processes' rows, so that dropout does not depend on how many there are: within a group, a `Shard` of the group is
-  the current one.
+  the current one. Training on an accelerator has one group, as long as the longest text of the batch: to read the
+  lengths there would be to wait for the device.
 - **Validation of dropout's views.** Where two views are one and the same tensor, dropout stays on for them, seeded,
   and the state of chance is put back.
 - **SimCSE's masking** is drawn from (step, first sample of the batch), so `methods` knows `views`.

@@ -26,6 +26,7 @@ from nearfar.data.rows import (
     sound,
 )
 from nearfar.data.tables import READERS, path_and_rows, read_columns, read_text
+from nearfar.nn.text import trim_padding
 
 TEXTS = ("text", "texts", "sentence", "sentences", "caption", "title", "utterance", "query")
 FIRST = ("text_a", "anchor", "sentence1", "sentence_a", "sent0", "s1", "premise")
@@ -88,6 +89,9 @@ class TextDataset(Dataset):
     @property
     def token_counts(self) -> Tensor:  # type: ignore[override]
         return self.tokens[0].ne(0).sum(1)
+
+    def longest_text(self, indices: Tensor) -> int | None:
+        return max(trim_padding(tokens[indices]).shape[1] for tokens in self.tokens)
 
     def subset(self, indices: Tensor) -> Self:
         part = super().subset(indices)

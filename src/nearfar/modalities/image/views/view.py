@@ -230,10 +230,11 @@ class _Planned:
     factors: Tensor  # (5, B, 1, 1, 1): contrast, saturation, hue, 1 or 0 for colour or gray, threshold
     kernels: Tensor  # (B, radius + 1)
     drawn: ImageViewParameters
+    on_host: ImageViewParameters  # as drawn: the images that some step is for are found without asking a device
 
     @classmethod
     def of(cls, view: ImageView, images: Tensor, drawn: ImageViewParameters) -> "_Planned":
-        drawn = drawn.to(images.device)
+        on_host, drawn = drawn, drawn.to(images.device)
         colored = (~drawn.grayscale).float()  # 0 or 1, of which lerp is exact
         threshold = torch.where(drawn.solarize, view.solarize_threshold, 2.0)  # 2: nothing is inverted
         factors = torch.stack([drawn.contrast, drawn.saturation, drawn.hue, colored, threshold])
@@ -245,6 +246,7 @@ class _Planned:
             factors=factors.view(5, -1, 1, 1, 1),
             kernels=half_kernel(drawn.sigma[:, None], view.blur_radius),
             drawn=drawn,
+            on_host=on_host,
         )
 
     def make(self, source: Tensor, first: int, last: int, *, out: Tensor, scratch: Scratch) -> None:
@@ -256,7 +258,7 @@ class _Planned:
         if view.interpolation == "bicubic":  # overshoots; here times the brightness
             torch.minimum(x.clamp_(min=0), drawn.brightness[first:last].view(-1, 1, 1, 1), out=x)
         if view.quarter_turns > 0:
-            rotate_by_quarters(x, drawn.quarter_turns[first:last])
+            rotate_by_quarters(x, self.on_host.quarter_turns[first:last])
         if view.affine > 0:
             affine(x, drawn.affine[first:last], out=x)
         if view.jitter > 0:
@@ -267,7 +269,7 @@ class _Planned:
         if view.grayscale > 0:
             torch.lerp(luma(x, scratch), x, colored, out=x)
         if view.blur > 0 and view.blur_radius > 0:
-            of = drawn.blur[first:last].nonzero()[:, 0]
+            of = self.on_host.blur[first:last].nonzero()[:, 0].to(x.device, non_blocking=True)
             some = scratch.take("blurred", (len(of), *x.shape[1:]), x)
             x.index_copy_(0, of, blur_by(x, self.kernels[first + of], of, out=some, scratch=scratch))
         if view.solarize > 0:
@@ -286,7 +288,7 @@ def rotate_by_quarters(x: Tensor, turns: Tensor) -> Tensor:
               [1, 3]]]])
     """
     for number in (1, 2, 3):
-        of = (turns == number).nonzero()[:, 0]
+        of = (turns == number).nonzero()[:, 0].to(x.device, non_blocking=True)
         x.index_copy_(0, of, x[of].rot90(number, (2, 3)))
     return x
 
