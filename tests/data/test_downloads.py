@@ -42,3 +42,13 @@ def test_a_large_folder_of_something_else_is_refused(tmp_path: Path, monkeypatch
     for right, suffixes in ((photos, PICTURES), (other, frozenset[str]())):  # the last: of a kind that searches none
         with named_by_run(None, suffixes, str(right)):
             pass
+
+
+def test_a_link_to_a_disk_is_not_followed_and_one_to_itself_ends(tmp_path: Path) -> None:
+    photos = filled(tmp_path / "photos", "{}.png", 3)
+    (photos / "again").symlink_to(photos)
+    with named_by_run(None, PICTURES, str(photos)):
+        pass
+    (photos / "all").symlink_to("/")
+    with pytest.raises(ValueError, match=facts("link --data")), named_by_run(None, PICTURES, str(photos)):
+        pytest.fail("the disk would be searched")

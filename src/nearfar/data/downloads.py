@@ -60,7 +60,16 @@ def _folder(spec: str | Path) -> Path | None:
 def _check_share(place: Path, suffixes: frozenset[str], name: str) -> None:
     """Refuse a folder whose first entries are mostly something else, before all of it is searched."""
     entries = good = 0
-    for _, folders, files in os.walk(place):
+    disk, seen = Path(place.anchor).stat(), set[tuple[int, int]]()
+    for folder, folders, files in os.walk(place, followlinks=True):  # as samples are searched
+        with suppress(OSError):
+            state = Path(folder).stat()
+            if os.path.samestat(state, disk):
+                raise ValueError(f"the run names {name} as its data, with a link to a whole disk, {_REFUSED}")
+            if (state.st_dev, state.st_ino) in seen:
+                folders.clear()
+                continue
+            seen.add((state.st_dev, state.st_ino))
         entries += len(folders) + len(files)
         good += sum(Path(file).suffix.lower() in suffixes for file in files)
         if entries >= MANY:
