@@ -5,8 +5,11 @@ A configuration holds texts alone. An object that a caller gives is registered h
 run in another process must give it again.
 """
 
+import re
+import shlex
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any, TypeVar
 
 Kind = TypeVar("Kind")
@@ -95,6 +98,14 @@ def names_objects(settings: object) -> bool:
     if isinstance(settings, list | tuple):
         return any(names_objects(value) for value in settings)
     return is_object(settings)
+
+
+def resume_hint(folder: Path) -> str:
+    """How a run goes on: the command, or the call where the run was given objects."""
+    with suppress(OSError, UnicodeDecodeError):
+        if re.search(rf"[\s'\"]{PREFIX}", (folder / "config.yaml").read_text(encoding="utf-8")):
+            return f"nearfar.train(<the same objects>, resume={str(folder)!r})"
+    return f"nearfar train --resume {shlex.quote(str(folder))}"
 
 
 def registered(spec: str) -> Any | None:

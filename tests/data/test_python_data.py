@@ -14,10 +14,12 @@ from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset
 from nearfar.data.dataset import Dataset as OpenedDataset
 from nearfar.data.python_data import as_data
 from nearfar.modalities.image.data.opening import open_images
+from nearfar.modalities.image.data.python_images import brightness_scale
 from nearfar.modalities.series.data import open_series
 from nearfar.modalities.text.data import open_texts
 from nearfar.python_objects import MissingObjectError, is_object, release
 from nearfar.training.python_inputs import data_section, data_settings
+from nearfar.training.signals import how_to_continue
 from tests.support.facts import facts
 
 PIXELS: NDArray[np.uint8] = np.random.default_rng(0).integers(0, 256, (6, 16, 16, 3), np.uint8)
@@ -132,6 +134,21 @@ def test_normalized_images_are_refused_with_the_way_out() -> None:
         opened(normalized)
     with pytest.raises(ValueError, match=facts("Normalize array")):
         opened(PIXELS / 255 - 0.5)
+
+
+def test_real_numbers_a_little_above_one_are_no_brightness() -> None:
+    images = np.linspace(0, 5, 4 * 8 * 8 * 3).reshape(4, 8, 8, 3)
+    with pytest.raises(ValueError, match="from 0 to 5"):
+        brightness_scale(list(images), "array")
+    assert brightness_scale(list(images * 40), "array") == 1.0 and brightness_scale(list(images / 5), "array") == 255.0
+    assert brightness_scale(list(images.round()), "array") == 1.0  # whole numbers are what they are
+
+
+def test_a_run_of_objects_is_continued_from_python(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("data:\n  path: python:array-60\n")
+    assert "nearfar.train(" in how_to_continue(tmp_path) and "--resume" not in how_to_continue(tmp_path)
+    (tmp_path / "config.yaml").write_text("data:\n  path: photos\n")
+    assert "nearfar train --resume" in how_to_continue(tmp_path)
 
 
 def test_what_is_no_image_is_named() -> None:

@@ -238,6 +238,12 @@ def test_arrays_refuse_in_one_line(tmp_path: Path, arrays: dict[str, NDArray[np.
     one_line(error)
 
 
+def test_a_folder_of_tables_is_called_one(tmp_path: Path) -> None:
+    (tmp_path / "train.csv").write_text("text,label\na,b\n")
+    with pytest.raises(ValueError, match=r"train\.csv.*--data\.test"):
+        image_files(tmp_path)
+
+
 def test_what_is_no_source(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "a.doc").touch()

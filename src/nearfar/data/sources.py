@@ -172,6 +172,8 @@ def folder_source(
         first = f"; {faults[0].path} cannot be looked at: {faults[0].reason}" if faults else ""
         if (folder / "data.mdb").is_file():
             first = "; it is an LMDB, which has no usual form: give nearfar.train a torch Dataset that reads it"
+        if beside := sorted(path.name for path in folder.iterdir() if path.suffix.lower() in tables.READERS):
+            first = f"; it holds tables ({', '.join(beside[:3])}): give one of these files, and --data.test another"
         expected = ", ".join(sorted(suffixes))
         raise ValueError(f"there is no {what} in {folder}, expected {expected} at any depth{first}")
     names = [path.relative_to(folder).as_posix() for path in paths]

@@ -11,6 +11,7 @@ from nearfar.modalities import make_modality
 from nearfar.model import checkpoint
 from nearfar.model.card import Card, make_card, read_card
 from nearfar.model.save import CARD, MODEL
+from nearfar.python_objects import resume_hint
 
 CONFIG, CHECKPOINTS = "config.yaml", "checkpoints"
 _ENCODER = "encoder."  # before the names of the encoder's weights in a method's state
@@ -58,4 +59,6 @@ def stopped_note(folder: Path, step: int) -> str:
     """What a user should know who opens it."""
     if is_locked(folder):
         return f"{folder} is in training: this is its newest checkpoint, of step {step:,}"
-    return f"{folder} was stopped: this is its newest checkpoint, of step {step:,}; --resume {folder} goes on with it"
+    return (
+        f"{folder} was stopped: this is its newest checkpoint, of step {step:,}; continue with: {resume_hint(folder)}"
+    )

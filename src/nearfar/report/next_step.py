@@ -4,6 +4,7 @@ import math
 import shlex
 from collections.abc import Callable
 from dataclasses import dataclass, fields
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -209,7 +210,8 @@ def longer(run: RunRecord, judged: Judgement | None) -> NextStep | None:
 def use_it(run: RunRecord, judged: Judgement | None) -> NextStep | None:
     """Look at what was learned."""
     reason = "look at nearest neighbors" if judged is not None else "no labels to score with: look at nearest neighbors"
-    return NextStep(f"nearfar explore {shlex.quote(str(run.folder))}", reason)
+    install = "" if find_spec("fastapi") and find_spec("uvicorn") else "pip install 'nearfar[serve]' && "
+    return NextStep(f"{install}nearfar explore {shlex.quote(str(run.folder))}", reason)
 
 
 BUILT_IN_BACKBONES = ("micro", "tiny", "tiny-wide", "strokes", "quick")  # have no published weights

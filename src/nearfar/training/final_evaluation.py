@@ -1,6 +1,8 @@
 """The evaluation at the end of a run: trained encoder, untrained encoder and raw samples, and the report's samples."""
 
 import hashlib
+import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +17,7 @@ from nearfar.evaluation.splits import named
 from nearfar.model.load import load
 from nearfar.progress import print_line
 from nearfar.report.figures import FIGURES, draw_curves
-from nearfar.report.refresh import RESULTS, save_samples, write_verdict
+from nearfar.report.refresh import QUIET, RESULTS, save_samples, write_verdict
 from nearfar.training.advice import labels_hint
 from nearfar.training.report_samples import two_views
 from nearfar.training.setup import TrainingSetup
@@ -36,6 +38,7 @@ def evaluate_trained(setup: TrainingSetup, folder: Path, console: Console) -> Re
         data=name,
         untrained=load(folder, device=setup.device, untrained=True),
         seeds=[config.seed],
+        finished=_progress(console),
     )
     if test.labels is None and (hint := labels_hint(config)) is not None:
         results.notes.append(hint)
@@ -57,6 +60,20 @@ def evaluate_trained(setup: TrainingSetup, folder: Path, console: Console) -> Re
         print_line(console, problem)
     write_verdict(folder)
     return results
+
+
+def _progress(console: Console) -> Callable[[str, Results], None]:
+    """Says now and then what is done, where no bar does."""
+    begun = told = time.perf_counter()
+
+    def finished(what: str, results: Results) -> None:
+        nonlocal told
+        now = time.perf_counter()
+        if not console.is_terminal and now - told >= QUIET:
+            told = now
+            print_line(console, f"evaluating: {what} done after {now - begun:.0f} s")
+
+    return finished
 
 
 def data_facts(setup: TrainingSetup) -> dict[str, float]:

@@ -1,7 +1,6 @@
 """Ctrl-C and SIGTERM: stop after the step, save, and tell the caller which signal it was."""
 
 import math
-import shlex
 import signal
 import sys
 import threading
@@ -10,6 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
+
+from nearfar.python_objects import resume_hint
 
 _REPEATED = 1.0  # seconds within which a second SIGTERM counts as the first one
 
@@ -32,7 +33,7 @@ class TrainingStopped(KeyboardInterrupt):
 def how_to_continue(folder: Path) -> str:
     """The command that continues a run; one that has no configuration yet must be started again."""
     begun = (folder / "config.yaml").exists()
-    return f"continue with: nearfar train --resume {shlex.quote(str(folder))}" if begun else "start it again"
+    return f"continue with: {resume_hint(folder)}" if begun else "start it again"
 
 
 @contextmanager

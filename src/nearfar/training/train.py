@@ -38,7 +38,7 @@ def train(
     encoder: str | nn.Module | None = None,
     views: Any = None,
     epochs: int | None = None,
-    callbacks: Sequence[Any] | None = None,
+    callbacks: Any = None,
     logger: Any = None,
     resume: str | Path | None = None,
     **settings: Any,
@@ -61,8 +61,8 @@ def train(
         views: preset of augmentations; or a callable: a transform of torchvision or albumentations on each image, any
             other one on a batch (B, 3, H, W) uint8; several, one for each view; or a `nearfar.CustomViews`.
         epochs: passes over the data.
-        callbacks: of Lightning, called after nearfar's own. One that sets `trainer.should_stop` ends the training
-            early, and the run is finished as usual.
+        callbacks: one of Lightning or several, called after nearfar's own. One that sets `trainer.should_stop` ends the
+            training early, and the run is finished as usual.
         logger: "tensorboard", "wandb", "mlflow", "trackio", a Lightning logger, or a list of these.
         resume: folder of a run to continue with its own settings; only those in `MAY_CHANGE` (epochs, steps, processes,
             nodes, strategy) may be given beside it, and the objects that it was started with.
@@ -76,7 +76,8 @@ def train(
         TrainingStopped: by Ctrl-C or SIGTERM before the end, after a checkpoint was written. A `KeyboardInterrupt`.
     """
     name, loggers = split_loggers(logger)
-    attachments = Attachments(tuple(callbacks or ()), tuple(loggers))
+    several = callbacks if isinstance(callbacks, Sequence) else [] if callbacks is None else [callbacks]
+    attachments = Attachments(tuple(several), tuple(loggers))
     named = {"epochs": epochs, "logger": name}
     given = {**{name: value for name, value in named.items() if value is not None}, **settings}
     if resume is not None:

@@ -99,6 +99,8 @@ def choose_view_factors(setup: TrainingSetup, folder: Path, console: Console) ->
         return 0.0
     start, trial = time.perf_counter(), ViewTrial(setup)
     options, reasons = {}, {}
+    if trial.kinds is not None:
+        print_line(console, f"trying views ({', '.join(factor.name for factor in undecided)}) for some seconds …")
     for factor in undecided:
         options[factor.name], reasons[factor.name] = trial.choice(factor)
         print_line(console, f"chosen: views.{factor.name} {options[factor.name]}: {reasons[factor.name]}")

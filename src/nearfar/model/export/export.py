@@ -54,6 +54,10 @@ def export(
         push: user/name: upload the folder of the format huggingface to the hub, privately.
         image_size: pixels of the input, of an encoder of another library; a run has its own.
     """
+    if not isinstance(run, str | Path):
+        raise TypeError(
+            f"export got an object {type(run).__name__}, expected a run folder or a name as for nearfar.load"
+        )
     if push is not None:
         if format != "huggingface":
             raise ValueError(f"push needs the format huggingface, not {format!r}")

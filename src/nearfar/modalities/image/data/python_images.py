@@ -28,6 +28,7 @@ from nearfar.progress import progress_bar
 from nearfar.python_objects import find_object
 from nearfar.safe_read import physical_memory
 
+DARKEST = 16.0  # real numbers between 1 and this are no brightness: as those up to 255 they would be black
 LOOKED_AT = 16  # samples, evenly spaced, whose range of values and size are looked at
 _MANY = 1000  # samples, from which reading them shows a progress bar
 _SHARE = 4  # decoded images may take this part of the memory; more are decoded at each look
@@ -118,7 +119,8 @@ def brightness_scale(samples: Sequence[Any], what: str) -> float:
         raise ValueError(f"{what}: {NOT_FINITE}, expected pixels as real numbers")
     least, most = min(float(each.min()) for each in numbers), max(float(each.max()) for each in numbers)
     whole = all(each.dtype.kind in "iu" for each in numbers)
-    if not (least >= -1e-3 and most <= (65535 if whole else 255.5)):
+    unclear = 1 + 1e-3 < most < DARKEST and any(each.dtype.kind == "f" and (each % 1).any() for each in numbers)
+    if unclear or not (least >= -1e-3 and most <= (65535 if whole else 255.5)):
         raise ValueError(
             f"{what} has values from {least:.3g} to {most:.3g}, expected whole numbers from 0 to 255, those of up to "
             "16 bits, or real ones from 0 to 1; leave out Normalize: nearfar normalizes images itself"
