@@ -204,6 +204,9 @@ class Numbers:
     def fetch(self, indices: torch.Tensor) -> torch.Tensor:
         return indices * 10
 
+    def failed(self, indices: torch.Tensor) -> dict[int, object]:
+        return {}
+
 
 @pytest.mark.parametrize("world", [1, 2, 3, 4])
 @pytest.mark.parametrize("workers", [1, 2, 3, 7])

@@ -17,7 +17,7 @@ FORMATS = ("JPEG", "MPO", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "AVIF", "H
 UNREAD = frozenset(
     {".dng", ".cr2", ".cr3", ".nef", ".arw", ".orf", ".rw2", ".raf", ".jp2", ".jxl", ".psd", ".ppm", ".pgm"}
 )
-NOT_FINITE = "it has values that are not finite"
+NOT_FINITE = "it has values that are not finite (NaN or infinity)"
 PIXEL_LIMIT = 178_956_970  # where Pillow itself cries decompression bomb
 VERSION = 3  # part of every cache key; raise it when the same file comes out with other pixels
 
