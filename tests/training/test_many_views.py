@@ -176,7 +176,8 @@ def one_thread() -> Iterator[None]:
 
 @pytest.mark.usefixtures("one_thread")
 def test_a_run_of_many_views_is_certified(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    settings = config("byol", views=ViewsConfig("byol", 3, 2))
+    # of local views of 8 pixels, whose last maps have one, torch's bfloat16 gradients are NaN now and then
+    settings = config("byol", views=ViewsConfig("byol", 3, 2), image_size=64)
     (tmp_path / "config.yaml").write_text(settings.to_yaml())
     batch = subject_of_run(tmp_path, rows=9).batches[0]
     assert len(batch.views) == 5 and batch.local == 2 and batch.views[-1].shape[-1] < batch.views[0].shape[-1]
