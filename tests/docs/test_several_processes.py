@@ -28,7 +28,10 @@ def test_two_processes_say_what_one_says(name: str, tmp_path: Path, monkeypatch:
     two = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     for launcher, times in (([], 1), (two, 2)):
         words = [sys.executable, *launcher, "start.py", name]
-        done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=600)
+        try:
+            done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=150)
+        except subprocess.TimeoutExpired:  # processes that did not find each other, seen once on a busy machine
+            done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=600)
         assert done.returncode == 0, done.stderr
         assert done.stdout.count(SAID[name]) == times, done.stdout
         assert "the loss compares" not in done.stderr
